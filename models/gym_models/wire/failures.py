@@ -1,0 +1,143 @@
+"""What an engine's refusal means: whose fault, worth asking again, when.
+
+Pure functions of status, headers and body.
+
+    ============================  ==================================================
+    400 about the context length  not an error: an answer that stops short
+    400 401 403 404 413 422       `ModelRefused`
+    429 ``insufficient_quota``    `ModelRefused`: waiting does not fill an account
+    408 409 425 429 5xx           `ModelUnavailable`, with what the engine asks to wait
+    2xx that isn't an answer      `ModelUnavailable`: a proxy spoke, or a body broke off
+    other 3xx and 4xx             `ModelRefused`
+    ============================  ==================================================
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.http import Answer
+from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
+
+MAX_MESSAGE_CHARS = 300
+_RETRYABLE = {408, 409, 425, 429}
+_NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_CONTEXT = re.compile(
+    r"context_length_exceeded|exceed_context_size|context (?:length|size|window)|maximum model length"
+    r"|prompt is too long|input is too long|max_model_len|too many (?:input )?tokens",
+    re.IGNORECASE,
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class _Error(msgspec.Struct):
+    message: Any = None
+    code: Any = None
+    type: Any = None
+
+
+class _Body(msgspec.Struct):
+    error: _Error | str | None = None
+    message: Any = None
+    detail: Any = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def is_context_overflow(answer: Answer) -> bool:
+    """Whether the engine refused because the conversation is longer than it can hold."""
+    return answer.status in (400, 413, 422) and _CONTEXT.search(_text(answer.body)) is not None
+
+
+def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
+    """The error that an answer with a status other than 2xx stands for. It holds no secrets."""
+    text = _text(answer.body)
+    said = endpoint.scrub(" ".join(text.split()))
+    if len(said) > MAX_MESSAGE_CHARS:
+        said = said[: MAX_MESSAGE_CHARS - 1] + "…"
+    message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
+    quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
+    if (answer.status in _RETRYABLE or answer.status >= 500) and not quota:
+        return ModelUnavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
+    if answer.status in (401, 403):
+        holder = f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"
+        message += f" ({holder}{'' if endpoint.has_key else ' is empty'})"
+    return ModelRefused(message, stage="model")
+
+
+def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelUnavailable:
+    """A body with status 2xx that is no answer of this API."""
+    start = endpoint.scrub(answer.body[:80].decode(errors="replace"))
+    return ModelUnavailable(
+        f"{endpoint.url} answered {answer.status} with something that is no response ({reason}): {start!r}",
+        stage="model",
+    )
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """How long the engine asks to wait, in seconds, or None if it doesn't say.
+
+    >>> retry_after_s({"retry-after": "7"}), retry_after_s({"retry-after-ms": "250"})
+    (7.0, 0.25)
+    >>> retry_after_s({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
+    360.0
+    """
+    lower = {name.lower(): value for name, value in headers.items()}
+    milliseconds = _number(lower.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    if "retry-after" in lower:
+        seconds = _number(lower["retry-after"])
+        return seconds if seconds is not None else _until(lower["retry-after"])
+    resets = [
+        duration
+        for what in ("requests", "tokens")
+        if lower.get(f"x-ratelimit-remaining-{what}", "0").strip() == "0"
+        and (duration := _duration(lower.get(f"x-ratelimit-reset-{what}"))) is not None
+    ]
+    return max(resets, default=None)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return max(0.0, float(text)) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _until(date: str) -> float | None:
+    try:
+        return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _duration(text: str | None) -> float | None:
+    parts = _DURATION.findall(text or "")
+    if not parts:
+        return _number(text)
+    return sum(float(amount) * _UNIT_S[unit] for amount, unit in parts)
+
+
+def _text(body: bytes) -> str:
+    """What an error body says: its message with its code, or the body itself."""
+    try:
+        decoded = _decode(body)
+    except msgspec.DecodeError:
+        return re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace")).strip()
+    error = decoded.error
+    if isinstance(error, _Error):
+        code = error.code if isinstance(error.code, str) else error.type
+        message = str(error.message or "")
+        return f"{message} ({code})" if isinstance(code, str) and code not in message else message
+    said = error or decoded.message or decoded.detail or body[:2000].decode(errors="replace")
+    return said if isinstance(said, str) else msgspec.json.encode(said).decode()

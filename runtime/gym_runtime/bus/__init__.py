@@ -1,0 +1,1 @@
+"""The way between workers. `gym_runtime.bus.contract` says what every bus promises."""

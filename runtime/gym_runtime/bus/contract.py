@@ -1,0 +1,205 @@
+"""What a bus promises. Two keep it: NATS (`bus.nats`) and an in-memory one (`bus.memory`).
+
+Subjects are dot-separated tokens under one configurable prefix, which callers never write: they say
+``resource.mcqa``, the wire says ``gym.resource.mcqa``. In a subscription ``*`` stands for one token and
+a trailing ``>`` for one or more. Payloads are opaque bytes. Everything runs on one event loop; nothing
+here is thread-safe.
+
+**Requests.** `Bus.request` either returns the answer's payload or raises, before the deadline:
+`NoWorker` at once when nobody serves the subject, `ConnectionLost` at once when the connection breaks
+while waiting (the request may or may not have been executed), `DeadlineExceeded` otherwise. A cancelled
+request raises the cancellation at once and a late answer is dropped.
+
+**Serving.** `Bus.serve` calls a plain function for every message, in order of arrival on that
+subscription; it must not block, and starts tasks in its own task group for anything longer. With
+``queue`` each message goes to one of the subscribers of that queue.
+
+**Signals.** `Bus.publish` is at most once and unordered across subjects. It waits while the connection's
+outgoing buffer is full, and can be cancelled there.
+
+**Work queue.** `Bus.enqueue` returns when the task is stored. `Bus.pull` never holds more unfinished
+deliveries than it has slots. A delivery that is neither acked nor kept alive is delivered again after
+``ack_wait_s``, to anybody, with ``deliveries`` one higher. `Delivery.ack` returns when the queue is told;
+a lost ack means a redelivery.
+
+**Commit once.** `Bus.commit` stores a payload under a subject that was never stored before and returns
+True; it returns False, whatever the time between, when there was one. After an error the caller does not
+know, and asks again.
+
+**Ordered consumption.** `Bus.records` yields what is stored under a pattern, each exactly once and in
+stored order, first the past, then as it comes, through reconnections; it fetches only as fast as it is
+read. `Bus.latest` reads the newest record of each subject, and `Bus.forget` deletes.
+
+**Leases.** A lease is a small record that vanishes ``ttl_s`` after its last renewal. `Bus.leases`
+yields changes: first all that are alive, then a `Lease` for each renewal, and one with ``payload`` None
+for each that ended.
+
+**Blobs.** A payload above `INLINE_BYTES` travels by reference: the bus stores it under its content's
+digest, sends the reference, and the receiving bus fetches it before it hands it over. Callers do not see
+it. `PayloadTooLarge` only above `BLOB_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import anyio
+import msgspec
+
+INLINE_BYTES = 256 * 1024
+BLOB_BYTES = 1024 * 1024 * 1024
+
+Headers = Mapping[str, str]
+Stream = Literal["tasks", "rollouts", "journal", "runs"]
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """A message as a subscriber sees it. ``reply`` is where to `Bus.publish` an answer, or empty."""
+
+    subject: str
+    payload: bytes
+    reply: str = ""
+    headers: Headers | None = None
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A stored message. ``sequence`` grows within a stream."""
+
+    subject: str
+    payload: bytes
+    sequence: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The state of a lease; ``payload`` is None when it ended."""
+
+    name: str
+    payload: bytes | None
+
+
+class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is waiting: tasks nobody has, and tasks delivered but not finished."""
+
+    waiting: int
+    in_flight: int
+
+
+class Delivery(Protocol):
+    """One delivery of one task."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def headers(self) -> Headers | None: ...
+    @property
+    def deliveries(self) -> int:
+        """How often the task was delivered, this time included."""
+        ...
+
+    async def ack(self) -> None:
+        """The task is done; it is removed from the queue."""
+        ...
+
+    async def release(self, delay_s: float = 0.0) -> None:
+        """Give the task back; it is delivered again, not before ``delay_s``."""
+        ...
+
+
+class Bus(Protocol):
+    """The promises above, as methods. Subjects are without the prefix."""
+
+    async def request(
+        self, subject: str, payload: bytes, *, deadline_s: float, headers: Headers | None = None
+    ) -> bytes:
+        """Ask and wait for the answer. ``deadline_s`` is in seconds since the epoch.
+
+        Raises:
+            NoWorker, ConnectionLost, DeadlineExceeded, PayloadTooLarge: as described in this module.
+        """
+        ...
+
+    async def publish(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+        """Send a signal, or an answer to ``Incoming.reply``."""
+        ...
+
+    def serve(
+        self, subject: str, receive: Callable[[Incoming], None], *, queue: str = ""
+    ) -> AbstractAsyncContextManager[None]:
+        """Receive what is sent to a subject or pattern until the context ends."""
+        ...
+
+    async def enqueue(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+        """Put a task on the work queue; ``subject`` starts with ``task.``. Safe to call concurrently."""
+        ...
+
+    async def pull(
+        self,
+        pattern: str,
+        *,
+        consumer: str,
+        slots: int,
+        handle: Callable[[Delivery], Awaitable[None]],
+        ack_wait_s: float = 6.0,
+        stop: anyio.Event | None = None,
+    ) -> None:
+        """Work on the queue until cancelled: call ``handle`` for each delivery, ``slots`` at a time.
+
+        Once ``stop`` is set, nothing new is taken; it returns when what is in flight is finished.
+
+        ``consumer`` names the durable consumer that all workers of one pattern share. Deliveries are kept
+        alive while ``handle`` runs. ``handle`` decides between `Delivery.ack` and `Delivery.release`; one
+        that does neither, or raises, gives the task back. Cancelling gives back what is unfinished.
+        """
+        ...
+
+    async def commit(self, subject: str, payload: bytes) -> bool:
+        """Store once; ``subject`` starts with ``rollout.``. True if this call stored it."""
+        ...
+
+    async def append(self, subject: str, payload: bytes) -> int:
+        """Store one more record under a subject of ``journal.`` or ``runs.``; returns its sequence."""
+        ...
+
+    def records(self, pattern: str, *, after: int = 0) -> AsyncIterator[Record]:
+        """Stored records of a pattern with a sequence above ``after``, past and future, in order."""
+        ...
+
+    async def latest(self, pattern: str) -> list[Record]:
+        """The newest record of every stored subject of a pattern, in stored order."""
+        ...
+
+    async def forget(self, pattern: str) -> int:
+        """Delete what is stored under a pattern (tasks included); returns how many records."""
+        ...
+
+    async def depth(self, consumer: str) -> QueueDepth:
+        """The work queue as one consumer sees it; zeros when there is no such consumer yet."""
+        ...
+
+    async def counts(self, pattern: str) -> dict[str, int]:
+        """How many records are stored under each subject of a pattern."""
+        ...
+
+    async def renew(self, name: str, payload: bytes, *, ttl_s: float) -> None:
+        """Create or renew a lease. ``name`` may have several tokens."""
+        ...
+
+    async def end(self, name: str) -> None:
+        """End a lease now."""
+        ...
+
+    def leases(self, pattern: str) -> AsyncIterator[Lease]:
+        """The leases of a pattern: those alive first, then every change."""
+        ...
+
+    async def alive(self, pattern: str) -> list[Lease]:
+        """The leases of a pattern that are alive now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Send what is buffered and disconnect; requests in flight fail with `ConnectionLost`."""
+        ...

@@ -1,0 +1,404 @@
+"""The NATS bus: the promises of `gym_runtime.bus.contract`, kept by one connection to a NATS broker.
+
+`connect` opens it. `Connection` is nats-py's client with its hot paths and hazards replaced: messages go
+from the socket to a plain function (`gym_runtime.bus.wire`), sending is an append to a list that is
+written once per turn of the event loop, and requests share one inbox. What nats-py still does is to
+negotiate (TLS, credentials), to ping, and to reconnect. It overrides private methods, so nats-py is
+pinned to 2.16.*, and tests/runtime/bus/test_nats.py proves each cure.
+
+Streams, the work queue, leases and blobs stand in modules of their own, on `gym_runtime.bus.link`.
+
+A payload above `INLINE_BYTES` is fetched before it is handed over, so large messages may arrive after
+smaller ones that were sent later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import secrets
+import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+from nats import errors
+from nats.aio.client import Client, Server, Srv
+
+from gym_runtime.bus.blobs import Blobs, is_reference
+from gym_runtime.bus.contract import (
+    INLINE_BYTES,
+    Delivery,
+    Headers,
+    Incoming,
+    Lease,
+    QueueDepth,
+    Record,
+)
+from gym_runtime.bus.leases import LeaseBook
+from gym_runtime.bus.link import Answer, Listener
+from gym_runtime.bus.puller import Puller
+from gym_runtime.bus.streams import Streams
+from gym_runtime.bus.subjects import Names
+from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire, decode_headers, encode_headers
+from gym_runtime.errors import (
+    BrokerError,
+    ConnectionLost,
+    DeadlineExceeded,
+    NoWorker,
+    PayloadTooLarge,
+    TransportError,
+)
+
+log = structlog.get_logger(__name__)
+
+DIAL_S = 4.0
+CONNECT_TIMEOUT_S = 2
+CLOSE_S = 2.0
+PING_INTERVAL_S = 5
+PINGS_OUTSTANDING = 2
+RECONNECT_S = (0.05, 2.0)
+PENDING_BYTES = 32 * 1024 * 1024
+MIN_MAX_PAYLOAD = 512 * 1024
+
+
+class _Interest:
+    """A subscription in the table from which nats-py subscribes anew after a reconnection."""
+
+    # What nats-py reads of its own subscriptions.
+    _max_msgs = 0
+    _received = 0
+    _wait_for_msgs_task = None
+    _message_iterator = None
+    _pending_next_msgs_calls = None
+
+    def __init__(self, subject: str, queue: str, listener: Listener) -> None:
+        self._subject = subject
+        self._queue = queue
+        self.listener = listener
+
+
+class Connection(Client):
+    """A `gym_runtime.bus.link.Link` made of nats-py's client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._wire = Wire(self._receive, self._kick)
+        self._interests = cast(dict[int, _Interest], self._subs)
+        self._is_up = asyncio.Event()
+        self._finished = False
+        self._dialling = True
+        self._kicked = False
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._watchers: list[Callable[[bool], None]] = []
+        self._asked: dict[int, asyncio.Future[Answer | TransportError | DeadlineExceeded]] = {}
+        self._token = 0
+        self._inbox_root = f"_INBOX.{secrets.token_hex(11)}"
+        self._reply_root = f"{self._inbox_root}.r."
+
+    async def dial(
+        self, servers: list[str], *, name: str, credentials: str | None, tls: ssl.SSLContext | None
+    ) -> None:
+        """Connect for the first time.
+
+        Raises:
+            BrokerError: It is not reachable, or refuses us, or takes too small messages only.
+        """
+        where = ", ".join(_without_secrets(server) for server in servers)
+        try:
+            with anyio.move_on_after(DIAL_S):
+                await self.connect(
+                    servers,
+                    name=name,
+                    user_credentials=credentials,
+                    tls=tls,
+                    error_cb=self._on_error,
+                    reconnected_cb=self._on_reconnected,
+                    connect_timeout=CONNECT_TIMEOUT_S,
+                    reconnect_time_wait=cast(int, 0.1),
+                    max_reconnect_attempts=-1,
+                    ping_interval=PING_INTERVAL_S,
+                    max_outstanding_pings=PINGS_OUTSTANDING,
+                    pending_size=PENDING_BYTES,
+                    reconnect_to_server_handler=_choose,
+                )
+        except (errors.Error, OSError, ImportError) as error:
+            self._err = cast(Exception, error)
+        if not self.is_connected:
+            self._wire.abort()
+            raise _refusal(where, self._err)
+        self._dialling = False
+        if self._max_payload < MIN_MAX_PAYLOAD:
+            await self.close()
+            raise BrokerError(
+                f"the broker at {where} takes messages up to {self._max_payload} bytes only, at least "
+                f"{MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
+            )
+        self.listen(f"{self._reply_root}*", self._answer)
+        self._is_up.set()
+
+    @property
+    def up(self) -> bool:
+        return self._is_up.is_set() and not self._finished
+
+    @property
+    def closed(self) -> bool:
+        return self._finished
+
+    async def wait_up(self) -> None:
+        await self._is_up.wait()
+        if self._finished:
+            raise ConnectionLost("the connection to the broker is closed")
+
+    def watch(self, changed: Callable[[bool], None]) -> Callable[[], None]:
+        self._watchers.append(changed)
+        return lambda: self._watchers.remove(changed)
+
+    def inbox(self) -> str:
+        self._token += 1
+        return f"{self._inbox_root}.{self._token}"
+
+    def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
+        self._sid += 1
+        self._interests[self._sid] = _Interest(subject, queue, listener)
+        if self.is_connected:
+            self._queue_line(f"SUB {subject} {queue} {self._sid}\r\n".encode())
+        return self._sid
+
+    def unlisten(self, sid: int) -> None:
+        if self._interests.pop(sid, None) is not None:
+            self.mute(sid)
+
+    def mute(self, sid: int) -> None:
+        if self.is_connected:
+            self._queue_line(f"UNSUB {sid}\r\n".encode())
+
+    async def settle(self) -> None:
+        if self.is_connected:
+            pong: asyncio.Future[Any] = self._loop.create_future()
+            await self._send_ping(pong)
+            await pong
+
+    def post(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
+        size = len(payload) + len(header)
+        if size > self._max_payload:
+            raise PayloadTooLarge(
+                f"{len(payload)} bytes and {len(header)} of headers on {subject!r}; the broker takes "
+                f"{self._max_payload}"
+            )
+        if header:
+            self._queue_line(f"HPUB {subject} {reply} {len(header)} {size}\r\n".encode())
+            self._pending.append(header)
+        else:
+            self._queue_line(f"PUB {subject} {reply} {size}\r\n".encode())
+        self._pending += (payload, CRLF)
+        self._pending_data_size += size
+
+    async def send(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
+        if self._finished or self._pending_data_size > PENDING_BYTES:
+            await self._room()
+        self.post(subject, payload, reply=reply, header=header)
+
+    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
+        end = self._loop.time() + within_s
+        if not self._is_up.is_set() or self._finished or self._pending_data_size > PENDING_BYTES:
+            with anyio.move_on_after(within_s) as scope:
+                await self.wait_up()
+                await self._room()
+            if scope.cancelled_caught:
+                raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
+        self._token = token = self._token + 1
+        future: asyncio.Future[Answer | TransportError | DeadlineExceeded] = self._loop.create_future()
+        self._asked[token] = future
+        timer = self._loop.call_at(end, _expire, future, subject, within_s)
+        try:
+            self.post(subject, payload, reply=f"{self._reply_root}{token}", header=header)
+            answer = await future
+        finally:
+            timer.cancel()
+            del self._asked[token]
+        if not isinstance(answer, Answer):
+            raise answer
+        if answer.header.startswith(NO_RESPONDERS):
+            raise NoWorker(f"nobody serves {subject!r}")
+        return answer
+
+    def _answer(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        future = self._asked.get(int(subject[len(self._reply_root) :]))
+        if future is not None and not future.done():
+            future.set_result(Answer(header, payload))
+
+    def _receive(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        interest = self._interests.get(sid)
+        if interest is None:
+            return
+        try:
+            interest.listener(subject, reply, header, payload)
+        except Exception:  # noqa: BLE001 a subscriber's bug must not end the reading of all the others
+            log.exception("receive failed", subject=subject.decode("utf-8", "replace"))
+
+    def _queue_line(self, line: bytes) -> None:
+        self._pending.append(line)
+        self._pending_data_size += len(line)
+        if not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self._write_pending)
+
+    def _kick(self) -> None:
+        if self._pending and not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self._write_pending)
+
+    def _write_pending(self) -> None:
+        """Write what this turn of the loop sent; when the socket is full, `_kick` comes again later."""
+        self._kicked = False
+        if not self.is_connected or self._wire.paused:
+            return
+        pending, self._pending = self._pending, []
+        self._pending_data_size = 0
+        self._wire.write(b"".join(pending))
+        self._wake_room()
+
+    async def _room(self) -> None:
+        while not self._finished and self._pending_data_size > PENDING_BYTES:
+            waiter = self._loop.create_future()
+            self._room_waiters.append(waiter)
+            await waiter
+        if self._finished:
+            raise ConnectionLost("the connection to the broker is closed")
+
+    def _wake_room(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _set_down(self, why: str) -> None:
+        was_up = self._is_up.is_set()
+        self._is_up.clear()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_result(ConnectionLost(why))
+        for pong in self._pongs:
+            if not pong.done():
+                pong.set_result(False)
+        if was_up:
+            for changed in list(self._watchers):
+                changed(False)
+
+    # What follows replaces private methods of nats-py's client.
+
+    async def _flush_pending(self, force_flush: bool = False) -> None:
+        self._kick()
+
+    async def _flusher(self) -> None:
+        await self._loop.create_future()
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        self._pongs.append(self._loop.create_future() if future is None else future)
+        self._queue_line(b"PING\r\n")
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        s.last_attempt = time.monotonic()
+        self._wire.abort()
+        self._wire = Wire(self._receive, self._kick)
+        self._transport = cast(Any, self._wire)
+        with anyio.fail_after(CONNECT_TIMEOUT_S):
+            await self._loop.create_connection(lambda: self._wire, s.uri.hostname, s.uri.port)
+
+    async def _read_loop(self) -> None:
+        wire = self._wire
+        while not (self.is_closed or self.is_reconnecting):
+            line = await wire.readline()
+            if not line:
+                await self._process_op_err(errors.UnexpectedEOF())
+            elif line.startswith(b"PING"):
+                self._queue_line(b"PONG\r\n")
+            elif line.startswith(b"PONG"):
+                self._pings_outstanding = 0
+                if self._pongs and not (pong := self._pongs.pop(0)).done():
+                    pong.set_result(True)
+            elif line.startswith(b"INFO"):
+                await self._process_info(json.loads(line[5:]))
+            elif line.startswith(b"-ERR"):
+                # What is fatal the broker follows with the end of the connection, and we reconnect;
+                # nats-py would close for good.
+                log.warning("broker error", error=line[5:].decode("utf-8", "replace").strip())
+
+    async def _attempt_reconnect(self) -> None:
+        self._set_down("the connection to the broker broke")
+        # Unsent bytes to a frozen broker would keep nats-py waiting for the old socket to close.
+        self._wire.abort()
+        while not self.is_closed:
+            try:
+                await super()._attempt_reconnect()
+            except Exception:  # noqa: BLE001 nothing else would ever try again
+                log.exception("reconnecting failed")
+                await anyio.sleep(RECONNECT_S[1])
+            else:
+                return
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        if not self._dialling:
+            self._finished = True
+            self._set_down("the connection to the broker is closed")
+            self._is_up.set()
+            self._wake_room()
+        if self._wire.paused:
+            self._wire.abort()
+            self._pending, self._pending_data_size = [], 0
+        with anyio.move_on_after(CLOSE_S):
+            await super()._close(status, do_cbs)
+        self._wire.abort()
+
+    async def _on_reconnected(self) -> None:
+        self._is_up.set()
+        for changed in list(self._watchers):
+            changed(True)
+
+    async def _on_error(self, error: Exception) -> None:
+        if self._dialling:
+            if isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError) or (
+                isinstance(error, errors.Error) and str(error).startswith("nats: '")
+            ):
+                raise error
+        elif not isinstance(error, OSError | errors.UnexpectedEOF):
+            log.warning("broker connection", error=repr(error))
+
+
+def _expire(future: asyncio.Future[Any], subject: str, within_s: float) -> None:
+    if not future.done():
+        future.set_result(DeadlineExceeded(f"no answer on {subject!r} within {within_s:.1f} s"))
+
+
+def _choose(servers: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
+    """Any server, after a jittered wait that grows with its failures: thousands reconnect at once."""
+    server = random.choice(servers)
+    first, most = RECONNECT_S
+    return server, random.uniform(0.0, min(most, first * 2.0 ** min(server.reconnects + 1, 10)))
+
+
+def _without_secrets(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _refusal(where: str, error: BaseException | None) -> BrokerError:
+    text = "" if error is None else str(error).strip()
+    if "authorization" in text.lower() or isinstance(error, errors.AuthorizationError):
+        return BrokerError(f"the broker at {where} refuses the credentials: check user and password in its URL")
+    if isinstance(error, ImportError):
+        return BrokerError(f"credentials files need a further package: pip install {error.name}")
+    if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
+        return BrokerError(f"cannot connect to the broker at {where}: {text.removeprefix('nats: ')}")
+    return BrokerError(
+        f"no broker at {where} ({text or 'no answer'}): start one with 'nats-server -js', or correct the URL"
+    )

@@ -1,0 +1,86 @@
+"""Subjects with and without the prefix, and which stream keeps what is stored under them.
+
+Callers write ``task.mcqa``; the wire says ``gym.task.mcqa``; the stream ``gym_TASKS`` stores it. Reply
+subjects (``_INBOX.…``) are the one kind that callers pass on and that has no prefix.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gym_runtime.errors import UsageError
+
+MAX_SUBJECT_BYTES = 1024
+
+_TOKEN = r"[^\s.*>\x00-\x1f]+"
+_SUBJECT = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*")
+_PATTERN = re.compile(rf"(?:{_TOKEN}|\*)(?:\.(?:{_TOKEN}|\*))*(?:\.>)?|>")
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_INBOX = "_INBOX."
+
+STREAMS = {
+    "task": "TASKS",
+    "rollout": "ROLLOUTS",
+    "journal": "JOURNAL",
+    "runs": "RUNS",
+    "lease": "LEASES",
+    "blob": "BLOBS",
+}
+"""The stream of each first token."""
+
+
+class Names:
+    """The translation for one prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise UsageError(f"prefix {prefix!r}: tokens of letters, digits, '_' and '-', separated by '.'")
+        self._root = f"{prefix}."
+        self._length = len(self._root)
+        self._store = _NOT_IN_NAMES.sub("_", prefix)
+
+    def subject(self, subject: str) -> str:
+        """A subject as the wire has it.
+
+        Raises:
+            UsageError: It has empty tokens, wildcards or white space, or is too long.
+        """
+        if not _SUBJECT.fullmatch(subject) or len(subject) > MAX_SUBJECT_BYTES:
+            raise UsageError(f"subject {subject[:200]!r}: tokens without spaces, '*' or '>', separated by '.'")
+        return subject if subject.startswith(_INBOX) else self._root + subject
+
+    def pattern(self, pattern: str) -> str:
+        """A subject or pattern as the wire has it.
+
+        Raises:
+            UsageError: As for `subject`, or ``>`` is not the last token.
+        """
+        if not _PATTERN.fullmatch(pattern) or len(pattern) > MAX_SUBJECT_BYTES:
+            raise UsageError(f"pattern {pattern[:200]!r}: tokens separated by '.'; '>' only as the last one")
+        return self._root + pattern
+
+    def bare(self, subject: bytes) -> str:
+        """A subject from the wire, without the prefix."""
+        return subject[self._length :].decode("utf-8", "replace")
+
+    def stream(self, subject: str) -> str:
+        """The name of the stream that stores a subject or pattern.
+
+        Raises:
+            UsageError: No stream does.
+        """
+        kind = subject.partition(".")[0]
+        if kind not in STREAMS:
+            raise UsageError(f"nothing is stored under {subject!r}: it starts with one of {', '.join(STREAMS)}")
+        return f"{self._store}_{STREAMS[kind]}"
+
+    @staticmethod
+    def consumer(name: str) -> str:
+        """A consumer's name in the characters that the broker takes; different names stay different."""
+        return _NOT_IN_NAMES.sub(lambda found: f"={ord(found[0]):x}=", name)
+
+
+def is_pattern(subject: str) -> bool:
+    """Whether a subject has wildcards."""
+    return "*" in subject or ">" in subject

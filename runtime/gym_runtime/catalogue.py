@@ -1,0 +1,125 @@
+"""What can be named: environments, agents and model adapters, found by name when they are needed.
+
+A name is looked up in three places: a path or a ``NAME.py`` in the working directory, then the packages
+that installed distributions offer under the entry-point groups ``gym_runtime.environments``,
+``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package is one entry. Listing
+imports nothing; only the module that is asked for is imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from gym_runtime.environment import Environment, LoadedEnvironment
+from gym_runtime.errors import UsageError
+
+Kind = Literal["environments", "agents", "models"]
+
+_AGENT_SUFFIX = re.compile(r"_(?:[a-z0-9]+_)*agent$")
+
+
+@cache
+def _modules(kind: Kind) -> dict[str, str]:
+    """Names to importable modules, over all packages that offer this kind."""
+    found: dict[str, str] = {}
+    for entry in entry_points(group=f"gym_runtime.{kind}"):
+        spec = importlib.util.find_spec(entry.value)
+        for place in (spec.submodule_search_locations if spec else None) or ():
+            for module in pkgutil.iter_modules([place]):
+                if not module.name.startswith("_") and not module.ispkg:
+                    found.setdefault(module.name, f"{entry.value}.{module.name}")
+    return found
+
+
+def names(kind: Kind) -> list[str]:
+    """Every known name of a kind, sorted. Nothing is imported."""
+    return sorted(_modules(kind))
+
+
+def load(kind: Kind, name: str) -> ModuleType:
+    """The module behind a name; the name may be a path to a ``.py`` file.
+
+    Raises:
+        UsageError: there is no such name (with the nearest one), or its imports are not installed.
+    """
+    for path in (Path(name), Path(f"{name}.py")):
+        if path.suffix == ".py" and path.is_file():
+            return _load_file(path.resolve())
+    target = _modules(kind).get(name)
+    if target is None:
+        raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, names(kind))}")
+    try:
+        return importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("gym_"):
+            raise
+        raise UsageError(
+            f"{kind[:-1]} '{name}' needs the package '{error.name}', which is not installed: "
+            f'pip install "gym-runtime[{name.replace("_", "-")}]"'
+        ) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    key = f"gym_runtime_file_{path.stem}"
+    loaded = sys.modules.get(key)
+    if loaded is not None and loaded.__file__ == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(key, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def environment(name: str) -> LoadedEnvironment:
+    """An environment by its name, or by the path of its module.
+
+    Raises:
+        UsageError: as `load`, or the module has no ``environment``.
+    """
+    module = load("environments", name)
+    definition = getattr(module, "environment", None)
+    if not isinstance(definition, Environment):
+        raise UsageError(f"{module.__file__} has no global 'environment = Environment(...)'")
+    source = Path(module.__file__ or name)
+    return LoadedEnvironment(
+        name=source.stem, definition=definition, resource=definition.build(), source=source
+    )
+
+
+def resolve_agent_ref(ref: str) -> str:
+    """The environment that a dataset's ``agent_ref.name`` means, such as ``mcqa_simple_agent``.
+
+    Raises:
+        UsageError: no environment goes by that name.
+    """
+    known = set(names("environments"))
+    if ref in known or Path(f"{ref}.py").is_file():
+        return ref
+    stem = _AGENT_SUFFIX.sub("", ref)
+    candidates = [name for name in known if stem == name or ref.startswith(f"{name}_")]
+    if candidates:
+        return max(candidates, key=len)
+    for name in sorted(known):
+        if ref in environment(name).definition.agent_refs:
+            return name
+    raise UsageError(f"no environment goes by agent_ref '{ref}'{suggest(ref, sorted(known))}")
+
+
+def suggest(name: str, choices: list[str]) -> str:
+    """``; did you mean 'x'?`` when one of the choices is near, else a hint at how to list them."""
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else "; 'gym-runtime ls' lists what there is"

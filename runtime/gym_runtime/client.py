@@ -1,0 +1,328 @@
+"""The client: publish rollouts, read their records, look around, cancel. For trainers and notebooks.
+
+    async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) as gym:
+        async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
+            print(record.reward)
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectSendStream
+
+from gym_runtime import catalogue, clock, tracing
+from gym_runtime.bus.contract import Bus, QueueDepth
+from gym_runtime.bus.nats import connect as connect_bus
+from gym_runtime.errors import UsageError
+from gym_runtime.files.rows import expand
+from gym_runtime.messages.outcomes import RolloutRecord, decode_record
+from gym_runtime.messages.tasks import RolloutTask, encode_task
+from gym_runtime.model import ModelSettings
+from gym_runtime.system import running
+from gym_runtime.workers.presence import Presence, decode_presence
+from gym_runtime.workers.spec import PoolSpec, SystemSpec
+
+PUBLISHERS = 64
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run as everybody can look it up.
+
+    ``state`` is ``active``, ``finished`` or ``cancelled``.
+    """
+
+    run: str
+    total: int
+    environments: list[str] = []
+    agents: list[str] = []
+    created_s: float = 0.0
+    state: str = "active"
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What is alive and what is waiting."""
+
+    workers: list[Presence]
+    queues: dict[str, QueueDepth]
+    runs: list[RunInfo]
+
+
+_encode_run = msgspec.json.Encoder().encode
+_decode_run = msgspec.json.Decoder(RunInfo).decode
+
+
+def new_run_id() -> str:
+    """A run's id: sortable by time, unique, one token of a subject."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+class Gym:
+    """A connection to a running system. Made by `connect`."""
+
+    def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
+        self.bus = bus
+        self._tasks = tasks
+
+    # -- runs -----------------------------------------------------------------------------------------
+
+    async def open_run(self, run: RunInfo) -> None:
+        """Make a run known, so that others can collect, list and cancel it."""
+        await self.bus.append(f"runs.{run.run}", _encode_run(run))
+
+    async def publish(self, tasks: Iterable[RolloutTask], *, window: anyio.Semaphore | None = None) -> int:
+        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first."""
+        limit = anyio.CapacityLimiter(PUBLISHERS)
+        count = 0
+
+        async def one(task: RolloutTask) -> None:
+            async with limit:
+                subject = f"task.{task.agent}.{task.environment}.{task.run}"
+                await self.bus.enqueue(subject, encode_task(task), headers=tracing.headers())
+
+        async with anyio.create_task_group() as group:
+            for task in tasks:
+                if window is not None:
+                    await window.acquire()
+                elif limit.borrowed_tokens >= PUBLISHERS:
+                    async with limit:
+                        pass
+                group.start_soon(one, task)
+                count += 1
+                if count % PUBLISHERS == 0:
+                    await anyio.sleep(0)
+        return count
+
+    async def records(self, run: str, total: int) -> AsyncIterator[RolloutRecord]:
+        """The records of a run as they are committed, each once, until there are ``total``."""
+        count = 0
+        if total <= 0:
+            return
+        async for stored in self.bus.records(f"rollout.{run}.>"):
+            yield decode_record(stored.payload)
+            count += 1
+            if count >= total:
+                return
+
+    async def collect(self, run: str) -> AsyncIterator[RolloutRecord]:
+        """The records of a run that somebody else published.
+
+        Raises:
+            UsageError: there is no such run.
+        """
+        info = await self.run(run)
+        async for record in self.records(run, info.total):
+            yield record
+
+    async def run(self, run: str) -> RunInfo:
+        """What is known of a run.
+
+        Raises:
+            UsageError: there is no such run.
+        """
+        found = await self.bus.latest(f"runs.{run}")
+        if not found:
+            known = [info.run for info in await self.runs()]
+            raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known)}")
+        return _decode_run(found[0].payload)
+
+    async def runs(self) -> list[RunInfo]:
+        """All runs that the broker remembers, oldest first."""
+        return [_decode_run(record.payload) for record in await self.bus.latest("runs.*")]
+
+    async def close_run(self, run: RunInfo, *, state: str = "finished") -> None:
+        """Say that a run is over and free what the broker stored for it."""
+        await self.bus.forget(f"task.*.*.{run.run}")
+        await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state=state)))
+        await self.bus.forget(f"rollout.{run.run}.>")
+
+    async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
+        """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
+
+        Raises:
+            UsageError: there is no such run.
+        """
+        parts = [str(part) for part in (task_index, rollout_index) if part is not None]
+        info = await self.run(run)
+        if not parts:
+            await self.bus.forget(f"task.*.*.{run}")
+            await self.bus.append(f"runs.{run}", _encode_run(msgspec.structs.replace(info, state="cancelled")))
+        await self.bus.publish(".".join(["cancel", run, *parts]), b"")
+
+    # -- one call for all of it -----------------------------------------------------------------------
+
+    async def rollouts(
+        self,
+        rows: Iterable[Mapping[str, Any] | bytes | str],
+        *,
+        environment: str | None = None,
+        repeats: int = 1,
+        model: str = "policy",
+        in_flight: int = 4096,
+        return_tokens: bool = False,
+        **sampling: Any,
+    ) -> AsyncIterator[RolloutRecord]:
+        """Have rollouts made of dataset rows; yields each record once, in the order of completion.
+
+        Leaving the loop early cancels what is left. Failed rollouts are yielded too: their ``reward`` is
+        None and their ``outcome`` says why.
+
+        Args:
+            rows: dataset rows, as mappings or JSON text.
+            environment: for rows without an ``agent_ref``.
+            repeats: rollouts per row.
+            model: the model pool to ask.
+            in_flight: rollouts published and not yet yielded, at most.
+            sampling: overrides for ``responses_create_params``, such as ``temperature``.
+
+        Raises:
+            TaskError, UsageError: a row or a name is wrong; nothing was started.
+        """
+        run = new_run_id()
+        lines = [row if isinstance(row, bytes) else _line(row) for row in rows]
+        tasks = list(
+            expand(
+                lines,
+                run=run,
+                environment=environment,
+                repeats=repeats,
+                model=model,
+                sampling=sampling,
+                return_tokens=return_tokens,
+            )
+        )
+        info = RunInfo(
+            run=run,
+            total=len(tasks),
+            environments=sorted({task.environment for task in tasks}),
+            agents=sorted({task.agent for task in tasks}),
+            created_s=clock.now(),
+        )
+        send, receive = anyio.create_memory_object_stream[RolloutRecord](256)
+        window = anyio.Semaphore(in_flight)
+        scope = anyio.CancelScope()
+        # The work is a task of the connection, not of this generator: a generator may be dropped
+        # half-way, in another task than it began in, and must not own a task group.
+        self._tasks.start_soon(self._drive, info, tasks, window, send, scope)
+        try:
+            async with receive:
+                async for record in receive:
+                    window.release()
+                    yield record
+        finally:
+            scope.cancel()
+
+    async def _drive(
+        self,
+        info: RunInfo,
+        tasks: Sequence[RolloutTask],
+        window: anyio.Semaphore,
+        send: MemoryObjectSendStream[RolloutRecord],
+        scope: anyio.CancelScope,
+    ) -> None:
+        """Publish a run and pass its records on; the run is closed however this ends."""
+        finished = False
+
+        async def publish() -> None:
+            await self.publish(tasks, window=window)
+
+        try:
+            with scope:
+                await self.open_run(info)
+                async with send, anyio.create_task_group() as group:
+                    group.start_soon(publish)
+                    async for record in self.records(info.run, info.total):
+                        await send.send(record)
+                finished = True
+        finally:
+            with anyio.move_on_after(5, shield=True):
+                if not finished:
+                    await self.cancel(info.run)
+                await self.close_run(info, state="finished" if finished else "cancelled")
+
+    # -- looking around -------------------------------------------------------------------------------
+
+    async def workers(self) -> list[Presence]:
+        """Every worker with a live lease."""
+        return [decode_presence(lease.payload) for lease in await self.bus.alive(">") if lease.payload]
+
+    async def status(self) -> Status:
+        """Workers, queue depths and runs, now."""
+        workers = await self.workers()
+        agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
+        runs = await self.runs()
+        agents.update(agent for run in runs if run.state == "active" for agent in run.agents)
+        queues = {agent: await self.bus.depth(f"agent-{agent}") for agent in sorted(agents)}
+        return Status(workers=workers, queues=queues, runs=runs)
+
+
+def _line(row: Mapping[str, Any] | str) -> bytes:
+    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+
+
+@asynccontextmanager
+async def connect(
+    nats: str | Sequence[str] | None = None,
+    *,
+    model: str | ModelSettings | None = None,
+    environments: Sequence[str] = (),
+    agents: Sequence[str] = (),
+    workers: int = 1,
+    concurrency: int = 1024,
+    prefix: str = "gym",
+) -> AsyncIterator[Gym]:
+    """Connect to a running system, start one, or both.
+
+    With ``nats`` alone it joins the system behind that broker. With ``environments`` and ``model`` it
+    starts the workers for them (and a broker, unless ``nats`` names one), which end with the context.
+
+    Args:
+        nats: the broker's URL or URLs.
+        model: ``PROVIDER/NAME`` or settings, served as the pool ``policy``.
+        agents: defaults to those that the environments ask for.
+        workers: processes of each kind.
+        concurrency: rollouts in flight, over all agent workers.
+
+    Raises:
+        UsageError, BrokerError: the message says what is missing.
+    """
+    urls = [nats] if isinstance(nats, str) else list(nats or ())
+    if not urls and not environments:
+        raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
+    async with AsyncExitStack() as stack:
+        if environments:
+            pools = make_pools(environments, model, agents=agents, workers=workers, concurrency=concurrency)
+            system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
+            urls = [(await stack.enter_async_context(running(system))).url]
+        bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        yield Gym(bus, tasks)
+        tasks.cancel_scope.cancel()
+
+
+def make_pools(
+    environments: Sequence[str],
+    model: str | ModelSettings | None,
+    *,
+    agents: Sequence[str] = (),
+    workers: int = 1,
+    concurrency: int = 1024,
+) -> tuple[PoolSpec, ...]:
+    """The pools that rollouts in these environments need, ``workers`` processes of each kind."""
+    wanted = tuple(sorted(set(agents) or {catalogue.environment(name).definition.agent for name in environments}))
+    slots = -(-concurrency // workers)
+    pools = [
+        PoolSpec(kind="agent", names=wanted, processes=workers, capacity=max(slots, len(wanted))),
+        PoolSpec(kind="resource", names=tuple(environments), processes=workers),
+    ]
+    if model is not None:
+        settings = ModelSettings.parse(model) if isinstance(model, str) else model
+        pools.append(PoolSpec(kind="model", names=("policy",), processes=workers, model=settings))
+    return tuple(pools)

@@ -1,0 +1,88 @@
+"""Environments: a name that ties a resource, an agent, its limits and its data together.
+
+An environment is one module with one global called ``environment``, and one JSONL file of example rows
+beside it with the same stem. The module's name is the environment's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gym_runtime.resource import Resource, Session, VerifyFunction
+
+Domain = Literal[
+    "agent",
+    "coding",
+    "e2e",
+    "games",
+    "instruction_following",
+    "knowledge",
+    "long_context",
+    "math",
+    "other",
+    "rlhf",
+    "safety",
+    "translation",
+]
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment's module declares.
+
+    Attributes:
+        resource: a verify function, or a `Session` (or `Episode`) class.
+        description: one line.
+        domain: for listings and metrics.
+        agent: the agent that runs its rollouts unless a run says otherwise.
+        max_turns: model calls per attempt at most; None for no limit of its own.
+        timeout_s: from the start of an attempt to its deadline, in seconds.
+        parallel_tools: tool calls of one turn may run concurrently on one session.
+        heavy: verifying may take long or hang, so it happens in a process that can be killed.
+        verify_timeout_s: how long a heavy verification may take, in seconds.
+        data_license: licence of the data it is meant for.
+        extra: the extra of the distribution that its imports need, if any.
+        agent_refs: further names under which datasets refer to it.
+    """
+
+    resource: type[Session[Any]] | VerifyFunction
+    description: str
+    domain: Domain = "other"
+    agent: str = "tool_loop"
+    max_turns: int | None = None
+    timeout_s: float = 1800.0
+    parallel_tools: bool = False
+    heavy: bool = False
+    verify_timeout_s: float = 30.0
+    data_license: str = ""
+    extra: str = ""
+    agent_refs: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> str:
+        """``verify``, ``session`` or ``episode``."""
+        from gym_runtime.resource import Episode
+
+        if not isinstance(self.resource, type):
+            return "verify"
+        return "episode" if issubclass(self.resource, Episode) else "session"
+
+    def build(self) -> Resource:
+        """The resource, ready to open sessions."""
+        return Resource(self.resource)
+
+
+class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment with its name and where it came from."""
+
+    name: str
+    definition: Environment
+    resource: Resource
+    source: Path
+
+    @property
+    def examples(self) -> Path:
+        """The JSONL of example rows."""
+        return self.source.with_suffix(".jsonl")

@@ -1,0 +1,179 @@
+"""What can go wrong, sorted by whose fault it is.
+
+    GymError
+    ├── UsageError            the caller's: a bad flag, file, name or setting; one line with the remedy
+    ├── TaskError             the row's: a field is missing or has the wrong type; never retried
+    ├── ModelError            the engine's
+    │   ├── ModelRefused      it said no for good: bad key, unknown model, content filter; never retried
+    │   └── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
+    ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
+    │   └── SessionLost       the worker that held the session's state is gone; the rollout starts anew
+    ├── TransportError        the way between two workers
+    │   ├── NoWorker          nobody serves this subject
+    │   ├── Busy              every candidate is at its capacity
+    │   ├── ConnectionLost    the connection to the broker broke while waiting
+    │   ├── BrokerError       the broker refuses or lacks what the runtime needs
+    │   └── PayloadTooLarge   a message is larger than the broker takes
+    ├── DeadlineExceeded      the rollout's one deadline passed; *not* an engine's own time limit
+    └── RuntimeFault          ours: a bug; please report it
+
+Two axes only: ``kind`` (whose fault) and ``retryable`` (may the same thing succeed later). A failure is
+never a reward: it travels as a `Fault` and ends as a ``failed`` outcome.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error as it travels between workers and stands in a failure row."""
+
+    kind: str
+    name: str = "GymError"
+    message: str = ""
+    stage: str = ""
+    retryable: bool = False
+
+
+class GymError(Exception):
+    """Any error of this runtime.
+
+    ``stage`` is the hop at which it happened (``model``, ``tool``, ``verify`` …), filled in by whoever
+    knows it.
+    """
+
+    kind: ClassVar[str] = "runtime"
+    retryable: bool = False
+
+    def __init__(self, message: str = "", *, stage: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.stage = stage
+
+    def fault(self) -> Fault:
+        """This error in its wire form."""
+        return Fault(
+            kind=self.kind,
+            name=type(self).__name__,
+            message=self.message,
+            stage=self.stage,
+            retryable=self.retryable,
+        )
+
+
+class UsageError(GymError):
+    """The caller's: a bad flag, file, name or setting."""
+
+    kind = "usage"
+
+
+class TaskError(GymError):
+    """The row's: a field is missing or has the wrong type."""
+
+    kind = "task"
+
+
+class ModelError(GymError):
+    """The engine's."""
+
+    kind = "model"
+
+
+class ModelRefused(ModelError):
+    """The engine said no for good; asking again changes nothing."""
+
+
+class ModelUnavailable(ModelError):
+    """Overloaded, unreachable, or cut off in mid-answer.
+
+    ``retry_after_s`` is what the engine asked for, in seconds, if it did.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str = "", *, stage: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, stage=stage)
+        self.retry_after_s = retry_after_s
+
+
+class ResourceError(GymError):
+    """The environment's: a verifier raised, or its reward is not a finite number."""
+
+    kind = "resource"
+
+
+class SessionLost(ResourceError):
+    """The worker that held the session's state is gone, or has forgotten it."""
+
+    retryable = True
+
+
+class TransportError(GymError):
+    """The way between two workers."""
+
+    kind = "transport"
+    retryable = True
+
+
+class NoWorker(TransportError):
+    """Nobody serves this subject."""
+
+
+class Busy(TransportError):
+    """Every candidate is at its capacity."""
+
+
+class ConnectionLost(TransportError):
+    """The connection to the broker broke while waiting for an answer."""
+
+
+class BrokerError(TransportError):
+    """The broker refuses a request, or lacks what the runtime needs of it."""
+
+    retryable = False
+
+
+class PayloadTooLarge(TransportError):
+    """A message is larger than the broker takes, headers included."""
+
+    retryable = False
+
+
+class DeadlineExceeded(GymError):
+    """The rollout's one deadline passed."""
+
+    kind = "deadline"
+
+
+class RuntimeFault(GymError):
+    """A bug of this runtime."""
+
+
+def _tree(cls: type[GymError]) -> dict[str, type[GymError]]:
+    found = {cls.__name__: cls}
+    for sub in cls.__subclasses__():
+        found |= _tree(sub)
+    return found
+
+
+_BY_NAME = _tree(GymError)
+
+
+def from_fault(fault: Fault) -> GymError:
+    """The error that a `Fault` describes; a name unknown here (a newer peer's) keeps its retryability."""
+    cls = _BY_NAME.get(fault.name, RuntimeFault)
+    error = cls(fault.message, stage=fault.stage)
+    error.retryable = fault.retryable
+    return error
+
+
+def leaf(error: BaseException) -> BaseException:
+    """What a task group's exception group is really about: its first `GymError`, else its first leaf."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group: BaseExceptionGroup[BaseException] = error
+    leaves = [leaf(inner) for inner in group.exceptions]
+    return next((inner for inner in leaves if isinstance(inner, GymError)), leaves[0])

@@ -1,0 +1,62 @@
+"""Structured logs on standard error: lines for people on a terminal, JSON elsewhere.
+
+Every line carries the run, rollout, attempt and trace it belongs to, where there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import AbstractContextManager
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+from gym_runtime import tracing
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def start(worker: str = "") -> None:
+    """Set logging up in this process. ``GYM_LOG_LEVEL`` is debug, info, warning (default) or error."""
+    level = LEVELS.get(os.environ.get("GYM_LOG_LEVEL", "warning").lower(), 30)
+    terminal = sys.stderr.isatty()
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+        if terminal
+        else structlog.processors.JSONRenderer()
+    )
+    tail: list[Any] = [renderer] if terminal else [structlog.processors.format_exc_info, renderer]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _add_trace,
+            *tail,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), format="%(name)s: %(message)s", force=True)
+    if worker:
+        structlog.contextvars.bind_contextvars(worker=worker)
+
+
+def logger() -> FilteringBoundLogger:
+    return structlog.get_logger()
+
+
+def rollout_context(run: str, rollout: str, attempt: int) -> AbstractContextManager[Any]:
+    """Everything logged inside carries these ids."""
+    return structlog.contextvars.bound_contextvars(run=run, rollout=rollout, attempt=attempt)
+
+
+def _add_trace(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    trace = tracing.trace_id()
+    if trace is not None:
+        event["trace_id"] = trace
+    return event

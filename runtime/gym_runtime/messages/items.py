@@ -1,0 +1,134 @@
+"""OpenAI Responses API items: what a conversation is made of.
+
+`decode_item` gives a typed view of one item and keeps the bytes it came from; `encode_item` gives those
+bytes back. So fields that this module does not know survive a trip through any worker, and an item that
+is only passed on is never written anew. Source: OpenAI Responses API reference, "Input items".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
+    """Any item. ``raw`` is the JSON it was decoded from, or None for one made here."""
+
+    @property
+    def raw(self) -> Raw | None:
+        return cast("Raw | None", self.__dict__.get("raw"))
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One content part: ``input_text``, ``output_text``, ``input_image``, ``refusal`` …"""
+
+    type: str
+    text: str | None = None
+    image_url: str | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+
+
+class Message(Item, tag_field="type", tag="message", frozen=True, kw_only=True):
+    """Text (or other parts) by ``user``, ``assistant``, ``system`` or ``developer``."""
+
+    role: str
+    content: str | list[Part]
+    id: str | None = None
+    status: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All text parts, concatenated."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if part.text is not None)
+
+
+class Reasoning(Item, tag_field="type", tag="reasoning", frozen=True, kw_only=True):
+    """The model's thinking, as summary or content parts."""
+
+    id: str | None = None
+    summary: list[Part] = []
+    content: list[Part] | None = None
+    encrypted_content: str | None = None
+    status: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text or "" for part in [*(self.content or ()), *self.summary])
+
+
+class FunctionCall(Item, tag_field="type", tag="function_call", frozen=True, kw_only=True):
+    """A tool call. ``arguments`` is JSON text as the model wrote it, so it need not be valid JSON."""
+
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: str | None = None
+
+
+class FunctionCallOutput(Item, tag_field="type", tag="function_call_output", frozen=True, kw_only=True):
+    """What a tool answered."""
+
+    call_id: str
+    output: str | list[Part]
+    id: str | None = None
+    status: str | None = None
+
+
+class OtherItem(Item, frozen=True, kw_only=True):
+    """An item of a type that this module does not know (hosted tools and the like)."""
+
+    type: str
+
+
+class _Head(msgspec.Struct, frozen=True):
+    type: str = "message"
+
+
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    "message": msgspec.json.Decoder(Message),
+    "reasoning": msgspec.json.Decoder(Reasoning),
+    "function_call": msgspec.json.Decoder(FunctionCall),
+    "function_call_output": msgspec.json.Decoder(FunctionCallOutput),
+}
+_head = msgspec.json.Decoder(_Head)
+_other = msgspec.json.Decoder(OtherItem)
+_encoder = msgspec.json.Encoder()
+
+
+def decode_item(raw: Raw | bytes) -> Item:
+    """A typed view of one item; a message may leave out its ``type``.
+
+    Raises:
+        msgspec.ValidationError: a known item lacks a field or has one of a wrong type.
+    """
+    kind = _head.decode(raw).type
+    item = cast("Item", _DECODERS.get(kind, _other).decode(raw))
+    item.__dict__["raw"] = raw if isinstance(raw, Raw) else Raw(raw)
+    return item
+
+
+def decode_items(raws: Iterable[Raw | bytes]) -> list[Item]:
+    """`decode_item` on each, in order."""
+    return [decode_item(raw) for raw in raws]
+
+
+def encode_item(item: Item) -> Raw:
+    """The bytes an item came from, or its JSON if it was made here."""
+    return item.raw or Raw(_encoder.encode(item))
+
+
+def user_message(text: str) -> Raw:
+    """An easy input message by the user."""
+    return Raw(_encoder.encode({"role": "user", "content": text}))
+
+
+def tool_output(call_id: str, output: str) -> Raw:
+    """The ``function_call_output`` item that answers a call."""
+    return Raw(_encoder.encode({"type": "function_call_output", "call_id": call_id, "output": output}))

@@ -1,0 +1,66 @@
+"""How a rollout ended, and the record of it that is committed once."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import Fault
+
+
+class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):
+    """The agent finished and the verifier judged it."""
+
+
+class Truncated(msgspec.Struct, tag_field="type", tag="truncated", frozen=True, kw_only=True):
+    """A limit stopped the agent (``max_turns``, ``max_output_tokens`` …); what there is was judged."""
+
+    reason: str
+
+
+class Failed(msgspec.Struct, tag_field="type", tag="failed", frozen=True, kw_only=True):
+    """There is no verdict, hence no reward; the fault says why."""
+
+    fault: Fault
+
+
+class Cancelled(msgspec.Struct, tag_field="type", tag="cancelled", frozen=True, kw_only=True):
+    """Somebody stopped the run, the group or the rollout."""
+
+
+Outcome = Completed | Truncated | Failed | Cancelled
+
+
+class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The committed result of one rollout.
+
+    Attributes:
+        row: the result row as it will stand in a file: input fields, response, reward, bookkeeping. A
+            failed rollout's row has no reward and carries the transcript up to the failure.
+        reward: None exactly when no verifier returned one.
+        numbers: the row's numeric top-level fields, for metrics without decoding the row.
+        turns, tool_calls: how many model calls and tool calls the counted attempt made.
+        duration_s: from the first delivery of this attempt to its end.
+    """
+
+    run: str
+    task_index: int
+    rollout_index: int
+    environment: str
+    outcome: Outcome
+    row: Raw
+    attempt: int = 1
+    reward: float | None = None
+    numbers: dict[str, float] = {}
+    turns: int = 0
+    tool_calls: int = 0
+    duration_s: float = 0.0
+    worker: str = ""
+
+    @property
+    def rollout_id(self) -> str:
+        return f"{self.run}.{self.task_index}.{self.rollout_index}"
+
+
+encode_record = msgspec.json.Encoder().encode
+decode_record = msgspec.json.Decoder(RolloutRecord).decode

@@ -1,0 +1,46 @@
+"""A unit of work on the queue: one rollout of one task."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+
+class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rollout to be made.
+
+    Attributes:
+        row: the dataset row, with the run's sampling settings already in its
+            ``responses_create_params``.
+        agent_ref: what the result row will carry as its ``agent_ref``.
+        model: the model pool to ask.
+        timeout_s: from the start of an attempt to its deadline, in seconds.
+        max_attempts: how often the rollout may be tried before it counts as failed.
+        max_turns: model calls per attempt at most; None leaves it to the environment.
+        parallel_tools: tool calls of one turn may run concurrently.
+        return_tokens: put token ids and log-probabilities on the row's output items.
+        attempt_base: attempts already spent on this rollout in interrupted runs.
+    """
+
+    run: str
+    task_index: int
+    rollout_index: int
+    environment: str
+    agent: str
+    row: Raw
+    agent_ref: Raw | None = None
+    model: str = "policy"
+    timeout_s: float = 1800.0
+    max_attempts: int = 3
+    max_turns: int | None = None
+    parallel_tools: bool = False
+    return_tokens: bool = False
+    attempt_base: int = 0
+
+    @property
+    def rollout_id(self) -> str:
+        return f"{self.run}.{self.task_index}.{self.rollout_index}"
+
+
+encode_task = msgspec.json.Encoder().encode
+decode_task = msgspec.json.Decoder(RolloutTask).decode

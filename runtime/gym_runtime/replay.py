@@ -1,0 +1,76 @@
+"""Judging a recorded rollout anew, on a fresh session that is brought to where the recording ended.
+
+What the tools answer now is not put into the transcript: the verifier sees the response as it was
+recorded, and the state that the recorded calls lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from msgspec import Raw
+
+from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message
+from gym_runtime.resource import Episode, Resource, Session
+from gym_runtime.verdict import Reply, Verdict, make_response
+
+CLOSE_LIMIT_S = 5.0
+
+
+async def rejudge(resource: Resource, row: Raw | bytes, response: Raw | bytes) -> Verdict:
+    """The verdict on a recorded rollout: open, replay, verify, close.
+
+    Raises:
+        TaskError: the row does not fit.
+        ResourceError: the environment raised, or its reward is not a finite number.
+    """
+    async with session_of(resource, row) as session:
+        await replay(resource, session, Reply(response).items)
+        return await resource.verify(session, response)
+
+
+async def replay(resource: Resource, session: Session[Any], transcript: Iterable[Item]) -> list[str]:
+    """Repeat a transcript's tool calls on a session, or its turns on an episode.
+
+    Returns what the environment answered: tool outputs, or observations as JSON, in order.
+    """
+    if resource.stateless:
+        return []
+    if not isinstance(session, Episode):
+        calls = [item for item in transcript if isinstance(item, FunctionCall)]
+        return [await resource.call_tool(session, call.name, call.arguments) for call in calls]
+    answers = await resource.reset(session)
+    for turn in turns(transcript):
+        step = await resource.step(session, make_response(*turn))
+        answers += step.items
+        if step.terminated or step.truncated:
+            break
+    return [bytes(answer).decode() for answer in answers]
+
+
+def turns(transcript: Iterable[Item]) -> list[list[Item]]:
+    """The items of each of the model's turns: what stands between outputs and other people's messages.
+
+    Two turns with nothing between them (one of them reasoning only) cannot be told apart.
+    """
+    found: list[list[Item]] = [[]]
+    for item in transcript:
+        if isinstance(item, FunctionCallOutput) or (isinstance(item, Message) and item.role != "assistant"):
+            found.append([])
+        else:
+            found[-1].append(item)
+    return [turn for turn in found if turn]
+
+
+@asynccontextmanager
+async def session_of(resource: Resource, row: Raw | bytes) -> AsyncIterator[Session[Any]]:
+    """A fresh session for a row, closed at the end whatever happens."""
+    session = await resource.open(row)
+    try:
+        yield session
+    finally:
+        with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+            await session.close()

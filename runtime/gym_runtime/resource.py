@@ -1,0 +1,221 @@
+"""Resources: the environment's side of a rollout, in one of three shapes.
+
+1. A function ``async def verify(task, reply) -> Verdict``: stateless.
+2. A `Session` with ``@tool`` methods and ``verify``: tools and state.
+3. An `Episode` with ``reset`` and ``step``: step by step, for games and simulated users.
+
+Whatever the shape, a worker sees a `Resource` that makes `Session` objects.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import GymError, ResourceError, TaskError
+from gym_runtime.messages.calls import StepAnswer
+from gym_runtime.messages.items import tool_output, user_message
+from gym_runtime.messages.responses import CreateParams
+from gym_runtime.tools import NOT_FOUND, Tool, collect_tools
+from gym_runtime.verdict import Reply, Verdict
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """A dataset row as an environment sees it. Subclass it and add the row's fields.
+
+    Fields without a default are required; fields of the row that are not declared are ignored (they
+    still stand in the result row).
+    """
+
+    responses_create_params: CreateParams
+
+
+T = TypeVar("T", bound=Task)
+
+
+class Session(Generic[T]):
+    """An environment's state for one rollout. One instance per attempt; it is never shared.
+
+    Methods may be plain or ``async``. Calls of one session never overlap, unless the environment says
+    ``parallel_tools``.
+    """
+
+    def __init__(self, task: T) -> None:
+        self.task = task
+
+    async def open(self) -> None:
+        """Prepare the state. Runs before anything else."""
+
+    async def verify(self, reply: Reply) -> Verdict:
+        """Judge the finished rollout. Called at most once per attempt."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Release what the session holds. Runs exactly once, also after errors and cancellation."""
+
+    async def call_unknown_tool(self, name: str, arguments: str) -> str | None:
+        """Answer a call of a tool that the class does not have; None means that there is no such tool."""
+        return None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step of an `Episode` led to.
+
+    Attributes:
+        observation: what the model reads next: the text of a user's message, or items; None for nothing.
+        reward: what this step was worth; the rewards of all steps add up.
+        terminated: the episode ended by its own rules.
+        truncated: the episode was cut off by a limit.
+        tool_outputs: answers to the reply's function calls, by ``call_id``.
+        info: further top-level fields of the result row; those of the last step stand.
+    """
+
+    observation: str | list[dict[str, Any]] | None = None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    tool_outputs: dict[str, str] = {}
+    info: dict[str, Any] = {}
+
+
+class Episode(Session[T]):
+    """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden."""
+
+    total_reward: float = 0.0
+    last_info: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+
+    async def reset(self) -> str | list[dict[str, Any]] | None:
+        """The first observation: the text of a user's message, or items; None if the row has it all."""
+        return None
+
+    async def step(self, reply: Reply) -> Step:
+        """What the model's latest answer leads to. ``reply`` holds that answer only."""
+        raise NotImplementedError
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(self.total_reward, fields=self.last_info)
+
+
+VerifyFunction = Callable[[Any, Reply], Awaitable[Verdict] | Verdict]
+
+
+class Resource:
+    """Any of the three shapes behind one face: it decodes rows, opens sessions, and names the tools."""
+
+    def __init__(self, shape: type[Session[Any]] | VerifyFunction) -> None:
+        self.session_type: type[Session[Any]]
+        if isinstance(shape, type):
+            self.session_type = shape
+            self.task_type = _session_task(shape)
+        else:
+            self.session_type = _stateless(shape)
+            self.task_type = _function_task(shape)
+        self.stateless = not isinstance(shape, type)
+        self.tools: dict[str, Tool] = collect_tools(self.session_type)
+        self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+
+    def task(self, row: Raw | bytes) -> Task:
+        """A row as this resource's task.
+
+        Raises:
+            TaskError: a field is missing or has a wrong type; the message names it.
+        """
+        try:
+            return self._decode(row)
+        except msgspec.DecodeError as error:
+            raise TaskError(str(error)) from error
+
+    async def open(self, row: Raw | bytes) -> Session[Any]:
+        """A fresh session for a row, opened."""
+        session = self.session_type(self.task(row))
+        await _guarded(session.open(), "open")
+        return session
+
+    async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
+        """Call a tool; the answer is the text that the model reads, whatever went wrong."""
+        known = self.tools.get(name)
+        if known is not None:
+            return await known.call(session, arguments)
+        answer = await _guarded(session.call_unknown_tool(name, arguments), "tool")
+        return NOT_FOUND if answer is None else answer
+
+    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict:
+        """The verdict on a finished rollout.
+
+        Raises:
+            ResourceError: the verifier raised, or its reward is not a finite number.
+        """
+        return (await _guarded(session.verify(Reply(response)), "verify")).checked()
+
+    async def reset(self, session: Episode[Any]) -> list[Raw]:
+        """An episode's first observation, as items."""
+        return _observation(await _guarded(session.reset(), "reset"))
+
+    async def step(self, session: Session[Any], response: Raw | bytes) -> StepAnswer:
+        """One step of an episode.
+
+        Raises:
+            ResourceError: the environment is not step by step, or its step raised.
+        """
+        if not isinstance(session, Episode):
+            raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
+        step = await _guarded(session.step(Reply(response)), "step")
+        session.total_reward += step.reward
+        session.last_info = step.info
+        outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
+        return StepAnswer(
+            items=outputs + _observation(step.observation),
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+        )
+
+
+def _observation(observation: str | list[dict[str, Any]] | None) -> list[Raw]:
+    if observation is None:
+        return []
+    if isinstance(observation, str):
+        return [user_message(observation)]
+    return [Raw(msgspec.json.encode(item)) for item in observation]
+
+
+R = TypeVar("R")
+
+
+async def _guarded(work: Awaitable[R] | R, stage: str) -> R:
+    """Run an author's code: what it raises is the environment's failure, never a reward."""
+    try:
+        if inspect.isawaitable(work):
+            return await cast("Awaitable[R]", work)
+        return cast("R", work)
+    except GymError:
+        raise
+    except Exception as error:
+        raise ResourceError(f"{type(error).__name__}: {error}", stage=stage) from error
+
+
+def _stateless(verify: VerifyFunction) -> type[Session[Any]]:
+    class Stateless(Session[Any]):
+        async def verify(self, reply: Reply) -> Verdict:
+            verdict = verify(self.task, reply)
+            return await verdict if inspect.isawaitable(verdict) else verdict
+
+    return Stateless
+
+
+def _function_task(verify: VerifyFunction) -> type[Task]:
+    first = next(iter(inspect.signature(verify).parameters))
+    return cast("type[Task]", get_type_hints(verify).get(first, Task))
+
+
+def _session_task(session: type[Session[Any]]) -> type[Task]:
+    for cls in session.__mro__:
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type) and issubclass(argument, Task):
+                    return argument
+    return Task

@@ -1,0 +1,248 @@
+"""A rollout in the hands of an agent: every effect on a model or an environment goes through it.
+
+It keeps the conversation, counts turns and tool calls, carries the one deadline and the one budget of
+retries, and knows which worker holds the session. Nothing here knows how an agent decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError
+from gym_runtime.messages import calls
+from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
+from gym_runtime.messages.responses import Response, Usage, decode_params, decode_response
+from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.verdict import Verdict
+from gym_runtime.workers.router import Budget, Router
+
+_encode = msgspec.json.Encoder().encode
+_decode_any = msgspec.json.Decoder().decode
+_decode_verdict = msgspec.json.Decoder(Verdict).decode
+
+
+class Turn:
+    """One answer of the model."""
+
+    def __init__(self, response: Response, tokens: calls.Tokens | None) -> None:
+        self.response = response
+        self.tokens = tokens
+        self.items: list[Item] = decode_items(response.output)
+
+    @property
+    def function_calls(self) -> list[FunctionCall]:
+        return [item for item in self.items if isinstance(item, FunctionCall)]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The assistant's messages."""
+        return [item for item in self.items if isinstance(item, Message) and item.role == "assistant"]
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why the answer stops short (``max_output_tokens``, ``content_filter``), or None."""
+        details = self.response.incomplete_details
+        return None if details is None else details.reason or "incomplete"
+
+
+class Rollout:
+    """One attempt at one rollout, as its agent sees it.
+
+    Attributes:
+        task: what is to be done, limits included.
+        params: the row's ``responses_create_params``.
+        turns: model calls made so far.
+        output: what was added to the conversation after the row's input: the transcript.
+        truncated: why the rollout was cut short, or None.
+    """
+
+    def __init__(self, task: RolloutTask, attempt: int, router: Router) -> None:
+        try:
+            self.params = decode_params(_row(task.row).responses_create_params)
+        except msgspec.DecodeError as error:
+            raise TaskError(f"the row is not a task: {error}") from error
+        self.task = task
+        self.attempt = attempt
+        self.deadline_s = clock.now() + task.timeout_s
+        self.turns = 0
+        self.tool_calls = 0
+        self.truncated: str | None = None
+        self.usage = Usage()
+        self.input: list[Raw] = self.params.input_items()
+        self.output: list[Raw] = []
+        self.tokens: dict[int, calls.Tokens] = {}
+        self.last_response: Response | None = None
+        self._router = router
+        self._budget = Budget()
+        self._call_params = Raw(_encode(msgspec.structs.replace(self.params, input=Raw(b"[]"))))
+        self._calls = 0
+        self._session = f"{task.rollout_id}.{attempt}"
+        self._worker: str | None = None
+
+    @property
+    def max_turns(self) -> int | None:
+        """Model calls at most, or None for no limit."""
+        return self.task.max_turns
+
+    def truncate(self, reason: str) -> None:
+        """Say that a limit ends this rollout; it is still judged, as ``truncated``."""
+        self.truncated = self.truncated or reason
+
+    async def respond(self) -> Turn:
+        """Have the model answer the conversation so far; the answer is appended to it.
+
+        Raises:
+            GymError: the model refused, or stayed unavailable up to the deadline.
+        """
+        call = calls.ModelCall(
+            params=self._call_params,
+            input=[*self.input, *self.output],
+            return_tokens=self.task.return_tokens,
+        )
+        with tracing.span("turn", turn=self.turns):
+            answer = await self._router.ask(
+                "model", self.task.model, self._request(calls.pack(call)), self._budget
+            )
+        reply = calls.decode_model_answer(answer.body)
+        try:
+            response = decode_response(reply.response)
+            turn = Turn(response, reply.tokens)
+        except msgspec.DecodeError as error:
+            raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
+        self.turns += 1
+        self.output += response.output
+        if reply.tokens is not None and response.output:
+            self.tokens[len(self.output) - 1] = reply.tokens
+        if response.usage is not None:
+            self.usage += response.usage
+        self.last_response = response
+        return turn
+
+    async def call_tools(self, function_calls: Sequence[FunctionCall]) -> None:
+        """Execute tool calls; their outputs are appended in the calls' order.
+
+        They run one after the other, or concurrently when the environment allows it. What goes wrong
+        with a call (arguments that are not JSON, an unknown tool, a tool that raised) is an output for
+        the model to read.
+
+        Raises:
+            SessionLost: the worker that holds the session is gone.
+        """
+        outputs: list[str | None] = [None] * len(function_calls)
+
+        async def one(index: int) -> None:
+            outputs[index] = await self._call_tool(function_calls[index])
+
+        if self.task.parallel_tools and len(function_calls) > 1:
+            await self._open()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for index in range(len(function_calls)):
+                        tasks.start_soon(one, index)
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from group
+        else:
+            for index in range(len(function_calls)):
+                await one(index)
+        for call, output in zip(function_calls, outputs, strict=True):
+            self.output.append(tool_output(call.call_id, output or ""))
+
+    async def reset(self) -> None:
+        """Open a step-by-step environment; its first observation is appended to the conversation."""
+        answer = await self._ask(calls.OpenSession(session=self._session, task=self._task_once()))
+        self.input += calls.decode_step_answer(answer).items
+
+    async def step(self, turn: Turn) -> calls.StepAnswer:
+        """Hand the model's answer to a step-by-step environment; its observation is appended."""
+        response = Raw(_encode(turn.response))
+        call = calls.Step(session=self._session, task=self._task_once(), response=response)
+        answer = calls.decode_step_answer(await self._ask(call))
+        self.output += answer.items
+        return answer
+
+    async def verify(self) -> Verdict:
+        """Have the environment judge the transcript. The runtime calls it after the agent returned."""
+        call = calls.Verify(
+            session=self._session, task=self._task_once(), response=Raw(_encode(self.response()))
+        )
+        with tracing.span("verify"):
+            return _decode_verdict(await self._ask(call)).checked()
+
+    async def close(self) -> None:
+        """Tell the session's worker that the rollout is over. Nothing waits for an answer."""
+        if self._worker is not None:
+            call = calls.CloseSession(session=self._session)
+            await self._router.tell("resource", self.task.environment, self._worker, self._request(calls.pack(call)))
+
+    def response(self) -> Response:
+        """The rollout as one response: the last one, with the whole transcript and all usage."""
+        last = self.last_response or Response(id=self._session, status="incomplete")
+        return msgspec.structs.replace(last, output=self.output, usage=self.usage)
+
+    async def _call_tool(self, call: FunctionCall) -> str:
+        self.tool_calls += 1
+        problem = _json_problem(call.arguments)
+        if problem is not None:
+            return json.dumps({"error": f"Invalid tool call arguments: {problem}"})
+        request = calls.CallTool(
+            session=self._session, task=self._task_once(), name=call.name, arguments=call.arguments
+        )
+        with tracing.span("tool", tool=call.name):
+            return calls.decode_tool_answer(await self._ask(request)).output
+
+    async def _open(self) -> None:
+        if self._worker is None:
+            await self._ask(calls.OpenSession(session=self._session, task=self._task_once()))
+
+    def _task_once(self) -> Raw | None:
+        """The row for the first call of the session, which thereby opens it."""
+        return self.task.row if self._worker is None else None
+
+    async def _ask(self, call: calls.ResourceCall) -> Raw:
+        request = self._request(calls.pack(call))
+        pool = self.task.environment
+        if self._worker is None:
+            answer = await self._router.ask("resource", pool, request, self._budget)
+            self._worker = answer.worker
+        else:
+            answer = await self._router.ask_session(pool, self._worker, request, self._budget)
+        return answer.body
+
+    def _request(self, body: Raw) -> calls.Request:
+        if clock.now() >= self.deadline_s:
+            raise DeadlineExceeded(f"the rollout took longer than {self.task.timeout_s:.0f} s", stage="agent")
+        self._calls += 1
+        return calls.Request(
+            body=body,
+            deadline_s=self.deadline_s,
+            key=f"{self._session}.{self._calls}",
+            rollout=self.task.rollout_id,
+            attempt=self.attempt,
+        )
+
+
+class _Row(msgspec.Struct, frozen=True):
+    responses_create_params: Raw
+
+
+_row = msgspec.json.Decoder(_Row).decode
+
+
+def _json_problem(arguments: str) -> str | None:
+    """Why tool arguments are not JSON, in the words of Python's json module; None if they are."""
+    try:
+        _decode_any(arguments)
+    except msgspec.DecodeError:
+        try:
+            json.loads(arguments)
+        except ValueError as error:
+            return str(error)
+    return None
+
+

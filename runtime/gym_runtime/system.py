@@ -1,0 +1,142 @@
+"""Start a system of one's own: the supervisor as a child process, and what it says.
+
+The child is in a session of its own, so that Ctrl-C on a terminal reaches the owner alone, who decides;
+its standard input is its lifeline: when the owner is gone, however it went, the system stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from gym_runtime.errors import UsageError
+from gym_runtime.workers.spec import Event, SystemSpec, decode_event, encode
+
+Report = Callable[[Event], None]
+
+
+class System:
+    """A running supervisor. Made by `launch`; nothing else is imported or awaited before it runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._buffer = b""
+        self.workers: dict[str, Event] = {}
+        self.url = ""
+        self.broker_pid = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def until(self, event: str, report: Report | None = None) -> Event:
+        """Follow what the supervisor says up to an event.
+
+        Raises:
+            UsageError: it gave up; the message is its reason.
+        """
+        async for said in self.events():
+            if report is not None:
+                report(said)
+            if said.event == event:
+                return said
+        raise UsageError("the workers stopped without saying why; their log is above")
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What the supervisor says, until it ends.
+
+        Raises:
+            UsageError: it gave up; the message is its reason.
+        """
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                yield self._learn(decode_event(line))
+                continue
+            await anyio.wait_readable(descriptor)
+            data = os.read(descriptor, 65536)
+            if not data:
+                return
+            self._buffer += data
+
+    def _learn(self, event: Event) -> Event:
+        if event.event == "failed":
+            raise UsageError(event.reason)
+        if event.event == "broker":
+            self.url, self.broker_pid = event.url, event.pid
+        elif event.event == "ready":
+            self.workers[event.worker] = event
+        elif event.event == "restarted":
+            self.workers.pop(event.worker, None)
+            if event.kind == "broker":
+                self.broker_pid = event.pid
+        return event
+
+    async def stop(self, *, drain: bool = True) -> None:
+        """Have everything stop; returns when it has. Without ``drain`` there is little patience."""
+        assert self._process.stdin is not None
+        if drain:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(b"drain\n")
+                self._process.stdin.flush()
+        else:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        with contextlib.suppress(UsageError):
+            async for _ in self.events():
+                pass
+        await anyio.to_thread.run_sync(self._process.wait)
+        self._close_pipes()
+
+    def kill(self) -> None:
+        """End everything now."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def launch(system: SystemSpec) -> System:
+    """Start a supervisor; returns at once."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gym_runtime.workers.supervisor"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(encode(system) + b"\n")
+    process.stdin.flush()
+    return System(process)
+
+
+@asynccontextmanager
+async def running(system: SystemSpec, report: Report | None = None) -> AsyncIterator[System]:
+    """A system for as long as the context lasts, all of its workers ready.
+
+    Raises:
+        UsageError: it cannot start; the message says why.
+    """
+    started = launch(system)
+    try:
+        await started.until("all_ready" if system.pools else "broker", report)
+        yield started
+    finally:
+        with anyio.CancelScope(shield=True):
+            await started.stop()

@@ -1,0 +1,1 @@
+"""What authors of environments, agents and adapters test with. It ships; it holds no mocks."""

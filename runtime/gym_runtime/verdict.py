@@ -1,0 +1,110 @@
+"""What a verifier returns, and what it is given: the reply of the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import ResourceError
+from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, decode_items
+from gym_runtime.messages.responses import Response, decode_response
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reward and how it came about.
+
+    Attributes:
+        reward: any finite number; most verifiers stay within 0 and 1.
+        components: named parts of a reward made of several.
+        fields: further top-level fields of the result row, such as ``extracted_answer``; numeric ones
+            get metrics. Values must be JSON-serialisable.
+    """
+
+    reward: float
+    components: dict[str, float] = {}
+    fields: dict[str, Any] = {}
+
+    def checked(self) -> Verdict:
+        """This verdict.
+
+        Raises:
+            ResourceError: the reward or a component is not a finite number.
+        """
+        for name, value in [("reward", self.reward), *self.components.items()]:
+            if isinstance(value, bool) or not math.isfinite(value):
+                raise ResourceError(f"the verifier returned {name} = {value!r}; it must be a finite number")
+        return self
+
+
+class Reply:
+    """Everything that came out of a rollout: the response whose output is the whole transcript.
+
+    ``items`` are the model's messages, reasoning and function calls, and the tools' outputs between
+    them, in order, without the row's own input. Reading is lazy: what a verifier does not look at is
+    never decoded.
+    """
+
+    def __init__(self, response: Raw | bytes) -> None:
+        self.raw = response
+
+    @cached_property
+    def response(self) -> Response:
+        return decode_response(self.raw)
+
+    @cached_property
+    def items(self) -> list[Item]:
+        return decode_items(self.response.output)
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """The assistant's messages, in order."""
+        return [item for item in self.items if isinstance(item, Message) and item.role == "assistant"]
+
+    @cached_property
+    def function_calls(self) -> list[FunctionCall]:
+        return [item for item in self.items if isinstance(item, FunctionCall)]
+
+    @cached_property
+    def tool_outputs(self) -> list[FunctionCallOutput]:
+        return [item for item in self.items if isinstance(item, FunctionCallOutput)]
+
+    @property
+    def text(self) -> str:
+        """The text of the assistant's last message; empty if there is none."""
+        return self.messages[-1].text if self.messages else ""
+
+    @property
+    def all_text(self) -> str:
+        """The texts of all the assistant's messages, concatenated."""
+        return "".join(message.text for message in self.messages)
+
+    @classmethod
+    def of(cls, *items: Mapping[str, Any] | str) -> Reply:
+        """A reply made by hand, for tests and examples: items, or a string for an assistant's message.
+
+        >>> Reply.of("It is \\\\boxed{B}.").text
+        'It is \\\\boxed{B}.'
+        """
+        return cls(make_response(*items))
+
+
+def make_response(*items: Mapping[str, Any] | str) -> bytes:
+    """The JSON of a response that holds these output items; a string is an assistant's message."""
+    output: list[Mapping[str, Any]] = [
+        {
+            "id": f"msg_{index}",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": item, "annotations": []}],
+        }
+        if isinstance(item, str)
+        else item
+        for index, item in enumerate(items)
+    ]
+    return msgspec.json.encode({"id": "resp_0", "object": "response", "status": "completed", "output": output})

@@ -1,0 +1,217 @@
+"""The agent worker: pulls rollouts by credit, runs them, commits each result once.
+
+A delivery is acked after its record is committed (or found to be committed already). An attempt that
+fails for a reason that may pass is tried again, up to the task's ``max_attempts``; after that, or for
+any other reason, the rollout is committed as failed. A task whose workers died ``MAX_DELIVERIES`` times
+is committed as failed as well: nothing is retried for ever, nothing is lost in silence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import anyio
+import msgspec
+import structlog
+
+from gym_runtime import clock, tracing
+from gym_runtime.agent import Agent
+from gym_runtime.bus.contract import Bus, Delivery, Incoming
+from gym_runtime.errors import DeadlineExceeded, GymError, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.messages.outcomes import (
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    RolloutRecord,
+    Truncated,
+    encode_record,
+)
+from gym_runtime.messages.tasks import RolloutTask, decode_task
+from gym_runtime.record import make_record
+from gym_runtime.rollout import Rollout
+from gym_runtime.verdict import Verdict
+from gym_runtime.workers.router import Router
+
+MAX_DELIVERIES = 8
+CANCELLED_RUNS = 1024
+
+
+class AgentWorker:
+    """Runs the rollouts of one or more agents.
+
+    Args:
+        worker: this worker's id.
+        agents: by name; the worker pulls from each one's queue.
+        slots: rollouts in flight at most, over all agents.
+    """
+
+    def __init__(self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int) -> None:
+        self.worker = worker
+        self.slots = slots
+        self.in_use = 0
+        self._bus = bus
+        self._agents = dict(agents)
+        self._router = Router(bus, "model", "resource")
+        self._running: dict[str, dict[str, _Attempt]] = {}
+        self._cancelled: dict[str, None] = {}
+        self._stop = anyio.Event()
+
+    @property
+    def load(self) -> float:
+        return self.in_use / self.slots
+
+    def drain(self) -> None:
+        """Take nothing new; `run` returns when what is in flight is finished."""
+        self._stop.set()
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Work until drained or cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._router.run)
+            async with self._bus.serve("cancel.>", self._cancel):
+                ready()
+                async with anyio.create_task_group() as pulls:
+                    for name in self._agents:
+                        pulls.start_soon(self._pull, name)
+            tasks.cancel_scope.cancel()
+
+    async def _pull(self, name: str) -> None:
+        await self._bus.pull(
+            f"task.{name}.>",
+            consumer=f"agent-{name}",
+            slots=max(1, self.slots // len(self._agents)),
+            handle=self._handle,
+            stop=self._stop,
+        )
+
+    def _cancel(self, incoming: Incoming) -> None:
+        """``cancel.<run>`` or ``cancel.<run>.<task_index>[.<rollout_index>]``."""
+        _, run, *rest = incoming.subject.split(".")
+        if not rest:
+            self._cancelled[run] = None
+            while len(self._cancelled) > CANCELLED_RUNS:
+                del self._cancelled[next(iter(self._cancelled))]
+        prefix = ".".join([run, *rest])
+        for rollout_id, attempt in list(self._running.get(run, {}).items()):
+            if f"{rollout_id}.".startswith(f"{prefix}."):
+                attempt.cancel()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            task = decode_task(delivery.payload)
+        except msgspec.DecodeError as error:
+            logger().error("a task cannot be read and is dropped", subject=delivery.subject, error=str(error))
+            return await delivery.ack()
+        subject = f"rollout.{task.rollout_id}"
+        if delivery.deliveries > 1 and await self._bus.latest(subject):
+            return await delivery.ack()
+        self.in_use += 1
+        try:
+            await self._run(task, delivery, subject)
+        finally:
+            self.in_use -= 1
+        return None
+
+    async def _run(self, task: RolloutTask, delivery: Delivery, subject: str) -> None:
+        before = task.attempt_base + (delivery.deliveries - 1) * task.max_attempts
+        attempt = _Attempt(task, self._agents[task.agent], self._router, self.worker)
+        siblings = self._running.setdefault(task.run, {})
+        siblings[task.rollout_id] = attempt
+        try:
+            with (
+                tracing.span("rollout", delivery.headers, rollout=task.rollout_id),
+                structlog.contextvars.bound_contextvars(run=task.run, rollout=task.rollout_id),
+            ):
+                if task.run in self._cancelled:
+                    attempt.cancel()
+                if delivery.deliveries > MAX_DELIVERIES:
+                    lost = RuntimeFault(f"delivered {delivery.deliveries} times; each time its worker was lost")
+                    record = attempt.failed(before, lost)
+                else:
+                    record = await attempt.run(before)
+                if not await self._bus.commit(subject, encode_record(record)):
+                    logger().info("refused a second result", attempt=record.attempt)
+            await delivery.ack()
+            await attempt.close()
+        finally:
+            siblings.pop(task.rollout_id, None)
+            if not siblings:
+                self._running.pop(task.run, None)
+
+
+class _Attempt:
+    """The attempts that one delivery of a rollout leads to."""
+
+    def __init__(self, task: RolloutTask, agent: Agent, router: Router, worker: str) -> None:
+        self._task = task
+        self._agent = agent
+        self._router = router
+        self._worker = worker
+        self._scope = anyio.CancelScope()
+        self._rollout: Rollout | None = None
+        self._started_s = clock.now()
+
+    def cancel(self) -> None:
+        """Stop wherever it is; the rollout ends as cancelled."""
+        self._scope.cancel()
+
+    async def run(self, before: int) -> RolloutRecord:
+        """The record of the first attempt that settles the rollout."""
+        attempt = before + 1
+        pause_s = 0.1
+        with self._scope:
+            for attempt in range(before + 1, before + self._task.max_attempts + 1):
+                self._started_s = clock.now()
+                self._rollout = None
+                try:
+                    return await self._once(attempt)
+                except GymError as error:
+                    if not error.retryable or attempt == before + self._task.max_attempts:
+                        return self.failed(attempt, error)
+                    logger().warning("an attempt failed and is repeated", attempt=attempt, error=str(error))
+                except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
+                    logger().exception("an agent raised", attempt=attempt)
+                    fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
+                    return self.failed(attempt, fault)
+                await self.close()
+                await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
+                pause_s *= 2
+        return self._record(attempt, Cancelled(), None)
+
+    async def _once(self, attempt: int) -> RolloutRecord:
+        task = self._task
+        with anyio.CancelScope(deadline=anyio.current_time() + task.timeout_s):
+            rollout = self._rollout = Rollout(task, attempt, self._router)
+            await self._agent.run(rollout)
+            verdict = await rollout.verify()
+            reason = rollout.truncated
+            return self._record(attempt, Truncated(reason=reason) if reason else Completed(), verdict)
+        raise DeadlineExceeded(f"the rollout took longer than {task.timeout_s:.0f} s", stage="agent")
+
+    def failed(self, attempt: int, error: GymError) -> RolloutRecord:
+        """The record of a rollout that failed for good."""
+        return self._record(attempt, Failed(fault=error.fault()), None)
+
+    async def close(self) -> None:
+        """Let go of the session, if there is one; not an error when that does not work."""
+        rollout = self._rollout
+        if rollout is not None:
+            try:
+                with anyio.move_on_after(2, shield=True):
+                    await rollout.close()
+            except GymError as error:
+                logger().info("a session was not closed; its time limit will", error=str(error))
+
+    def _record(self, attempt: int, outcome: Outcome, verdict: Verdict | None) -> RolloutRecord:
+        return make_record(
+            self._task,
+            outcome,
+            attempt=attempt,
+            rollout=self._rollout,
+            verdict=verdict,
+            duration_s=clock.now() - self._started_s,
+            worker=self._worker,
+        )

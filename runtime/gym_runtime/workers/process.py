@@ -1,0 +1,174 @@
+"""The life of one worker process: connect, serve, announce itself, drain, leave.
+
+SIGTERM drains: nothing new is taken, what is in flight may finish within the limit, what is left goes
+back to the queue, and sessions end. A second SIGTERM ends at once. When the pipe from its supervisor
+closes, a worker drains too, quickly: it never outlives the one who started it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+
+from gym_runtime import catalogue, clock, logs, tracing
+from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.nats import connect
+from gym_runtime.errors import UsageError
+from gym_runtime.workers.presence import Presence, announce
+from gym_runtime.workers.spec import PoolSpec, SystemSpec
+
+
+ORPHAN_DRAIN_S = 1.0
+
+
+class _Hosted(Protocol):
+    """What every kind of worker can do."""
+
+    async def run(self, *, ready: Callable[[], None]) -> None: ...
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """A worker and how to observe and drain it."""
+
+    hosted: _Hosted
+    in_use: Callable[[], int]
+    load: Callable[[], float]
+    drain: Callable[[], Awaitable[None]]
+    detail: dict[str, str] = {}
+
+
+async def work(
+    system: SystemSpec, pool: PoolSpec, worker: str, *, lifeline: int, ready: Callable[[], None]
+) -> None:
+    """Be a worker until told to stop.
+
+    Raises:
+        UsageError, BrokerError: it cannot start; the message is for people.
+    """
+    logs.start(worker)
+    tracing.start(f"gym-runtime-{pool.kind}")
+    try:
+        async with connect(system.nats, prefix=system.prefix, name=worker) as bus, _member(pool, bus, worker) as member:
+            await _Life(system, pool, worker, bus, member).live(lifeline, ready)
+    finally:
+        tracing.stop()
+
+
+class _Life:
+    def __init__(self, system: SystemSpec, pool: PoolSpec, worker: str, bus: Bus, member: _Member) -> None:
+        self._pool = pool
+        self._worker = worker
+        self._bus = bus
+        self._member = member
+        self._started_s = clock.now()
+        self._stop = anyio.Event()
+        self._draining = False
+        self._drain_s = system.drain_s
+
+    async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
+        async with anyio.create_task_group() as tasks:
+            started = anyio.Event()
+            tasks.start_soon(self._watch_signals)
+            tasks.start_soon(self._watch_lifeline, lifeline)
+            tasks.start_soon(self._host, started)
+            await started.wait()
+            tasks.start_soon(announce, self._bus, self._presence)
+            ready()
+            await self._stop.wait()
+            self._draining = True
+            with anyio.move_on_after(self._drain_s):
+                await self._member.drain()
+            tasks.cancel_scope.cancel()
+
+    async def _host(self, started: anyio.Event) -> None:
+        await self._member.hosted.run(ready=started.set)
+        self._stop.set()
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                if self._stop.is_set():
+                    os._exit(143)
+                self._stop.set()
+
+    async def _watch_lifeline(self, lifeline: int) -> None:
+        await anyio.wait_readable(lifeline)
+        self._drain_s = ORPHAN_DRAIN_S
+        self._stop.set()
+
+    def _presence(self) -> Presence:
+        return Presence(
+            worker=self._worker,
+            kind=self._pool.kind,
+            pools=list(self._pool.names),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_s=self._started_s,
+            capacity=self._pool.slots,
+            in_use=self._member.in_use(),
+            load=self._member.load(),
+            draining=self._draining,
+            detail=self._member.detail,
+        )
+
+
+@asynccontextmanager
+async def _member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncIterator[_Member]:
+    if pool.kind == "agent":
+        yield _agent_member(pool, bus, worker)
+    elif pool.kind == "resource":
+        yield _resource_member(pool, bus, worker)
+    else:
+        async with _model_member(pool, bus, worker) as member:
+            yield member
+
+
+def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
+    from gym_runtime.workers.agent import AgentWorker
+
+    agents = {name: catalogue.load("agents", name).Agent() for name in pool.names}
+    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
+
+    async def drain() -> None:
+        hosted.drain()
+        await anyio.sleep_forever()  # `run` returns by itself when the last rollout is finished
+
+    return _Member(hosted, lambda: hosted.in_use, lambda: hosted.load, drain)
+
+
+def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
+    from gym_runtime.workers.resource import ResourceWorker
+
+    environments = {name: catalogue.environment(name) for name in pool.names}
+    hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
+
+    async def drain() -> None:
+        await hosted.service.drained()
+        await hosted.sessions.emptied()
+
+    return _Member(hosted, lambda: len(hosted.sessions), lambda: hosted.service.load, drain)
+
+
+@asynccontextmanager
+async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncIterator[_Member]:
+    from gym_runtime.workers.model import ModelWorker
+
+    if pool.model is None:
+        raise UsageError(f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME")
+    adapter: Any = catalogue.load("models", pool.model.provider).Adapter(pool.model)
+    async with adapter:
+        hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
+        yield _Member(
+            hosted,
+            lambda: hosted.service.in_use,
+            lambda: hosted.service.load,
+            hosted.service.drained,
+            {"model": f"{pool.model.provider}/{pool.model.name}"},
+        )

@@ -1,0 +1,105 @@
+"""The resource worker: hosts environments, holds their sessions, answers their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.bus.contract import Bus
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import RuntimeFault
+from gym_runtime.heavy import verify_heavy
+from gym_runtime.messages import calls
+from gym_runtime.resource import Episode
+
+from gym_runtime.workers.service import Service
+from gym_runtime.workers.sessions import GRACE_S, Entry, Sessions
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ResourceWorker:
+    """Answers the calls to one or more environments.
+
+    Args:
+        worker: this worker's id.
+        environments: by name.
+        capacity: calls in progress at most; sessions between calls do not count.
+    """
+
+    def __init__(
+        self, bus: Bus, *, worker: str, environments: Mapping[str, LoadedEnvironment], capacity: int
+    ) -> None:
+        self.sessions = Sessions()
+        self._environments = dict(environments)
+        self.service = Service(
+            bus,
+            kind="resource",
+            worker=worker,
+            pools=list(self._environments),
+            capacity=capacity,
+            handle=self._handle,
+        )
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Serve until cancelled; then every session is closed."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.sessions.sweep)
+                await self.service.run(ready=ready)
+        finally:
+            with anyio.move_on_after(10, shield=True):
+                await self.sessions.close_all()
+
+    async def _handle(self, pool: str, request: calls.Request) -> Raw:
+        environment = self._environments.get(pool)
+        if environment is None:
+            raise RuntimeFault(f"this worker does not serve '{pool}'")
+        call = calls.decode_resource_call(request.body)
+        if isinstance(call, calls.CloseSession):
+            await self.sessions.close(call.session)
+            return calls.pack(None)
+        if isinstance(call, calls.Verify) and environment.resource.stateless and call.task is not None:
+            return await self._judge_stateless(environment, call.task, call.response)
+        entry = await self._entry(environment, call, request)
+        return await entry.once(request.key, lambda: self._answer(environment, entry, call))
+
+    async def _entry(
+        self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
+    ) -> Entry:
+        row = call.task
+        opener = None if row is None else (lambda: environment.resource.open(row))
+        return await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+
+    async def _answer(
+        self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall
+    ) -> Raw:
+        resource, session = environment.resource, entry.session
+        if isinstance(call, calls.CallTool):
+            output = await resource.call_tool(session, call.name, call.arguments)
+            return calls.pack(calls.ToolAnswer(output=output))
+        if isinstance(call, calls.Verify):
+            return Raw(_encode(await resource.verify(session, call.response)))
+        if isinstance(call, calls.OpenSession):
+            observation = await resource.reset(session) if isinstance(session, Episode) else []
+            return calls.pack(calls.StepAnswer(items=observation))
+        if isinstance(call, calls.Step):
+            return calls.pack(await resource.step(session, call.response))
+        raise RuntimeFault(f"a session does not answer {type(call).__name__}")
+
+    async def _judge_stateless(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
+        definition = environment.definition
+        if definition.heavy:
+            verdict = await verify_heavy(
+                str(environment.source), bytes(row), bytes(response), timeout_s=definition.verify_timeout_s
+            )
+        else:
+            session = await environment.resource.open(row)
+            verdict = await environment.resource.verify(session, response)
+        return Raw(_encode(verdict))
+
+

@@ -1,0 +1,199 @@
+"""The caller's side of a hop: choose a worker, ask, and ask again where that may help.
+
+One rollout has one budget of retries and one deadline, whatever hop needs them. A worker that does not
+exist any more shows within milliseconds (no responders); a full one says so at once; in both cases
+another is asked. A call to a session goes to the session's worker and nowhere else: if that one is gone,
+so is the state, and `SessionLost` says so.
+"""
+
+from __future__ import annotations
+
+import random
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.contract import Bus, Headers
+from gym_runtime.errors import (
+    Busy,
+    ConnectionLost,
+    DeadlineExceeded,
+    GymError,
+    NoWorker,
+    SessionLost,
+    from_fault,
+)
+from gym_runtime.messages.calls import Request, decode_reply, encode
+from gym_runtime.workers.presence import View
+
+NO_WORKER_GRACE_S = 30.0
+SESSION_GRACE_S = 1.0
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 2.0
+
+
+class Budget:
+    """How often one rollout may ask again, over all of its hops."""
+
+    def __init__(self, retries: int = 32) -> None:
+        self.left = retries
+
+    def spend(self, error: GymError) -> None:
+        """Take one retry.
+
+        Raises:
+            GymError: ``error`` itself, when none is left.
+        """
+        if self.left <= 0:
+            raise error
+        self.left -= 1
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer's body and the worker that gave it."""
+
+    body: Raw
+    worker: str
+
+
+class Router:
+    """Requests to pools of one or more kinds over one bus."""
+
+    def __init__(self, bus: Bus, *kinds: str) -> None:
+        self.views = {kind: View(kind) for kind in kinds}
+        self._bus = bus
+
+    async def run(self) -> None:
+        """Follow who is there, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for view in self.views.values():
+                tasks.start_soon(view.follow, self._bus)
+
+    async def ask(self, kind: str, pool: str, request: Request, budget: Budget) -> Answer:
+        """Ask any worker of a pool.
+
+        Raises:
+            GymError: the worker's own fault, or the last transport error once the budget or
+                ``NO_WORKER_GRACE_S`` without any worker is used up, or `DeadlineExceeded`.
+        """
+        view = self.views[kind]
+        pause_s = FIRST_PAUSE_S
+        avoid: set[str] = set()
+        lonely_since: float | None = None
+        while True:
+            worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
+            try:
+                return await self._ask_worker(view, pool, worker, request)
+            except NoWorker as error:
+                if worker is not None:
+                    view.forget(worker)
+                    continue
+                lonely_since = lonely_since or clock.now()
+                if clock.now() - lonely_since > NO_WORKER_GRACE_S:
+                    raise NoWorker(
+                        f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; "
+                        f"start one with: gym-runtime start {kind}",
+                        stage=kind,
+                    ) from error
+                with anyio.move_on_after(0.25):
+                    await view.changed()
+            except Busy as error:
+                if worker is not None:
+                    view.report(worker, 1.0)
+                    avoid.add(worker)
+                if worker is None or avoid.issuperset(view.workers(pool)):
+                    avoid.clear()
+                    pause_s = await _pause(pause_s, request.deadline_s, error)
+            except ConnectionLost as error:
+                budget.spend(error)
+                pause_s = await _pause(pause_s, request.deadline_s, error)
+
+    async def ask_session(self, pool: str, worker: str, request: Request, budget: Budget) -> Answer:
+        """Ask the worker that holds a session.
+
+        Raises:
+            SessionLost: that worker is gone.
+            GymError: as `ask`.
+        """
+        view = self.views["resource"]
+        pause_s = FIRST_PAUSE_S
+        missing_since: float | None = None
+        while True:
+            try:
+                return await self._ask_worker(view, pool, worker, request)
+            except NoWorker as error:
+                # After a restart of the broker a worker is back a moment later than its callers.
+                missing_since = missing_since or clock.now()
+                if view.knows(worker) and clock.now() - missing_since < SESSION_GRACE_S:
+                    await anyio.sleep(SESSION_GRACE_S / 5)
+                    continue
+                view.forget(worker)
+                raise SessionLost(
+                    f"worker {worker} of resource '{pool}' is gone, and the session with it", stage="resource"
+                ) from error
+            except (Busy, ConnectionLost) as error:
+                if isinstance(error, ConnectionLost):
+                    budget.spend(error)
+                pause_s = await _pause(pause_s, request.deadline_s, error)
+
+    async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
+        """Send a request that nobody waits for an answer to."""
+        await self._bus.publish(f"{kind}.{pool}.{worker}", encode(request))
+
+    async def _ask_worker(self, view: View, pool: str, worker: str | None, request: Request) -> Answer:
+        payload, headers = encode(request), tracing.headers()
+        try:
+            if worker is None:
+                data = await self._bus.request(
+                    f"{view.kind}.{pool}", payload, deadline_s=request.deadline_s, headers=headers
+                )
+            else:
+                data = await self._ask_instance(view, pool, worker, payload, request.deadline_s, headers)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(1, shield=True):
+                await self._abort(worker, request)
+            raise
+        except DeadlineExceeded:
+            await self._abort(worker, request)
+            raise DeadlineExceeded(
+                f"the deadline passed while waiting for {view.kind} '{pool}'"
+                + (f" (worker {worker})" if worker else ""),
+                stage=view.kind,
+            ) from None
+        reply = decode_reply(data)
+        view.report(reply.worker, reply.load)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+        if reply.body is None:
+            return Answer(Raw(b"null"), reply.worker)
+        return Answer(reply.body, reply.worker)
+
+    async def _ask_instance(
+        self, view: View, pool: str, worker: str, payload: bytes, deadline_s: float, headers: Headers | None
+    ) -> bytes:
+        data: bytes | None = None
+        scope = anyio.CancelScope()
+        view.begin(worker, scope)
+        try:
+            with scope:
+                subject = f"{view.kind}.{pool}.{worker}"
+                data = await self._bus.request(subject, payload, deadline_s=deadline_s, headers=headers)
+        finally:
+            view.end(worker, scope)
+        if data is None:
+            raise NoWorker(f"worker {worker} of {view.kind} '{pool}' stopped renewing its lease")
+        return data
+
+    async def _abort(self, worker: str | None, request: Request) -> None:
+        if worker is not None and request.key:
+            await self._bus.publish(f"abort.{worker}", request.key.encode())
+
+
+async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:
+    """Wait a jittered moment; returns how long to wait the next time."""
+    if clock.now() + pause_s >= deadline_s:
+        raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
+    await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
+    return min(pause_s * 2, LONGEST_PAUSE_S)

@@ -1,0 +1,138 @@
+"""The serving side of a hop: admission, deadline, cancellation, answer.
+
+A service answers on ``<kind>.<pool>.<worker>`` for each of its pools and, sharing with its peers, on
+``<kind>.<pool>``. A request above the capacity is refused with `Busy` at once. A request whose deadline
+has passed is dropped: nobody waits for it. ``abort.<worker>`` cancels a request by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.contract import Bus, Incoming
+from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.messages.calls import Reply, Request, decode_request, encode
+
+Handle = Callable[[str, Request], Awaitable[Raw]]
+
+
+class Service:
+    """One worker's answers to one kind of request.
+
+    Args:
+        kind: ``model`` or ``resource``.
+        worker: this worker's id, unique in the system.
+        pools: the names it serves.
+        capacity: requests in progress at most.
+        handle: called with the pool's name and the request; what it returns is the answer's body.
+    """
+
+    def __init__(
+        self, bus: Bus, *, kind: str, worker: str, pools: Sequence[str], capacity: int, handle: Handle
+    ) -> None:
+        self.kind = kind
+        self.worker = worker
+        self.pools = tuple(pools)
+        self.capacity = capacity
+        self.in_use = 0
+        self.extra_load = 0.0
+        self._bus = bus
+        self._handle = handle
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._idle = anyio.Event()
+        self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
+
+    @property
+    def load(self) -> float:
+        """0 when idle, 1 when full."""
+        return min(1.0, max(self.in_use / self.capacity, self.extra_load))
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Serve until cancelled; ``ready`` is called once requests can arrive."""
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+
+            def receive(incoming: Incoming) -> None:
+                self._receive(tasks, incoming)
+
+            await stack.enter_async_context(self._bus.serve(f"abort.{self.worker}", self._abort))
+            await stack.enter_async_context(self._bus.serve(f"{self.kind}.*.{self.worker}", receive))
+            for pool in self.pools:
+                subject = f"{self.kind}.{pool}"
+                await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
+            ready()
+            await anyio.sleep_forever()
+
+    async def drained(self) -> None:
+        """Return when nothing is in progress."""
+        while self.in_use:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def _receive(self, tasks: TaskGroup, incoming: Incoming) -> None:
+        try:
+            request = decode_request(incoming.payload)
+        except msgspec.DecodeError as error:
+            logger().error("a request cannot be read", subject=incoming.subject, error=str(error))
+            return
+        pool = incoming.subject.split(".", 2)[1]
+        if self.in_use >= self.capacity:
+            tasks.start_soon(self._answer, incoming, Reply(fault=self._busy_fault, worker=self.worker, load=1))
+            return
+        self.in_use += 1
+        tasks.start_soon(self._serve, pool, request, incoming)
+
+    def _abort(self, incoming: Incoming) -> None:
+        scope = self._scopes.get(incoming.payload.decode())
+        if scope is not None:
+            scope.cancel()
+
+    async def _serve(self, pool: str, request: Request, incoming: Incoming) -> None:
+        left_s = request.deadline_s - clock.now()
+        key = request.key or incoming.reply
+        reply: Reply | None = None
+        scope = anyio.CancelScope(deadline=anyio.current_time() + left_s)
+        self._scopes[key] = scope
+        try:
+            with scope:
+                reply = await self._work(pool, request, incoming)
+            if reply is None and clock.now() >= request.deadline_s:
+                fault = DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'", stage=self.kind)
+                reply = self._failure(fault)
+        finally:
+            if self._scopes.get(key) is scope:
+                del self._scopes[key]
+            self.in_use -= 1
+            if not self.in_use:
+                self._idle.set()
+        if reply is not None and incoming.reply:
+            await self._answer(incoming, reply)
+
+    async def _work(self, pool: str, request: Request, incoming: Incoming) -> Reply:
+        try:
+            with tracing.span(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
+                body = await self._handle(pool, request)
+            return Reply(body=body, worker=self.worker, load=self.load)
+        except GymError as error:
+            return self._failure(error)
+        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
+            logger().exception("a handler raised", kind=self.kind, pool=pool, rollout=request.rollout)
+            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"))
+
+    def _failure(self, error: GymError) -> Reply:
+        if not error.stage:
+            error.stage = self.kind
+        return Reply(fault=error.fault(), worker=self.worker, load=self.load)
+
+    async def _answer(self, incoming: Incoming, reply: Reply) -> None:
+        try:
+            await self._bus.publish(incoming.reply, encode(reply))
+        except GymError as error:
+            logger().warning("an answer was not delivered", error=str(error))

@@ -1,0 +1,136 @@
+"""A resource worker's sessions: opened by their first call, answering each call once, closed for certain.
+
+A repeated call (same key) gets the first one's answer, also while that one is still running. A session
+is closed when its rollout says so, when it has not been used up to its rollout's deadline, or when its
+worker stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+from msgspec import Raw
+
+from gym_runtime import clock
+from gym_runtime.errors import GymError, SessionLost
+from gym_runtime.logs import logger
+from gym_runtime.resource import Session
+
+REMEMBERED_ANSWERS = 256
+GRACE_S = 30.0
+SWEEP_S = 15.0
+
+
+class _Answer:
+    """The answer to one key: there, or on its way."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.body: Raw | None = None
+        self.error: GymError | None = None
+
+
+class Entry:
+    """One session and what it has answered."""
+
+    def __init__(self, session: Session[Any], expires_s: float) -> None:
+        self.session = session
+        self.expires_s = expires_s
+        self._answers: dict[str, _Answer] = {}
+
+    async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:
+        """Do the work of a key, or get the answer that this key has had."""
+        known = self._answers.get(key)
+        while known is not None:
+            await known.done.wait()
+            if known.error is not None:
+                raise known.error
+            if known.body is not None:
+                return known.body
+            known = self._answers.get(key)
+        answer = self._answers[key] = _Answer()
+        try:
+            answer.body = await work()
+            return answer.body
+        except GymError as error:
+            answer.error = error
+            raise
+        finally:
+            if answer.body is None and answer.error is None:
+                del self._answers[key]
+            elif len(self._answers) > REMEMBERED_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            answer.done.set()
+
+
+class Sessions:
+    """The sessions of one worker, by id."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._opening: dict[str, anyio.Event] = {}
+        self._empty = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def get(
+        self, name: str, expires_s: float, opener: Callable[[], Awaitable[Session[Any]]] | None
+    ) -> Entry:
+        """A session; opened now if this call brings the task and nobody opened it before.
+
+        Raises:
+            SessionLost: it is not here and this call does not open it.
+        """
+        while name in self._opening:
+            await self._opening[name].wait()
+        entry = self._entries.get(name)
+        if entry is not None:
+            return entry
+        if opener is None:
+            raise SessionLost(f"session {name} is not on this worker", stage="resource")
+        opened = self._opening[name] = anyio.Event()
+        try:
+            entry = self._entries[name] = Entry(await opener(), expires_s)
+            return entry
+        finally:
+            del self._opening[name]
+            opened.set()
+
+    async def close(self, name: str) -> None:
+        """End a session; unknown ones are closed already."""
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            await _close(name, entry.session)
+        if not self._entries:
+            self._empty.set()
+
+    async def emptied(self) -> None:
+        """Return when no session is open."""
+        while self._entries:
+            self._empty = anyio.Event()
+            await self._empty.wait()
+
+    async def sweep(self) -> None:
+        """Close what outlived its rollout's deadline, until cancelled."""
+        while True:
+            await anyio.sleep(SWEEP_S)
+            now_s = clock.now()
+            for name in [name for name, entry in self._entries.items() if entry.expires_s < now_s]:
+                logger().warning("a session outlived its rollout and is closed", session=name)
+                await self.close(name)
+
+    async def close_all(self) -> None:
+        """End every session; part of a worker's shutdown."""
+        for name in list(self._entries):
+            await self.close(name)
+
+
+async def _close(name: str, session: Session[Any]) -> None:
+    try:
+        with anyio.move_on_after(5, shield=True):
+            await session.close()
+    except Exception:  # noqa: BLE001 - an author's clean-up must not keep the other sessions open
+        logger().exception("a session's close() raised", session=name)

@@ -1,0 +1,195 @@
+"""Rollouts per second, CPU and memory per rollout, of a whole system on this machine.
+
+    python tests/bench/rollouts.py                  # all cases
+    python tests/bench/rollouts.py --case instant   # one of: instant, latency, many, alone, first
+
+Every figure counts all of the project's processes and the broker, but not the stub engine. The bare
+loop runs in the same session, so that the ratio holds on a noisy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import anyio
+import psutil
+from measure import (
+    bare_loop,
+    cpu_s,
+    engine_stats,
+    memory_bytes,
+    print_table,
+    rows,
+    stub_engine,
+    tree,
+)
+
+from gym_runtime import connect
+from gym_runtime.client import Gym
+from gym_runtime.messages.outcomes import Completed
+from gym_runtime.model import ModelSettings
+
+ENVIRONMENT = "example_single_tool_call"
+
+
+def settings(url: str) -> ModelSettings:
+    return ModelSettings(provider="openai", name="stub", urls=(url,), api="responses")
+
+
+async def run(gym: Gym, count: int, in_flight: int) -> tuple[int, float]:
+    """Make rollouts; how many completed, and the seconds it took."""
+    started, completed = time.perf_counter(), 0
+    async for record in gym.rollouts(rows(count), environment=ENVIRONMENT, in_flight=in_flight):
+        completed += isinstance(record.outcome, Completed)
+    return completed, time.perf_counter() - started
+
+
+def processes(gym_pids: list[int]) -> list[psutil.Process]:
+    return tree(gym_pids)
+
+
+async def throughput(latency_s: float, count: int, concurrency: int, workers: int, repeats: int) -> list[object]:
+    with stub_engine(latency_s) as url:
+        model = settings(url)
+        async with connect(
+            model=model, environments=[ENVIRONMENT], workers=workers, concurrency=concurrency
+        ) as gym:
+            await run(gym, min(count, max(200, concurrency)), concurrency * 2)
+            me = psutil.Process()
+            figures: list[tuple[float, float]] = []
+            for _ in range(repeats):
+                everything = [p for p in tree([me.pid]) if "stub_engine" not in " ".join(p.cmdline())]
+                before = cpu_s(everything)
+                completed, wall_s = await run(gym, count, concurrency * 2)
+                assert completed == count, f"{count - completed} of {count} failed"
+                figures.append((count / wall_s, (cpu_s(everything) - before) / count * 1e3))
+            stats = engine_stats(url)
+        bare_wall_s, bare_cpu_s = await bare_loop(url, count, concurrency)
+    rate = statistics.median(figure[0] for figure in figures)
+    cpu_ms = statistics.median(figure[1] for figure in figures)
+    bare_ms = bare_cpu_s / count * 1e3
+    return [
+        f"{latency_s * 1e3:.0f} ms",
+        concurrency,
+        count,
+        f"{rate:.0f}",
+        f"{cpu_ms:.2f}",
+        stats["max_in_flight"],
+        f"{count / bare_wall_s:.0f}",
+        f"{bare_ms:.2f}",
+        f"{cpu_ms / bare_ms:.1f}",
+    ]
+
+
+async def many(count: int) -> list[object]:
+    """All in flight at once with a slow engine: failures, and memory per rollout in the agent worker."""
+    with stub_engine(1.0) as url:
+        async with connect(model=settings(url), environments=[ENVIRONMENT], concurrency=count) as gym:
+            await run(gym, 64, 64)
+            presence = next(worker for worker in await gym.workers() if worker.kind == "agent")
+            agent = psutil.Process(presence.pid)
+            idle = memory_bytes(agent)
+            peak = idle
+
+            async def watch() -> None:
+                nonlocal peak
+                while True:
+                    peak = max(peak, memory_bytes(agent))
+                    await anyio.sleep(0.25)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch)
+                completed, wall_s = await run(gym, count, count)
+                tasks.cancel_scope.cancel()
+            stats = engine_stats(url)
+    return [
+        count,
+        count - completed,
+        stats["max_in_flight"],
+        f"{(peak - idle) / count / 1024:.1f}",
+        f"{wall_s:.1f}",
+    ]
+
+
+async def alone(count: int, latency_s: float) -> list[object]:
+    """One rollout at a time: what the runtime adds to the engine's own time."""
+    with stub_engine(latency_s) as url:
+        bare_wall_s, _ = await bare_loop(url, count, 1)
+        async with connect(model=settings(url), environments=[ENVIRONMENT], concurrency=1) as gym:
+            await run(gym, 5, 1)
+            times: list[float] = []
+            for _ in range(count):
+                async for record in gym.rollouts(rows(1), environment=ENVIRONMENT):
+                    times.append(record.duration_s)
+    added = (statistics.median(times) - bare_wall_s / count) * 1e3
+    return [f"{latency_s * 1e3:.0f} ms", f"{statistics.median(times) * 1e3:.1f}", f"{bare_wall_s / count * 1e3:.1f}", f"{added:.1f}"]
+
+
+def first() -> list[object]:
+    """From the command to the first verified row, with the scripted model."""
+    times: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for attempt in range(6):
+            output = Path(folder) / f"{attempt}.jsonl"
+            command = [sys.executable, "-m", "gym_runtime.cli.main", "run", ENVIRONMENT, "--model", "scripted/tool-then-message", "-o", str(output)]
+            started = time.perf_counter()
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while process.poll() is None and not (output.exists() and output.stat().st_size):
+                time.sleep(0.002)
+            times.append(time.perf_counter() - started)
+            assert process.wait() == 0
+    return [f"{statistics.median(times[1:]):.2f}", f"{min(times):.2f}", f"{times[0]:.2f}"]
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", default="all")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    wanted = {"instant", "latency", "many", "alone", "first"} if options.case == "all" else {options.case}
+    table: list[list[object]] = []
+    if "instant" in wanted:
+        table.append(await throughput(0.0, 2000, 256, options.workers, options.repeats))
+    if "latency" in wanted:
+        table.append(await throughput(0.2, 8192, 2048, options.workers, options.repeats))
+    if table:
+        print_table(
+            "Throughput",
+            [
+                "engine answers after",
+                "in flight",
+                "rollouts",
+                "rollouts/s",
+                "CPU ms per rollout",
+                "most in flight at the engine",
+                "bare loop rollouts/s",
+                "bare loop CPU ms",
+                "ratio of CPU",
+            ],
+            table,
+        )
+    if "many" in wanted:
+        print_table(
+            "Many in flight (engine: 1 s)",
+            ["in flight", "failures", "most at the engine", "KB per rollout in the agent worker", "seconds"],
+            [await many(16384)],
+        )
+    if "alone" in wanted:
+        print_table(
+            "One rollout alone",
+            ["engine answers after", "rollout ms", "bare loop ms", "added ms"],
+            [await alone(30, 0.2)],
+        )
+    if "first" in wanted:
+        print_table("From the command to the first row", ["median s", "fastest s", "cold s"], [first()])
+
+
+if __name__ == "__main__":
+    anyio.run(main, backend_options={"use_uvloop": True})
