@@ -15,7 +15,7 @@ import pkgutil
 import re
 import sys
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -98,6 +98,32 @@ def environment(name: str) -> LoadedEnvironment:
     return LoadedEnvironment(
         name=source.stem, definition=definition, resource=definition.build(), source=source
     )
+
+
+def require(environment: LoadedEnvironment) -> None:
+    """Check that the packages of an environment's extra are installed; nothing is imported.
+
+    Raises:
+        UsageError: some are not; with the command that installs them.
+    """
+    extra = environment.definition.extra
+    marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    wanted = [entry for entry in requires("gym-runtime") or () if extra and marker.search(entry)]
+    names = [re.split(r"[^A-Za-z0-9._-]", entry, maxsplit=1)[0] for entry in wanted]
+    missing = [name for name in names if not _installed(name)]
+    if missing:
+        raise UsageError(
+            f"environment '{environment.name}' needs {', '.join(missing)}, which is not installed: "
+            f'pip install "gym-runtime[{extra}]"'
+        )
+
+
+def _installed(distribution_name: str) -> bool:
+    try:
+        distribution(distribution_name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def resolve_agent_ref(ref: str) -> str:

@@ -1,19 +1,20 @@
 """The client: publish rollouts, read their records, look around, cancel. For trainers and notebooks.
 
-    async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) as gym:
-        async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
-            print(record.reward)
+async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) as gym:
+    async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
+        print(record.reward)
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
@@ -97,7 +98,7 @@ class Gym:
                 group.start_soon(one, task)
                 count += 1
                 if count % PUBLISHERS == 0:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
         return count
 
     async def records(self, run: str, total: int) -> AsyncIterator[RolloutRecord]:
@@ -153,7 +154,9 @@ class Gym:
         info = await self.run(run)
         if not parts:
             await self.bus.forget(f"task.*.*.{run}")
-            await self.bus.append(f"runs.{run}", _encode_run(msgspec.structs.replace(info, state="cancelled")))
+            await self.bus.append(
+                f"runs.{run}", _encode_run(msgspec.structs.replace(info, state="cancelled"))
+            )
         await self.bus.publish(".".join(["cancel", run, *parts]), b"")
 
     # -- one call for all of it -----------------------------------------------------------------------
@@ -277,7 +280,7 @@ async def connect(
     workers: int = 1,
     concurrency: int = 1024,
     prefix: str = "gym",
-) -> AsyncIterator[Gym]:
+) -> AsyncGenerator[Gym]:
     """Connect to a running system, start one, or both.
 
     With ``nats`` alone it joins the system behind that broker. With ``environments`` and ``model`` it
@@ -316,7 +319,9 @@ def make_pools(
     concurrency: int = 1024,
 ) -> tuple[PoolSpec, ...]:
     """The pools that rollouts in these environments need, ``workers`` processes of each kind."""
-    wanted = tuple(sorted(set(agents) or {catalogue.environment(name).definition.agent for name in environments}))
+    wanted = tuple(
+        sorted(set(agents) or {catalogue.environment(name).definition.agent for name in environments})
+    )
     slots = -(-concurrency // workers)
     pools = [
         PoolSpec(kind="agent", names=wanted, processes=workers, capacity=max(slots, len(wanted))),

@@ -45,6 +45,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         agent_refs: further names under which datasets refer to it.
+        gold_reward: what the perfect rollouts of its example rows score.
+        silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
     """
 
     resource: type[Session[Any]] | VerifyFunction
@@ -59,6 +61,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     data_license: str = ""
     extra: str = ""
     agent_refs: tuple[str, ...] = ()
+    gold_reward: float = 1.0
+    silence_reward: float = 0.0
 
     @property
     def shape(self) -> str:

@@ -23,7 +23,7 @@ never a reward: it travels as a `Fault` and ends as a ``failed`` outcome.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import msgspec
 
@@ -174,6 +174,6 @@ def leaf(error: BaseException) -> BaseException:
     """What a task group's exception group is really about: its first `GymError`, else its first leaf."""
     if not isinstance(error, BaseExceptionGroup):
         return error
-    group: BaseExceptionGroup[BaseException] = error
+    group = cast("BaseExceptionGroup[BaseException]", error)
     leaves = [leaf(inner) for inner in group.exceptions]
     return next((inner for inner in leaves if isinstance(inner, GymError)), leaves[0])

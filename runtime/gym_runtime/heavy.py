@@ -12,7 +12,7 @@ import faulthandler
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -92,8 +92,8 @@ def _contained(timeout_s: float, function: Callable[..., _R], *args: object) -> 
 
 
 @contextmanager
-def _without_streams() -> Iterator[None]:
-    """Point descriptors 0 and 1 elsewhere: they carry the protocol, and a verifier's children inherit them."""
+def _without_streams() -> Generator[None]:
+    """Point descriptors 0 and 1 elsewhere: they carry the protocol, and child processes inherit them."""
     kept = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import array
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.messages.calls import Tokens
 from gym_runtime.messages.outcomes import Outcome, RolloutRecord
+from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.rollout import Rollout
 from gym_runtime.verdict import Verdict
@@ -74,7 +75,7 @@ def make_record(
         numbers |= _numbers({**verdict.components, **verdict.fields})
         if verdict.components:
             row["reward_components"] = verdict.components
-    row["agent_ref"] = task.agent_ref or {"name": task.environment}
+    row["agent_ref"] = {"name": task.environment} if task.agent_ref is NULL else task.agent_ref
     row["_ng_task_index"] = task.task_index
     row["_ng_rollout_index"] = task.rollout_index
     row["_gym"] = {
@@ -142,7 +143,7 @@ def _token_fields(tokens: Tokens) -> dict[str, Any]:
     return fields
 
 
-def _array(kind: str, data: bytes) -> list[float]:
+def _array(kind: Literal["i", "f"], data: bytes) -> list[Any]:
     values = array.array(kind, data)
     if sys.byteorder == "big":
         values.byteswap()

@@ -6,45 +6,48 @@ recorded, and the state that the recorded calls lead to.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
+import msgspec
 from msgspec import Raw
 
-from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message
+from gym_runtime.errors import TaskError
+from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, encode_item
 from gym_runtime.resource import Episode, Resource, Session
-from gym_runtime.verdict import Reply, Verdict, make_response
-
-CLOSE_LIMIT_S = 5.0
+from gym_runtime.verdict import Reply, Verdict
 
 
 async def rejudge(resource: Resource, row: Raw | bytes, response: Raw | bytes) -> Verdict:
     """The verdict on a recorded rollout: open, replay, verify, close.
 
     Raises:
-        TaskError: the row does not fit.
+        TaskError: the row does not fit, or the response is none.
         ResourceError: the environment raised, or its reward is not a finite number.
     """
+    try:
+        transcript = Reply(response).items
+    except msgspec.DecodeError as error:
+        raise TaskError(f"the recorded response cannot be read: {error}") from error
     async with session_of(resource, row) as session:
-        await replay(resource, session, Reply(response).items)
+        if not resource.stateless:
+            await replay(resource, session, transcript)
         return await resource.verify(session, response)
 
 
 async def replay(resource: Resource, session: Session[Any], transcript: Iterable[Item]) -> list[str]:
-    """Repeat a transcript's tool calls on a session, or its turns on an episode.
+    """Repeat a transcript's tool calls on a session, or its turns on an episode, in order.
 
-    Returns what the environment answered: tool outputs, or observations as JSON, in order.
+    Returns what the environment answered: tools' outputs, or observations as JSON.
     """
-    if resource.stateless:
-        return []
     if not isinstance(session, Episode):
         calls = [item for item in transcript if isinstance(item, FunctionCall)]
         return [await resource.call_tool(session, call.name, call.arguments) for call in calls]
     answers = await resource.reset(session)
     for turn in turns(transcript):
-        step = await resource.step(session, make_response(*turn))
+        response = msgspec.json.encode({"output": [encode_item(item) for item in turn]})
+        step = await resource.step(session, response)
         answers += step.items
         if step.terminated or step.truncated:
             break
@@ -54,7 +57,7 @@ async def replay(resource: Resource, session: Session[Any], transcript: Iterable
 def turns(transcript: Iterable[Item]) -> list[list[Item]]:
     """The items of each of the model's turns: what stands between outputs and other people's messages.
 
-    Two turns with nothing between them (one of them reasoning only) cannot be told apart.
+    Two answers of the model with nothing between them (one being reasoning only) cannot be told apart.
     """
     found: list[list[Item]] = [[]]
     for item in transcript:
@@ -66,11 +69,10 @@ def turns(transcript: Iterable[Item]) -> list[list[Item]]:
 
 
 @asynccontextmanager
-async def session_of(resource: Resource, row: Raw | bytes) -> AsyncIterator[Session[Any]]:
+async def session_of(resource: Resource, row: Raw | bytes) -> AsyncGenerator[Session[Any]]:
     """A fresh session for a row, closed at the end whatever happens."""
     session = await resource.open(row)
     try:
         yield session
     finally:
-        with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-            await session.close()
+        await resource.close(session)

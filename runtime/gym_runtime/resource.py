@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
+import anyio
 import msgspec
 from msgspec import Raw
 
@@ -20,8 +22,10 @@ from gym_runtime.errors import GymError, ResourceError, TaskError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.items import tool_output, user_message
 from gym_runtime.messages.responses import CreateParams
-from gym_runtime.tools import NOT_FOUND, Tool, collect_tools
+from gym_runtime.tools import NOT_FOUND, Tool, ToolError, collect_tools
 from gym_runtime.verdict import Reply, Verdict
+
+CLOSE_LIMIT_S = 5.0
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -130,17 +134,41 @@ class Resource:
             raise TaskError(str(error)) from error
 
     async def open(self, row: Raw | bytes) -> Session[Any]:
-        """A fresh session for a row, opened."""
-        session = self.session_type(self.task(row))
-        await _guarded(session.open(), "open")
+        """A fresh session for a row, opened; if opening fails, what it holds is released again.
+
+        Raises:
+            TaskError: the row does not fit.
+            ResourceError: the environment could not prepare its state.
+        """
+        session = await _guarded("open", self.session_type, self.task(row))
+        try:
+            await _guarded("open", session.open)
+        except BaseException:
+            with suppress(ResourceError):
+                await self.close(session)
+            raise
         return session
+
+    async def close(self, session: Session[Any]) -> None:
+        """Release a session, also while being cancelled; at most `CLOSE_LIMIT_S` seconds are spent on it.
+
+        Raises:
+            ResourceError: its ``close`` raised.
+        """
+        with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+            await _guarded("close", session.close)
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
         """Call a tool; the answer is the text that the model reads, whatever went wrong."""
         known = self.tools.get(name)
         if known is not None:
             return await known.call(session, arguments)
-        answer = await _guarded(session.call_unknown_tool(name, arguments), "tool")
+        try:
+            answer = await _guarded("tool", session.call_unknown_tool, name, arguments)
+        except ResourceError as error:
+            if isinstance(error.__cause__, ToolError):
+                return str(error.__cause__)
+            raise
         return NOT_FOUND if answer is None else answer
 
     async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict:
@@ -149,11 +177,12 @@ class Resource:
         Raises:
             ResourceError: the verifier raised, or its reward is not a finite number.
         """
-        return (await _guarded(session.verify(Reply(response)), "verify")).checked()
+        verdict = await _guarded("verify", session.verify, Reply(response))
+        return _returned(verdict, Verdict, "verify").checked()
 
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
-        return _observation(await _guarded(session.reset(), "reset"))
+        return _observation(await _guarded("reset", session.reset))
 
     async def step(self, session: Session[Any], response: Raw | bytes) -> StepAnswer:
         """One step of an episode.
@@ -163,7 +192,7 @@ class Resource:
         """
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
-        step = await _guarded(session.step(Reply(response)), "step")
+        step = _returned(await _guarded("step", session.step, Reply(response)), Step, "step")
         session.total_reward += step.reward
         session.last_info = step.info
         outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
@@ -186,9 +215,10 @@ def _observation(observation: str | list[dict[str, Any]] | None) -> list[Raw]:
 R = TypeVar("R")
 
 
-async def _guarded(work: Awaitable[R] | R, stage: str) -> R:
-    """Run an author's code: what it raises is the environment's failure, never a reward."""
+async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
+    """Run an author's code, plain or async: what it raises is the environment's failure, never a reward."""
     try:
+        work = method(*args)
         if inspect.isawaitable(work):
             return await cast("Awaitable[R]", work)
         return cast("R", work)
@@ -196,6 +226,12 @@ async def _guarded(work: Awaitable[R] | R, stage: str) -> R:
         raise
     except Exception as error:
         raise ResourceError(f"{type(error).__name__}: {error}", stage=stage) from error
+
+
+def _returned(value: object, kind: type[R], stage: str) -> R:
+    if not isinstance(value, kind):
+        raise ResourceError(f"{stage} returned {value!r}; it must return a {kind.__name__}", stage=stage)
+    return value
 
 
 def _stateless(verify: VerifyFunction) -> type[Session[Any]]:

@@ -17,7 +17,7 @@ from gym_runtime import clock, tracing
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import Response, Usage, decode_params, decode_response
+from gym_runtime.messages.responses import NULL, Response, Usage, decode_params, decode_response
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.verdict import Verdict
 from gym_runtime.workers.router import Budget, Router
@@ -178,7 +178,9 @@ class Rollout:
         """Tell the session's worker that the rollout is over. Nothing waits for an answer."""
         if self._worker is not None:
             call = calls.CloseSession(session=self._session)
-            await self._router.tell("resource", self.task.environment, self._worker, self._request(calls.pack(call)))
+            await self._router.tell(
+                "resource", self.task.environment, self._worker, self._request(calls.pack(call))
+            )
 
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""
@@ -200,9 +202,9 @@ class Rollout:
         if self._worker is None:
             await self._ask(calls.OpenSession(session=self._session, task=self._task_once()))
 
-    def _task_once(self) -> Raw | None:
+    def _task_once(self) -> Raw:
         """The row for the first call of the session, which thereby opens it."""
-        return self.task.row if self._worker is None else None
+        return self.task.row if self._worker is None else NULL
 
     async def _ask(self, call: calls.ResourceCall) -> Raw:
         request = self._request(calls.pack(call))
@@ -244,5 +246,3 @@ def _json_problem(arguments: str) -> str | None:
         except ValueError as error:
             return str(error)
     return None
-
-

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -127,7 +127,7 @@ def launch(system: SystemSpec) -> System:
 
 
 @asynccontextmanager
-async def running(system: SystemSpec, report: Report | None = None) -> AsyncIterator[System]:
+async def running(system: SystemSpec, report: Report | None = None) -> AsyncGenerator[System]:
     """A system for as long as the context lasts, all of its workers ready.
 
     Raises:

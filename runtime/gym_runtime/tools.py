@@ -8,7 +8,7 @@ not fit, a 500 for a tool that raised.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
@@ -83,18 +83,18 @@ class Tool:
             decoded = self._decode(arguments)
         except msgspec.ValidationError as error:
             return validation_answer(str(error))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             return validation_answer(f"the arguments are not JSON: {error}")
         try:
             answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})
             if inspect.isawaitable(answer):
-                answer = await cast("Awaitable[Any]", answer)
+                answer = await answer
+            return render(answer)
         except ToolError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a tool's bug is the model's observation, and ours to log
             _log.exception("a tool raised", tool=self.name)
             return SERVER_ERROR
-        return render(answer)
 
 
 def validation_answer(reason: str) -> str:

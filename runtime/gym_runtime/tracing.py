@@ -8,7 +8,7 @@ Off, at the price of one comparison per span, unless the standard environment va
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,7 @@ def span(
 @contextmanager
 def _span(
     tracer: Tracer, name: str, headers: Mapping[str, str] | None, attributes: Mapping[str, str | int | float]
-) -> Iterator[None]:
+) -> Generator[None]:
     from opentelemetry.propagate import extract
 
     context = extract(headers) if headers else None

@@ -36,9 +36,16 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
             ResourceError: the reward or a component is not a finite number.
         """
         for name, value in [("reward", self.reward), *self.components.items()]:
-            if isinstance(value, bool) or not math.isfinite(value):
-                raise ResourceError(f"the verifier returned {name} = {value!r}; it must be a finite number")
+            if isinstance(value, bool) or not _is_finite(value):
+                raise ResourceError(
+                    f"the verifier returned {name} = {value!r}; it must be a finite number: float(...)",
+                    stage="verify",
+                )
         return self
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 class Reply:
@@ -107,4 +114,6 @@ def make_response(*items: Mapping[str, Any] | str) -> bytes:
         else item
         for index, item in enumerate(items)
     ]
-    return msgspec.json.encode({"id": "resp_0", "object": "response", "status": "completed", "output": output})
+    return msgspec.json.encode(
+        {"id": "resp_0", "object": "response", "status": "completed", "output": output}
+    )

@@ -1,14 +1,10 @@
-"""What the benchmarks share: a stub engine, the CPU and memory of process trees, the bare loop, tables."""
+"""What the benchmarks share: the CPU and memory of process trees, the bare loop, tables."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -42,28 +38,6 @@ ROW = json.dumps(
         }
     }
 ).encode()
-
-
-@contextmanager
-def stub_engine(latency_s: float = 0.0) -> Iterator[str]:
-    """An OpenAI-compatible engine in a process of its own; yields its base URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gym_runtime.testing.stub_engine", "--port", "0", "--latency-s", str(latency_s)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def engine_stats(url: str) -> dict[str, int]:
-    """The stub engine's own counts."""
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/stats") as answer:
-        return json.load(answer)
 
 
 def tree(pids: Iterable[int]) -> list[psutil.Process]:
@@ -122,7 +96,10 @@ async def bare_loop(url: str, rollouts: int, concurrency: int) -> tuple[float, f
 
     todo = iter(range(rollouts))
     started, cpu = time.perf_counter(), time.process_time()
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session, anyio.create_task_group() as tasks:
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        anyio.create_task_group() as tasks,
+    ):
         for _ in range(concurrency):
             tasks.start_soon(worker, session, todo)
     return time.perf_counter() - started, time.process_time() - cpu

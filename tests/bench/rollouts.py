@@ -19,21 +19,19 @@ from pathlib import Path
 
 import anyio
 import psutil
-from measure import (
-    bare_loop,
-    cpu_s,
-    engine_stats,
-    memory_bytes,
-    print_table,
-    rows,
-    stub_engine,
-    tree,
-)
-
 from gym_runtime import connect
 from gym_runtime.client import Gym
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.model import ModelSettings
+from gym_runtime.testing import stub_engine
+from measure import (
+    bare_loop,
+    cpu_s,
+    memory_bytes,
+    print_table,
+    rows,
+    tree,
+)
 
 ENVIRONMENT = "example_single_tool_call"
 
@@ -50,13 +48,12 @@ async def run(gym: Gym, count: int, in_flight: int) -> tuple[int, float]:
     return completed, time.perf_counter() - started
 
 
-def processes(gym_pids: list[int]) -> list[psutil.Process]:
-    return tree(gym_pids)
 
-
-async def throughput(latency_s: float, count: int, concurrency: int, workers: int, repeats: int) -> list[object]:
-    with stub_engine(latency_s) as url:
-        model = settings(url)
+async def throughput(
+    latency_s: float, count: int, concurrency: int, workers: int, repeats: int
+) -> list[object]:
+    with stub_engine.running("--latency-s", str(latency_s)) as engine:
+        model = settings(engine.url)
         async with connect(
             model=model, environments=[ENVIRONMENT], workers=workers, concurrency=concurrency
         ) as gym:
@@ -69,8 +66,8 @@ async def throughput(latency_s: float, count: int, concurrency: int, workers: in
                 completed, wall_s = await run(gym, count, concurrency * 2)
                 assert completed == count, f"{count - completed} of {count} failed"
                 figures.append((count / wall_s, (cpu_s(everything) - before) / count * 1e3))
-            stats = engine_stats(url)
-        bare_wall_s, bare_cpu_s = await bare_loop(url, count, concurrency)
+            stats = engine.stats()
+        bare_wall_s, bare_cpu_s = await bare_loop(engine.url, count, concurrency)
     rate = statistics.median(figure[0] for figure in figures)
     cpu_ms = statistics.median(figure[1] for figure in figures)
     bare_ms = bare_cpu_s / count * 1e3
@@ -80,7 +77,7 @@ async def throughput(latency_s: float, count: int, concurrency: int, workers: in
         count,
         f"{rate:.0f}",
         f"{cpu_ms:.2f}",
-        stats["max_in_flight"],
+        stats.max_in_flight,
         f"{count / bare_wall_s:.0f}",
         f"{bare_ms:.2f}",
         f"{cpu_ms / bare_ms:.1f}",
@@ -89,8 +86,8 @@ async def throughput(latency_s: float, count: int, concurrency: int, workers: in
 
 async def many(count: int) -> list[object]:
     """All in flight at once with a slow engine: failures, and memory per rollout in the agent worker."""
-    with stub_engine(1.0) as url:
-        async with connect(model=settings(url), environments=[ENVIRONMENT], concurrency=count) as gym:
+    with stub_engine.running("--latency-s", "1") as engine:
+        async with connect(model=settings(engine.url), environments=[ENVIRONMENT], concurrency=count) as gym:
             await run(gym, 64, 64)
             presence = next(worker for worker in await gym.workers() if worker.kind == "agent")
             agent = psutil.Process(presence.pid)
@@ -107,11 +104,11 @@ async def many(count: int) -> list[object]:
                 tasks.start_soon(watch)
                 completed, wall_s = await run(gym, count, count)
                 tasks.cancel_scope.cancel()
-            stats = engine_stats(url)
+            stats = engine.stats()
     return [
         count,
         count - completed,
-        stats["max_in_flight"],
+        stats.max_in_flight,
         f"{(peak - idle) / count / 1024:.1f}",
         f"{wall_s:.1f}",
     ]
@@ -119,16 +116,21 @@ async def many(count: int) -> list[object]:
 
 async def alone(count: int, latency_s: float) -> list[object]:
     """One rollout at a time: what the runtime adds to the engine's own time."""
-    with stub_engine(latency_s) as url:
-        bare_wall_s, _ = await bare_loop(url, count, 1)
-        async with connect(model=settings(url), environments=[ENVIRONMENT], concurrency=1) as gym:
+    with stub_engine.running("--latency-s", str(latency_s)) as engine:
+        bare_wall_s, _ = await bare_loop(engine.url, count, 1)
+        async with connect(model=settings(engine.url), environments=[ENVIRONMENT], concurrency=1) as gym:
             await run(gym, 5, 1)
             times: list[float] = []
             for _ in range(count):
                 async for record in gym.rollouts(rows(1), environment=ENVIRONMENT):
                     times.append(record.duration_s)
     added = (statistics.median(times) - bare_wall_s / count) * 1e3
-    return [f"{latency_s * 1e3:.0f} ms", f"{statistics.median(times) * 1e3:.1f}", f"{bare_wall_s / count * 1e3:.1f}", f"{added:.1f}"]
+    return [
+        f"{latency_s * 1e3:.0f} ms",
+        f"{statistics.median(times) * 1e3:.1f}",
+        f"{bare_wall_s / count * 1e3:.1f}",
+        f"{added:.1f}",
+    ]
 
 
 def first() -> list[object]:
@@ -137,7 +139,17 @@ def first() -> list[object]:
     with tempfile.TemporaryDirectory() as folder:
         for attempt in range(6):
             output = Path(folder) / f"{attempt}.jsonl"
-            command = [sys.executable, "-m", "gym_runtime.cli.main", "run", ENVIRONMENT, "--model", "scripted/tool-then-message", "-o", str(output)]
+            command = [
+                sys.executable,
+                "-m",
+                "gym_runtime.cli.main",
+                "run",
+                ENVIRONMENT,
+                "--model",
+                "scripted/tool-then-message",
+                "-o",
+                str(output),
+            ]
             started = time.perf_counter()
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             while process.poll() is None and not (output.exists() and output.stat().st_size):

@@ -13,7 +13,6 @@ import re
 from urllib.parse import urlsplit
 
 import msgspec
-
 from gym_runtime.errors import UsageError
 from gym_runtime.model import ModelSettings
 

@@ -21,10 +21,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
+from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
 
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer
-from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
 
 MAX_MESSAGE_CHARS = 300
 _RETRYABLE = {408, 409, 425, 429}
@@ -69,7 +69,9 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     if (answer.status in _RETRYABLE or answer.status >= 500) and not quota:
         return ModelUnavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
     if answer.status in (401, 403):
-        holder = f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"
+        holder = (
+            f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"
+        )
         message += f" ({holder}{'' if endpoint.has_key else ' is empty'})"
     return ModelRefused(message, stage="model")
 

@@ -16,9 +16,8 @@ _numbers = itertools.count(1)
 encode = msgspec.json.Encoder().encode
 decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 decode_text = msgspec.json.Decoder(str).decode
-_decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
+_decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 
-NULL = b"null"
 Bytes = bytes | Raw
 
 
@@ -37,12 +36,12 @@ def identity() -> str:
 
 def is_string(piece: Bytes) -> bool:
     """Whether a piece is a JSON string."""
-    return bytes(piece[:1] if isinstance(piece, bytes) else memoryview(piece)[:1]) == b'"'
+    return bytes(piece).startswith(b'"')
 
 
 def is_null(piece: Bytes) -> bool:
     """Whether a piece is ``null`` or was absent."""
-    return len(memoryview(piece)) in (0, 4) and bytes(piece) in (b"", NULL)
+    return bytes(piece) in (b"", b"null")
 
 
 def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
@@ -56,7 +55,7 @@ def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
     """
     if "metadata" not in fields:
         return {}
-    metadata = _decode_metadata(fields.pop("metadata")) or {}
+    metadata = _decode_metadata(fields.pop("metadata"))
     extra: dict[str, Any] = {}
     if "extra_body" in metadata:
         extra |= msgspec.json.decode(metadata.pop("extra_body"), type=dict[str, Any])

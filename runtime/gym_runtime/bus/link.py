@@ -32,6 +32,11 @@ class Link(Protocol):
         ...
 
     @property
+    def url(self) -> str:
+        """The broker connected to now, without credentials; empty while disconnected."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """Whether it is closed for good."""
         ...
@@ -101,4 +106,8 @@ class Link(Protocol):
             DeadlineExceeded: Nothing came within ``within_s`` seconds.
             PayloadTooLarge: As for `send`.
         """
+        ...
+
+    async def close(self) -> None:
+        """Send what is buffered, for two seconds at most, and disconnect for good."""
         ...

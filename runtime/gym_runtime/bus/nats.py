@@ -1,15 +1,10 @@
 """The NATS bus: the promises of `gym_runtime.bus.contract`, kept by one connection to a NATS broker.
 
-`connect` opens it. `Connection` is nats-py's client with its hot paths and hazards replaced: messages go
-from the socket to a plain function (`gym_runtime.bus.wire`), sending is an append to a list that is
-written once per turn of the event loop, and requests share one inbox. What nats-py still does is to
-negotiate (TLS, credentials), to ping, and to reconnect. It overrides private methods, so nats-py is
-pinned to 2.16.*, and tests/runtime/bus/test_nats.py proves each cure.
-
-Streams, the work queue, leases and blobs stand in modules of their own, on `gym_runtime.bus.link`.
-
-A payload above `INLINE_BYTES` is fetched before it is handed over, so large messages may arrive after
-smaller ones that were sent later.
+`connect` opens it and makes a `NatsBus` of it. `Connection` is nats-py's client with its hot paths and
+hazards replaced: messages go from the socket to a plain function (`gym_runtime.bus.wire`), sending is an
+append to a list that is written once per turn of the event loop, and requests share one inbox. What
+nats-py still does is to negotiate (TLS, credentials), to ping, and to reconnect. Private methods are
+overridden, so nats-py is pinned to 2.16.*, and tests/runtime/bus/test_nats.py proves each cure.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -28,26 +23,13 @@ from urllib.parse import urlsplit
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
 from nats import errors
 from nats.aio.client import Client, Server, Srv
 
-from gym_runtime.bus.blobs import Blobs, is_reference
-from gym_runtime.bus.contract import (
-    INLINE_BYTES,
-    Delivery,
-    Headers,
-    Incoming,
-    Lease,
-    QueueDepth,
-    Record,
-)
-from gym_runtime.bus.leases import LeaseBook
+from gym_runtime.bus.client import NatsBus
 from gym_runtime.bus.link import Answer, Listener
-from gym_runtime.bus.puller import Puller
-from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names
-from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire, decode_headers, encode_headers
+from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire
 from gym_runtime.errors import (
     BrokerError,
     ConnectionLost,
@@ -150,6 +132,11 @@ class Connection(Client):
         return self._is_up.is_set() and not self._finished
 
     @property
+    def url(self) -> str:
+        uri = self.connected_url
+        return "" if uri is None else _without_secrets(uri.geturl())
+
+    @property
     def closed(self) -> bool:
         return self._finished
 
@@ -188,6 +175,8 @@ class Connection(Client):
             await pong
 
     def post(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
+        if self._finished:
+            return
         size = len(payload) + len(header)
         if size > self._max_payload:
             raise PayloadTooLarge(
@@ -242,7 +231,7 @@ class Connection(Client):
             return
         try:
             interest.listener(subject, reply, header, payload)
-        except Exception:  # noqa: BLE001 a subscriber's bug must not end the reading of all the others
+        except Exception:
             log.exception("receive failed", subject=subject.decode("utf-8", "replace"))
 
     def _queue_line(self, line: bytes) -> None:
@@ -287,9 +276,9 @@ class Connection(Client):
         for future in self._asked.values():
             if not future.done():
                 future.set_result(ConnectionLost(why))
-        for pong in self._pongs:
+        for pong in self._waiting_pongs():
             if not pong.done():
-                pong.set_result(False)
+                pong.set_result(None)
         if was_up:
             for changed in list(self._watchers):
                 changed(False)
@@ -302,6 +291,9 @@ class Connection(Client):
     async def _flusher(self) -> None:
         await self._loop.create_future()
 
+    def _waiting_pongs(self) -> list[asyncio.Future[None]]:
+        return cast(list[asyncio.Future[None]], self._pongs)
+
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         self._pongs.append(self._loop.create_future() if future is None else future)
         self._queue_line(b"PING\r\n")
@@ -312,7 +304,7 @@ class Connection(Client):
         self._wire = Wire(self._receive, self._kick)
         self._transport = cast(Any, self._wire)
         with anyio.fail_after(CONNECT_TIMEOUT_S):
-            await self._loop.create_connection(lambda: self._wire, s.uri.hostname, s.uri.port)
+            await self._loop.create_connection(lambda: self._wire, s.uri.hostname or "", s.uri.port or 4222)
 
     async def _read_loop(self) -> None:
         wire = self._wire
@@ -324,8 +316,9 @@ class Connection(Client):
                 self._queue_line(b"PONG\r\n")
             elif line.startswith(b"PONG"):
                 self._pings_outstanding = 0
-                if self._pongs and not (pong := self._pongs.pop(0)).done():
-                    pong.set_result(True)
+                pongs = self._waiting_pongs()
+                if pongs and not (pong := pongs.pop(0)).done():
+                    pong.set_result(None)
             elif line.startswith(b"INFO"):
                 await self._process_info(json.loads(line[5:]))
             elif line.startswith(b"-ERR"):
@@ -340,7 +333,7 @@ class Connection(Client):
         while not self.is_closed:
             try:
                 await super()._attempt_reconnect()
-            except Exception:  # noqa: BLE001 nothing else would ever try again
+            except Exception:
                 log.exception("reconnecting failed")
                 await anyio.sleep(RECONNECT_S[1])
             else:
@@ -394,7 +387,9 @@ def _without_secrets(url: str) -> str:
 def _refusal(where: str, error: BaseException | None) -> BrokerError:
     text = "" if error is None else str(error).strip()
     if "authorization" in text.lower() or isinstance(error, errors.AuthorizationError):
-        return BrokerError(f"the broker at {where} refuses the credentials: check user and password in its URL")
+        return BrokerError(
+            f"the broker at {where} refuses the credentials: check user and password in its URL"
+        )
     if isinstance(error, ImportError):
         return BrokerError(f"credentials files need a further package: pip install {error.name}")
     if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
@@ -402,3 +397,56 @@ def _refusal(where: str, error: BaseException | None) -> BrokerError:
     return BrokerError(
         f"no broker at {where} ({text or 'no answer'}): start one with 'nats-server -js', or correct the URL"
     )
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    prefix: str = "gym",
+    name: str = "gym-runtime",
+    credentials: Path | None = None,
+    tls: ssl.SSLContext | None = None,
+    replicas: int = 1,
+) -> AbstractAsyncContextManager[NatsBus]:
+    """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
+
+    User and password, or a token, stand in the URL; ``credentials`` is a NATS ``.creds`` file. Creates the
+    streams that are missing, with ``replicas`` copies of each; existing ones keep their operator's settings.
+    Leaving the context sends what is buffered and disconnects.
+
+    Raises:
+        BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
+            that are too small. The message says what to do.
+        UsageError: The prefix is not a subject.
+    """
+    return _connected([url] if isinstance(url, str) else list(url), prefix, name, credentials, tls, replicas)
+
+
+@asynccontextmanager
+async def _connected(
+    servers: list[str],
+    prefix: str,
+    name: str,
+    credentials: Path | None,
+    tls: ssl.SSLContext | None,
+    replicas: int,
+) -> AsyncGenerator[NatsBus]:
+    names = Names(prefix)
+    link = Connection()
+    failure: Exception | None = None
+    await link.dial(servers, name=name, credentials=str(credentials) if credentials else None, tls=tls)
+    try:
+        async with anyio.create_task_group() as tasks:
+            bus = NatsBus(link, names, replicas, tasks)
+            try:
+                await bus.open()
+                yield bus
+            except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
+                failure = error
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await link.close()
+    if failure is not None:
+        # The task group would have made an exception group of it.
+        raise failure

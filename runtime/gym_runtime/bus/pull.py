@@ -102,6 +102,8 @@ class Ended(msgspec.Struct, frozen=True):
 class Vanished(msgspec.Struct, frozen=True):
     """The consumer is gone."""
 
+    now_s: float
+
 
 class Finished(msgspec.Struct, frozen=True):
     """A slot is free again."""
@@ -156,10 +158,11 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
             if refused:
                 state = msgspec.structs.replace(state, paused_until_s=now_s + PAUSE_S)
             return _ask(state, now_s)
-        case Vanished():
+        case Vanished(now_s):
             if state.phase is not Phase.OPEN:
                 return state, []
-            return msgspec.structs.replace(state, phase=Phase.DOWN, pulls=()), ["restore"]
+            state = msgspec.structs.replace(state, phase=Phase.DOWN, pulls=(), paused_until_s=now_s + PAUSE_S)
+            return state, ["restore"]
         case Finished(now_s):
             return _ask(msgspec.structs.replace(state, busy=state.busy - 1), now_s)
         case Ticked(now_s):
@@ -196,12 +199,14 @@ def _book(pulls: tuple[Pull, ...]) -> tuple[Pull, ...]:
 
 def _fit(state: Credit) -> tuple[Pull, ...]:
     """An unexpected delivery took a slot that had been asked for; the newest pull loses a credit."""
-    room = state.slots - state.busy - 1
-    pulls = state.pulls
-    while pulls and sum(pull.left for pull in pulls) > room:
-        last = pulls[-1]
-        pulls = (*pulls[:-1], Pull(last.number, last.left - 1)) if last.left > 1 else pulls[:-1]
-    return pulls
+    over = state.asked - (state.slots - state.busy - 1)
+    pulls = list(state.pulls)
+    while over > 0:
+        last = pulls.pop()
+        if last.left > over:
+            pulls.append(Pull(last.number, last.left - over))
+        over -= last.left
+    return tuple(pulls)
 
 
 def _end(pulls: tuple[Pull, ...], number: int, left: int | None) -> tuple[Pull, ...]:

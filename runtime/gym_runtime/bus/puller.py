@@ -29,12 +29,13 @@ from gym_runtime.bus.pull import (
     Event,
     Finished,
     Opened,
+    Phase,
     Stopped,
     Ticked,
     Vanished,
     step,
 )
-from gym_runtime.bus.streams import Streams
+from gym_runtime.bus.streams import Stamp, Streams
 from gym_runtime.bus.wire import decode_headers, description, status
 from gym_runtime.errors import GymError
 
@@ -44,7 +45,11 @@ EXPIRES_S = 30.0
 HEARTBEAT_S = 5.0
 MAX_ACK_PENDING = 65536
 """Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
+TICK_S = 0.5
 CLEANUP_S = 2.0
+RESTORE_S = 1.0
+ORDINARY = (404, 408)
+"""Statuses that end a pull after its time; anything else refuses it."""
 RELEASE_S = (0.0, 0.2, 1.0, 5.0)
 """How long a task is put back for after its 1st, 2nd, … failed delivery."""
 
@@ -52,13 +57,13 @@ RELEASE_S = (0.0, 0.2, 1.0, 5.0)
 class QueueDelivery:
     """A `gym_runtime.bus.contract.Delivery` of the work queue."""
 
-    def __init__(self, link: Link, subject: str, reply: str, header: bytes, payload: bytes) -> None:
+    def __init__(self, link: Link, subject: str, reply: bytes, header: bytes, payload: bytes) -> None:
         self._link = link
-        self._reply = reply
+        self._reply = reply.decode()
         self._header = header
         self.subject = subject
         self.payload = payload
-        self.deliveries = Stamp.of(reply.encode()).deliveries
+        self.deliveries = Stamp.of(reply).deliveries
         self.settled = False
 
     @property
@@ -78,7 +83,9 @@ class QueueDelivery:
     def give_back(self, delay_s: float) -> None:
         """`release`, for places that cannot wait."""
         self.settled = True
-        self._link.post(self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b""))
+        self._link.post(
+            self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"")
+        )
 
     def keep_alive(self) -> None:
         """Start the broker's wait for an acknowledgement anew."""
@@ -86,27 +93,8 @@ class QueueDelivery:
             self._link.post(self._reply, b"+WPI")
 
 
-class Stamp(msgspec.Struct, frozen=True):
-    """What the broker writes into the reply subject of a stored message."""
-
-    deliveries: int
-    sequence: int
-    """In the stream."""
-    consumed: int
-    """In the consumer: how many it has delivered, this one included."""
-    pending: int
-    """How many the consumer still has to deliver."""
-
-    @staticmethod
-    def of(reply: bytes) -> Stamp:
-        """``$JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumed.time.pending[.token]``"""
-        words = reply.split(b".")
-        at = 4 if len(words) < 11 else 6
-        return Stamp(int(words[at]), int(words[at + 1]), int(words[at + 2]), int(words[at + 4]))
-
-
 class Puller:
-    """One call of `gym_runtime.bus.contract.Bus.pull`."""
+    """One call of `gym_runtime.bus.contract.Bus.pull`. The times are parameters for the tests only."""
 
     def __init__(
         self,
@@ -130,58 +118,167 @@ class Puller:
         self._consumer = streams.names.consumer(consumer)
         self._handle = handle
         self._ack_wait_s = ack_wait_s
-        self._expires_s = expires_s
+        self._request = {
+            "expires": int(expires_s * 1e9),
+            "idle_heartbeat": int(heartbeat_s * 1e9),
+        }
         self._credit = Credit(slots=slots, heartbeat_s=heartbeat_s)
         self._in_flight: set[QueueDelivery] = set()
-        self._inbox: tuple[str, int] | None = None
+        self._inbox = ""
+        self._sid = 0
+        self._missing = False
+        self._opening: anyio.CancelScope | None = None
         self._wake = anyio.Event()
-        self._restore = True
-        self._broken = 0
         self._tasks: TaskGroup
 
     async def run(self, stop: anyio.Event | None) -> None:
-        """Until cancelled, or until ``stop`` is set and everything in flight is finished."""
+        """Work until cancelled, or until ``stop`` is set and everything in flight is finished."""
+        await self._create()
         unwatch = self._link.watch(self._on_link)
-        failure: Exception | None = None
         try:
-            async with anyio.create_task_group() as service, anyio.create_task_group() as self._tasks:
-                service.start_soon(self._keep_alive)
-                service.start_soon(self._tick)
-                try:
-                    await self._serve(stop)
-                except GymError as error:
-                    # Raised as it is, not in the group that a task group would make of it.
-                    failure = error
-                    self._tasks.cancel_scope.cancel()
-                service.start_soon(self._until_idle, service)
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._keep_alive)
+                self._tasks.start_soon(self._tick)
+                if stop is not None:
+                    self._tasks.start_soon(self._until_stopped, stop)
+                if self._link.up:
+                    self._open()
+                while self._credit.phase is not Phase.CLOSING or self._credit.busy:
+                    if self._missing and self._credit.phase is not Phase.CLOSING:
+                        await self._restore()
+                    else:
+                        self._wake = anyio.Event()
+                        await self._wake.wait()
+                self._tasks.cancel_scope.cancel()
         finally:
             unwatch()
-            for delivery in self._in_flight:
-                delivery.give_back(0.0)
-            self._leave()
+            # Dropping the inbox ends the open pulls at the broker; what it has sent already comes back.
+            self._feed(Stopped())
             with anyio.move_on_after(CLEANUP_S, shield=True):
                 await self._link.settle()
-        if failure is not None:
-            raise failure
+            self._link.unlisten(self._sid)
 
-    async def _until_idle(self, service: TaskGroup) -> None:
-        while self._credit.busy:
-            await self._sleep_until_woken()
-        service.cancel_scope.cancel()
+    async def _create(self) -> None:
+        await self._streams.create_consumer(
+            self._stream,
+            {
+                "name": self._consumer,
+                "durable_name": self._consumer,
+                "filter_subject": self._pattern,
+                "deliver_policy": "all",
+                "ack_policy": "explicit",
+                "ack_wait": int(self._ack_wait_s * 1e9),
+                "max_deliver": -1,
+                "max_ack_pending": MAX_ACK_PENDING,
+            },
+        )
 
-    async def _serve(self, stop: anyio.Event | None) -> None:
-        async with anyio.create_task_group() as watch:
-            if stop is not None:
-                watch.start_soon(self._until_stopped, stop, watch)
-            while True:
-                if self._restore and self._link.up:
-                    await self._open()
-                await self._sleep_until_woken()
+    async def _restore(self) -> None:
+        with anyio.CancelScope() as self._opening:
+            try:
+                await self._create()
+            except GymError as error:
+                log.warning("consumer not restored", consumer=self._consumer, error=str(error))
+                await anyio.sleep(RESTORE_S)
+            else:
+                self._missing = False
+                self._open()
 
-    async def _until_stopped(self, stop: anyio.Event, watch: TaskGroup) -> None:
+    def _open(self) -> None:
+        self._link.unlisten(self._sid)
+        self._inbox = self._link.inbox()
+        self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
+        self._feed(Opened(time.monotonic()))
+
+    def _on_link(self, up: bool) -> None:
+        if up:
+            # The durable consumer outlives a restart of the broker; if not, the next pull shows it.
+            self._open()
+        else:
+            self._link.unlisten(self._sid)
+            self._feed(Broke())
+
+    async def _until_stopped(self, stop: anyio.Event) -> None:
         await stop.wait()
-        watch.cancel_scope.cancel()
+        self._feed(Stopped())
+        if self._opening is not None:
+            self._opening.cancel()
+        self._wake.set()
 
-    async def _sleep_until_woken(self) -> None:
-        self._wake = anyio.Event()
-        await self._wake.wait()
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(TICK_S)
+            self._feed(Ticked(time.monotonic()))
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await anyio.sleep(self._ack_wait_s / 3)
+            if self._link.up:
+                for delivery in self._in_flight:
+                    delivery.keep_alive()
+
+    def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        now_s = time.monotonic()
+        match status(header):
+            case 0:
+                self._feed(
+                    Delivered(now_s),
+                    QueueDelivery(self._link, self._streams.names.bare(subject), reply, header, payload),
+                )
+            case 100:
+                self._feed(Beat(now_s))
+            case 503:
+                self._feed(Vanished(now_s))
+            case 409 if "deleted" in description(header).lower():
+                self._feed(Vanished(now_s))
+            case code:
+                left = decode_headers(header).get("Nats-Pending-Messages")
+                number = int(subject.rpartition(b".")[2])
+                refused = code not in ORDINARY
+                self._feed(Ended(now_s, number, None if left is None else int(left), refused))
+
+    def _feed(self, event: Event, delivery: QueueDelivery | None = None) -> None:
+        self._credit, commands = step(self._credit, event)
+        for command in commands:
+            self._obey(command, delivery)
+
+    def _obey(self, command: Command, delivery: QueueDelivery | None) -> None:
+        match command:
+            case Ask(number, batch):
+                body = msgspec.json.encode({"batch": batch, **self._request})
+                self._link.post(
+                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
+                    body,
+                    reply=f"{self._inbox}.{number}",
+                )
+            case "start":
+                assert delivery is not None
+                self._in_flight.add(delivery)
+                self._tasks.start_soon(self._work, delivery)
+            case "refuse":
+                assert delivery is not None
+                delivery.give_back(0.0)
+            case "reopen":
+                self._link.unlisten(self._sid)
+                self._inbox = self._link.inbox()
+                self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
+            case "leave":
+                self._link.mute(self._sid)
+            case "restore":
+                self._missing = True
+                self._wake.set()
+
+    async def _work(self, delivery: QueueDelivery) -> None:
+        delay_s = 0.0
+        try:
+            delivery.payload = await self._blobs.fetch(delivery.payload)
+            await self._handle(delivery)
+        except Exception:
+            log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
+            delay_s = RELEASE_S[min(delivery.deliveries, len(RELEASE_S)) - 1] * random.uniform(0.5, 1.5)
+        finally:
+            if not delivery.settled:
+                delivery.give_back(delay_s)
+            self._in_flight.discard(delivery)
+            self._feed(Finished(time.monotonic()))
+            self._wake.set()

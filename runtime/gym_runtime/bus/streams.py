@@ -110,6 +110,25 @@ class Kept(msgspec.Struct, frozen=True):
     sequence: int
 
 
+class Stamp(msgspec.Struct, frozen=True):
+    """What the broker writes into the reply subject of a stored message."""
+
+    deliveries: int
+    sequence: int
+    """In the stream."""
+    consumed: int
+    """In the consumer: how many it has delivered, this one included."""
+    pending: int
+    """How many the consumer still has to deliver."""
+
+    @staticmethod
+    def of(reply: bytes) -> Stamp:
+        """``$JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumed.time.pending[.token]``"""
+        words = reply.split(b".")
+        at = 4 if len(words) < 11 else 6
+        return Stamp(int(words[at]), int(words[at + 1]), int(words[at + 2]), int(words[at + 4]))
+
+
 # What a stream must be for the promises to hold; operators may set everything else.
 _ESSENTIALS: dict[str, dict[str, Any]] = {
     "task": {"retention": "workqueue", "allow_direct": True},
@@ -158,14 +177,15 @@ class Streams:
     async def _ensure(self, kind: str) -> None:
         wanted = definition(self.names, kind, self._replicas)
         name = wanted["name"]
-        for pause_s in (*PAUSES_S, None):
-            info = await self._once(f"STREAM.CREATE.{name}", wanted, _Info)
-            if info.error is None:
-                return
-            if info.error.err_code != STREAM_STORE_FAILED or pause_s is None:
+        info = await self._once(f"STREAM.CREATE.{name}", wanted, _Info)
+        for pause_s in PAUSES_S:
+            if info.error is None or info.error.err_code != STREAM_STORE_FAILED:
                 break
             # A stream deleted a moment ago still occupies its directory.
             await anyio.sleep(pause_s)
+            info = await self._once(f"STREAM.CREATE.{name}", wanted, _Info)
+        if info.error is None:
+            return
         if info.error.err_code != STREAM_NAME_IN_USE:
             raise BrokerError(f"the broker refuses the stream {name}: {info.error.description}")
         present = await self._once(f"STREAM.INFO.{name}", None, _Info)

@@ -47,7 +47,9 @@ class Names:
             UsageError: It has empty tokens, wildcards or white space, or is too long.
         """
         if not _SUBJECT.fullmatch(subject) or len(subject) > MAX_SUBJECT_BYTES:
-            raise UsageError(f"subject {subject[:200]!r}: tokens without spaces, '*' or '>', separated by '.'")
+            raise UsageError(
+                f"subject {subject[:200]!r}: tokens without spaces, '*' or '>', separated by '.'"
+            )
         return subject if subject.startswith(_INBOX) else self._root + subject
 
     def pattern(self, pattern: str) -> str:
@@ -72,7 +74,9 @@ class Names:
         """
         kind = subject.partition(".")[0]
         if kind not in STREAMS:
-            raise UsageError(f"nothing is stored under {subject!r}: it starts with one of {', '.join(STREAMS)}")
+            raise UsageError(
+                f"nothing is stored under {subject!r}: it starts with one of {', '.join(STREAMS)}"
+            )
         return f"{self._store}_{STREAMS[kind]}"
 
     @staticmethod

@@ -11,6 +11,7 @@ Invariants: messages are handed over in order of arrival; after ``abort`` or the
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import re
 import ssl
 from collections import deque
@@ -45,6 +46,7 @@ class Wire(asyncio.Protocol):
     def __init__(self, receive: Receive, resume: Callable[[], None]) -> None:
         self._receive = receive
         self._resume = resume
+        self._context = _callback_context()
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytes] = []
         self._have = 0
@@ -85,7 +87,7 @@ class Wire(asyncio.Protocol):
             data = b"".join(self._parts)
             self._parts = []
         try:
-            used = self._cut(data)
+            used = self._context.run(self._cut, data)
         except (ValueError, IndexError):
             # The stream is out of step and cannot be read any further.
             self.abort()
@@ -185,6 +187,21 @@ class Wire(asyncio.Protocol):
     async def wait_closed(self) -> None:
         if self._transport is not None:
             await self._lost.wait()
+
+
+def _callback_context() -> contextvars.Context:
+    """The context in which messages are handed over: empty, so that nothing of who connected leaks in.
+
+    But anyio can start tasks there. Where sniffio is installed, anyio asks it for the event loop, and it
+    looks for a running task, which a read callback is not, or for this variable.
+    """
+    context = contextvars.Context()
+    try:
+        from sniffio import current_async_library_cvar
+    except ImportError:
+        return context
+    context.run(current_async_library_cvar.set, "asyncio")
+    return context
 
 
 def encode_headers(headers: Headers) -> bytes:

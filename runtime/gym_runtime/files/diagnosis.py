@@ -143,4 +143,5 @@ def _decode(text: str, at: int) -> tuple[Any, int]:
     return _decoder.raw_decode(text, at)
 
 
-_decoder = json.JSONDecoder(strict=False)
+# Numbers stay text: only offsets matter here, and Python refuses to read very long integers.
+_decoder = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -30,16 +30,23 @@ _NUMBERS = ("_ng_task_index", "_ng_rollout_index")
 _BOOKKEEPING = (*_NUMBERS, "_ng_attempt_index", "_ng_failure_class", "_ng_failure_terminal")
 
 
+_Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
 class _AgentRef(msgspec.Struct, frozen=True):
     name: str | None = None
+
+
+class _RawRef(msgspec.Struct, frozen=True):
+    agent_ref: Raw
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
     """What this module reads of every row; the rest is the environment's."""
 
     responses_create_params: Raw | UnsetType = UNSET
-    agent_ref: _AgentRef | None = None
-    task_index: int | UnsetType | None = msgspec.field(name="_ng_task_index", default=UNSET)
+    agent_ref: _AgentRef | UnsetType | None = UNSET
+    task_index: _Index | UnsetType | None = msgspec.field(name="_ng_task_index", default=UNSET)
     rollout_index: Raw | UnsetType = msgspec.field(name="_ng_rollout_index", default=UNSET)
     attempt_index: Raw | UnsetType = msgspec.field(name="_ng_attempt_index", default=UNSET)
     failure_class: Raw | UnsetType = msgspec.field(name="_ng_failure_class", default=UNSET)
@@ -47,16 +54,23 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     gold: Raw | UnsetType = UNSET
 
     @property
-    def bookkeeping(self) -> bool:
-        """The row carries fields of an earlier run, or its own number."""
-        return any(
-            field is not UNSET
+    def ref(self) -> str | None:
+        """The name in ``agent_ref``, if there is one."""
+        return self.agent_ref.name if isinstance(self.agent_ref, _AgentRef) else None
+
+    @property
+    def plain(self) -> bool:
+        """The row carries nothing that has to be taken out before it is used."""
+        return all(
+            field is UNSET
             for field in (
+                self.agent_ref,
                 self.task_index,
                 self.rollout_index,
                 self.attempt_index,
                 self.failure_class,
                 self.failure_terminal,
+                self.gold,
             )
         )
 
@@ -69,8 +83,7 @@ class _InputItem(msgspec.Struct, frozen=True):
 _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_input = msgspec.json.Decoder[str | list[_InputItem]](str | list[_InputItem]).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_ref = msgspec.json.Decoder(dict[Literal["agent_ref"], Raw]).decode
+_decode_ref = msgspec.json.Decoder(_RawRef).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -91,7 +104,6 @@ class Row(msgspec.Struct, frozen=True):
         agent_ref: its own ``agent_ref`` if it has one with a name.
         task_index: its own ``_ng_task_index``, if any.
         plain: the line can be used as it is: it carries no number, reference or ``gold`` of its own.
-        params: its ``responses_create_params``.
     """
 
     line: bytes
@@ -99,7 +111,6 @@ class Row(msgspec.Struct, frozen=True):
     agent_ref: Raw | None
     task_index: int | None
     plain: bool
-    params: Raw
 
 
 class RowReader:
@@ -139,18 +150,16 @@ class RowReader:
         environment = self._environment(line, head)
         if check:
             _check(line, environment)
-        has_ref = head.agent_ref is not None and head.agent_ref.name
         return Row(
             line=line,
             environment=environment,
-            agent_ref=_decode_fields(line)["agent_ref"] if has_ref else None,
+            agent_ref=_decode_ref(line).agent_ref if head.ref else None,
             task_index=head.task_index if isinstance(head.task_index, int) else None,
-            plain=not has_ref and not head.bookkeeping and head.gold is UNSET and b'"agent_ref"' not in line,
-            params=head.responses_create_params,
+            plain=head.plain,
         )
 
     def _environment(self, line: bytes, head: _Head) -> LoadedEnvironment:
-        ref = head.agent_ref.name if head.agent_ref is not None else None
+        ref = head.ref
         if not ref:
             if self._default is None:
                 raise BadRow(Complaint(1, "the row has no 'agent_ref', and no environment was named for it"))
@@ -192,7 +201,7 @@ def _check(line: bytes, environment: LoadedEnvironment) -> None:
     extra_body = (params.metadata or {}).get("extra_body")
     if extra_body is not None:
         try:
-            _decode_object(extra_body)
+            _decode_fields(extra_body)
         except msgspec.DecodeError:
             what = "expected the text of a JSON object"
             raise BadRow(_at(line, "metadata.extra_body", what)) from None
@@ -202,10 +211,7 @@ def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> Complain
     """The complaint about a row that does not decode, with the names that belong where it went wrong."""
     inside_params = f"`$.{_PARAMS}`" in error
     known = CreateParams if inside_params else environment.resource.task_type
-    try:
-        return bad_value(line.decode(), error, known.__struct_encode_fields__)
-    except ValueError:
-        return bad_json(line.decode(errors="replace"), error)
+    return bad_value(line.decode(), error, known.__struct_encode_fields__)
 
 
 def _within(line: bytes, place: str, error: str) -> Complaint:
@@ -261,8 +267,8 @@ def row_key(line: bytes, environment: str) -> bytes:
 
 
 def short_key(key: bytes) -> int:
-    """The first 8 bytes of a `row_key`, as a negative number, so that it is no task index."""
-    return -1 - int.from_bytes(key[:8], "big")
+    """63 bits of a `row_key`, as a negative number, so that it is no task index."""
+    return -1 - (int.from_bytes(key[:8], "big") >> 1)
 
 
 def check_sampling(sampling: Mapping[str, Any]) -> None:
@@ -306,7 +312,7 @@ def expand(
         sampling: laid over each row's ``responses_create_params``, field by field.
         add_seed: give every rollout its index within the task as the engine's ``seed``, in
             ``metadata.extra_body``.
-        agent: instead of the one that the environment asks for.
+        agent, max_turns: instead of what the environment asks for.
         timeout_s: instead of the environment's, in seconds.
 
     Raises:
@@ -336,7 +342,8 @@ def expand(
                 model=model,
                 timeout_s=definition.timeout_s if timeout_s is None else timeout_s,
                 max_attempts=max_attempts,
-                max_turns=max_turns,
+                max_turns=definition.max_turns if max_turns is None else max_turns,
+                parallel_tools=definition.parallel_tools,
                 return_tokens=return_tokens,
             )
 
@@ -364,7 +371,7 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
 def _seeded(row: bytes, seed: int) -> bytes:
     params = _decode_fields(_decode_fields(row)[_PARAMS])
     metadata: dict[str, str] = msgspec.json.decode(params.get("metadata", b"{}")) or {}
-    extra_body = {**_decode_object(metadata.get("extra_body", "{}")), "seed": seed}
+    extra_body = {**_decode_fields(metadata.get("extra_body", "{}")), "seed": seed}
     return override(row, {"metadata": {**metadata, "extra_body": _encode(extra_body).decode()}})
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
+from gym_runtime.messages.responses import NULL
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,9 +28,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to a `Request`: a body or a fault, and how full the worker is (0 idle, 1 full)."""
+    """The answer to a `Request`: a body, or a fault, and how full the worker is (0 idle, 1 full)."""
 
-    body: Raw | None = None
+    body: Raw = NULL
     fault: Fault | None = None
     worker: str = ""
     load: float = 0.0
@@ -100,7 +101,7 @@ class SessionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     session: str
-    task: Raw | None = None
+    task: Raw = NULL
 
 
 class OpenSession(SessionCall, tag_field="op", tag="open", frozen=True, kw_only=True, omit_defaults=True):
@@ -156,6 +157,11 @@ decode_model_answer = msgspec.json.Decoder(ModelAnswer).decode
 decode_resource_call = msgspec.json.Decoder[ResourceCall](ResourceCall).decode
 decode_tool_answer = msgspec.json.Decoder(ToolAnswer).decode
 decode_step_answer = msgspec.json.Decoder(StepAnswer).decode
+
+
+def opens(call: SessionCall) -> bool:
+    """Whether a call brings the task and may thereby open its session."""
+    return bytes(call.task) != b"null"
 
 
 def pack(body: object) -> Raw:

@@ -110,7 +110,7 @@ def decode_item(raw: Raw | bytes) -> Item:
     """
     kind = _head.decode(raw).type
     item = cast("Item", _DECODERS.get(kind, _other).decode(raw))
-    item.__dict__["raw"] = raw if isinstance(raw, Raw) else Raw(raw)
+    vars(item)["raw"] = raw if isinstance(raw, Raw) else Raw(raw)
     return item
 
 

@@ -15,6 +15,8 @@ from msgspec import Raw
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.items import user_message
 
+NULL = Raw(b"null")
+"""The default of optional raw fields: msgspec does not decode ``Raw | None``."""
 _EMPTY_LIST = Raw(b"[]")
 _AUTO = Raw(b'"auto"')
 
@@ -26,7 +28,7 @@ class CreateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     background: bool | None = None
-    include: Raw | None = None
+    include: Raw = NULL
     input: Raw = _EMPTY_LIST
     instructions: str | None = None
     max_output_tokens: int | None = None
@@ -35,12 +37,12 @@ class CreateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     model: str | None = None
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
-    prompt: Raw | None = None
-    reasoning: Raw | None = None
+    prompt: Raw = NULL
+    reasoning: Raw = NULL
     service_tier: str | None = None
     store: bool | None = None
     temperature: float | None = None
-    text: Raw | None = None
+    text: Raw = NULL
     tool_choice: Raw = _AUTO
     tools: list[Raw] = []
     top_logprobs: int | None = None
@@ -97,10 +99,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str = ""
     created_at: float = 0.0
-    error: Raw | None = None
+    error: Raw = NULL
     incomplete_details: IncompleteDetails | None = None
-    instructions: Raw | None = None
-    metadata: Raw | None = None
+    instructions: Raw = NULL
+    metadata: Raw = NULL
     model: str = ""
     object: str = "response"
     output: list[Raw] = []
@@ -110,18 +112,18 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[Raw] = []
     top_p: float | None = None
     background: bool | None = None
-    conversation: Raw | None = None
+    conversation: Raw = NULL
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     previous_response_id: str | None = None
-    prompt: Raw | None = None
+    prompt: Raw = NULL
     prompt_cache_key: str | None = None
-    reasoning: Raw | None = None
+    reasoning: Raw = NULL
     safety_identifier: str | None = None
     service_tier: str | None = None
     status: str | None = "completed"
     store: bool | None = None
-    text: Raw | None = None
+    text: Raw = NULL
     top_logprobs: int | None = None
     truncation: str | None = None
     usage: Usage | None = None

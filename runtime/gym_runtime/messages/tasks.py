@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.messages.responses import NULL
+
 
 class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One rollout to be made.
@@ -28,7 +30,7 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     environment: str
     agent: str
     row: Raw
-    agent_ref: Raw | None = None
+    agent_ref: Raw = NULL
     model: str = "policy"
     timeout_s: float = 1800.0
     max_attempts: int = 3

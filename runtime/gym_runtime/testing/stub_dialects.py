@@ -18,6 +18,7 @@ from gym_runtime.testing.schema_examples import example_call
 
 DONE = "done"
 _RUN = os.urandom(6).hex()
+_NULL = Raw(b"null")  # msgspec takes only null for Raw | None
 _number = itertools.count(1)
 _encode = msgspec.json.Encoder().encode
 
@@ -38,8 +39,8 @@ class Call(msgspec.Struct, frozen=True):
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
-    instructions: Raw | None = None
-    metadata: Raw | None = None
+    instructions: Raw = _NULL
+    metadata: Raw = _NULL
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     return_token_ids: bool = False
@@ -125,7 +126,7 @@ def responses_answer(call: Call, size_bytes: int, text: str = DONE) -> bytes:
                 "total_tokens": tokens_in + tokens_out,
             },
             "user": None,
-            "metadata": call.metadata or {},
+            "metadata": {} if bytes(call.metadata) == b"null" else call.metadata,
         }
     )
 

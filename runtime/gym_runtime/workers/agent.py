@@ -58,14 +58,16 @@ class AgentWorker:
         self._running: dict[str, dict[str, _Attempt]] = {}
         self._cancelled: dict[str, None] = {}
         self._stop = anyio.Event()
+        self._finished = anyio.Event()
 
     @property
     def load(self) -> float:
         return self.in_use / self.slots
 
-    def drain(self) -> None:
-        """Take nothing new; `run` returns when what is in flight is finished."""
+    async def drain(self) -> None:
+        """Take nothing new, and return when what is in flight is finished."""
         self._stop.set()
+        await self._finished.wait()
 
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Work until drained or cancelled."""
@@ -76,6 +78,7 @@ class AgentWorker:
                 async with anyio.create_task_group() as pulls:
                     for name in self._agents:
                         pulls.start_soon(self._pull, name)
+            self._finished.set()
             tasks.cancel_scope.cancel()
 
     async def _pull(self, name: str) -> None:
@@ -128,7 +131,9 @@ class AgentWorker:
                 if task.run in self._cancelled:
                     attempt.cancel()
                 if delivery.deliveries > MAX_DELIVERIES:
-                    lost = RuntimeFault(f"delivered {delivery.deliveries} times; each time its worker was lost")
+                    lost = RuntimeFault(
+                        f"delivered {delivery.deliveries} times; each time its worker was lost"
+                    )
                     record = attempt.failed(before, lost)
                 else:
                     record = await attempt.run(before)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+import anyio
 from msgspec import Raw
 
-import anyio
 from gym_runtime import clock, tracing
 from gym_runtime.bus.contract import Bus
 from gym_runtime.errors import ModelUnavailable

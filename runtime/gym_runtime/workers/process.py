@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -23,7 +23,6 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.presence import Presence, announce
 from gym_runtime.workers.spec import PoolSpec, SystemSpec
-
 
 ORPHAN_DRAIN_S = 1.0
 
@@ -55,7 +54,10 @@ async def work(
     logs.start(worker)
     tracing.start(f"gym-runtime-{pool.kind}")
     try:
-        async with connect(system.nats, prefix=system.prefix, name=worker) as bus, _member(pool, bus, worker) as member:
+        async with (
+            connect(system.nats, prefix=system.prefix, name=worker) as bus,
+            _member(pool, bus, worker) as member,
+        ):
             await _Life(system, pool, worker, bus, member).live(lifeline, ready)
     finally:
         tracing.stop()
@@ -120,7 +122,7 @@ class _Life:
 
 
 @asynccontextmanager
-async def _member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncIterator[_Member]:
+async def _member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Member]:
     if pool.kind == "agent":
         yield _agent_member(pool, bus, worker)
     elif pool.kind == "resource":
@@ -136,11 +138,7 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     agents = {name: catalogue.load("agents", name).Agent() for name in pool.names}
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
 
-    async def drain() -> None:
-        hosted.drain()
-        await anyio.sleep_forever()  # `run` returns by itself when the last rollout is finished
-
-    return _Member(hosted, lambda: hosted.in_use, lambda: hosted.load, drain)
+    return _Member(hosted, lambda: hosted.in_use, lambda: hosted.load, hosted.drain)
 
 
 def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
@@ -157,11 +155,13 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
 
 @asynccontextmanager
-async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncIterator[_Member]:
+async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Member]:
     from gym_runtime.workers.model import ModelWorker
 
     if pool.model is None:
-        raise UsageError(f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME")
+        raise UsageError(
+            f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
+        )
     adapter: Any = catalogue.load("models", pool.model.provider).Adapter(pool.model)
     async with adapter:
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)

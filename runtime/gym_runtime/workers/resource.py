@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-
 import anyio
 import msgspec
 from msgspec import Raw
@@ -15,7 +14,6 @@ from gym_runtime.errors import RuntimeFault
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.messages import calls
 from gym_runtime.resource import Episode
-
 from gym_runtime.workers.service import Service
 from gym_runtime.workers.sessions import GRACE_S, Entry, Sessions
 
@@ -63,7 +61,7 @@ class ResourceWorker:
         if isinstance(call, calls.CloseSession):
             await self.sessions.close(call.session)
             return calls.pack(None)
-        if isinstance(call, calls.Verify) and environment.resource.stateless and call.task is not None:
+        if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             return await self._judge_stateless(environment, call.task, call.response)
         entry = await self._entry(environment, call, request)
         return await entry.once(request.key, lambda: self._answer(environment, entry, call))
@@ -71,13 +69,10 @@ class ResourceWorker:
     async def _entry(
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
     ) -> Entry:
-        row = call.task
-        opener = None if row is None else (lambda: environment.resource.open(row))
+        opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
         return await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
 
-    async def _answer(
-        self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall
-    ) -> Raw:
+    async def _answer(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
         resource, session = environment.resource, entry.session
         if isinstance(call, calls.CallTool):
             output = await resource.call_tool(session, call.name, call.arguments)
@@ -101,5 +96,3 @@ class ResourceWorker:
             session = await environment.resource.open(row)
             verdict = await environment.resource.verify(session, response)
         return Raw(_encode(verdict))
-
-

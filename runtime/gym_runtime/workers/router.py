@@ -166,8 +166,6 @@ class Router:
         view.report(reply.worker, reply.load)
         if reply.fault is not None:
             raise from_fault(reply.fault)
-        if reply.body is None:
-            return Answer(Raw(b"null"), reply.worker)
         return Answer(reply.body, reply.worker)
 
     async def _ask_instance(

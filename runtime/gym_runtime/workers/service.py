@@ -84,7 +84,9 @@ class Service:
             return
         pool = incoming.subject.split(".", 2)[1]
         if self.in_use >= self.capacity:
-            tasks.start_soon(self._answer, incoming, Reply(fault=self._busy_fault, worker=self.worker, load=1))
+            tasks.start_soon(
+                self._answer, incoming, Reply(fault=self._busy_fault, worker=self.worker, load=1)
+            )
             return
         self.in_use += 1
         tasks.start_soon(self._serve, pool, request, incoming)

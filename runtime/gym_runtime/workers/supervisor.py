@@ -23,6 +23,8 @@ import time
 import traceback
 import uuid
 from collections import deque
+from importlib import import_module
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -102,7 +104,7 @@ class Supervisor:
         state_dir = self._system.state_dir
         if not state_dir:
             state_dir = self._temporary = tempfile.mkdtemp(prefix="gym-runtime-")
-        self._broker = Broker(state_dir)
+        self._broker = Broker(Path(state_dir))
         url = self._broker.start()
         self._system = replace(self._system, nats=(url,))
         _say(Event(event="broker", url=url, pid=self._broker.pid))
@@ -210,7 +212,9 @@ class Supervisor:
         while deaths and deaths[0] < now - RESTART_WINDOW_S:
             deaths.popleft()
         if len(deaths) > MAX_RESTARTS:
-            raise UsageError(f"{who} died {len(deaths)} times within {RESTART_WINDOW_S:.0f} s; see its log above")
+            raise UsageError(
+                f"{who} died {len(deaths)} times within {RESTART_WINDOW_S:.0f} s; see its log above"
+            )
 
     # -- waiting and stopping -------------------------------------------------------------------------
 
@@ -309,7 +313,7 @@ def main() -> int:
     except msgspec.DecodeError as error:
         _say(Event(event="failed", reason=f"the system cannot be read: {error}"))
         return 2
-    import gym_runtime.workers.process  # noqa: F401 - imported once, here, for all forks
+    import_module("gym_runtime.workers.process")  # once, here, for all forks
 
     return Supervisor(system).run()
 

@@ -1,0 +1,110 @@
+"""Any engine that speaks OpenAI's Responses API or Chat Completions: OpenAI itself, vLLM, SGLang, hosts.
+
+The `openai` client is the source of truth for where and as whom to speak to a hosted engine (base URL,
+key, organisation, project, ``OPENAI_*`` variables), and is imported only for those. The bytes go over
+aiohttp: a call costs 1,370 µs of CPU through the client (757 µs with its aiohttp transport, 2,000 µs more
+for its typed parsing of a large response), and about 100 µs here; a rollout with two calls may cost
+1,500 µs in the whole runtime. `gym_models.wire` holds the parts.
+
+Settings:
+    urls: base URLs; a rollout keeps to one of them, which keeps its prefix cache warm. Without any,
+        ``OPENAI_BASE_URL`` or OpenAI's own. ``/v1`` is added where there is no path.
+    api_key_variable: else ``OPENAI_API_KEY``; engines in a private network need none.
+    extra_body: merged below what a row says itself.
+    options.reasoning: how earlier thinking goes back in Chat Completions: ``reasoning_content`` (default),
+        ``reasoning``, ``think`` (tags), ``drop``.
+    options.max_tokens: the Chat field that limits an answer: ``max_tokens``, for OpenAI
+        ``max_completion_tokens``.
+    options.check_model: false where the engine serves models that it does not list.
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, get_args
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import msgspec
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.model import CallContext, ModelSettings
+
+from gym_models.wire import endpoint, preflight
+from gym_models.wire.chat_request import Dialect, Reasoning
+from gym_models.wire.engine import Api, Engine
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What only this adapter knows."""
+
+    reasoning: Reasoning = "reasoning_content"
+    max_tokens: str = ""
+    check_model: bool = True
+
+
+class Adapter:
+    """OpenAI-compatible engines. See the module for its settings."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        if settings.api not in get_args(Api):
+            raise UsageError(f"api is one of {', '.join(get_args(Api))}, not '{settings.api}'")
+        try:
+            self._options = msgspec.convert(settings.options, Options)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"options of the openai adapter: {error}") from error
+        self._settings = settings
+        self._stack = AsyncExitStack()
+        self._engines: list[Engine] = []
+        self._gate: anyio.Semaphore | None = None
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        endpoints = await anyio.to_thread.run_sync(endpoint.resolve, settings)
+        if settings.max_concurrent_requests:
+            self._gate = anyio.Semaphore(settings.max_concurrent_requests, fast_acquire=True)
+        async with AsyncExitStack() as stack:
+            for one in endpoints:
+                engine = await stack.enter_async_context(self._engine(one))
+                await preflight.check(engine, check_model=self._options.check_model)
+                self._engines.append(engine)
+            self._stack = stack.pop_all()
+        return self
+
+    def _engine(self, one: endpoint.Endpoint) -> Engine:
+        settings = self._settings
+        host = urlsplit(one.url).hostname or ""
+        newer = host == "api.openai.com" or host.endswith(".openai.azure.com")
+        return Engine(
+            one,
+            model=settings.name,
+            api=msgspec.convert(settings.api, Api),
+            extra_body=msgspec.json.encode(settings.extra_body),
+            dialect=Dialect(
+                reasoning=self._options.reasoning,
+                max_tokens=self._options.max_tokens or ("max_completion_tokens" if newer else "max_tokens"),
+            ),
+        )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Answer one call; any number may be in flight. Cancelling closes the call's connection.
+
+        Raises:
+            TaskError: the row holds what the engine's API cannot carry.
+            ModelRefused: asking again changes nothing.
+            ModelUnavailable: asking again may help, after ``retry_after_s`` where the engine said so.
+            DeadlineExceeded: the deadline passed first.
+        """
+        engine = self._engines[zlib.crc32(context.rollout.encode()) % len(self._engines)]
+        if self._gate is None:
+            return await engine.respond(call, context)
+        async with self._gate:
+            return await engine.respond(call, context)

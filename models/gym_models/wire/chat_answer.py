@@ -1,0 +1,202 @@
+"""Chat Completions → Responses API: one completion becomes a response object.
+
+Output order: reasoning, message, function calls. Thinking is found in ``reasoning_content``, in
+``reasoning``, or between ``<think>`` tags at the start of the text. An answer with neither thinking nor
+calls has a message, be it empty. ``finish_reason: length`` makes the response ``incomplete``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from gym_runtime.messages.responses import (
+    IncompleteDetails,
+    InputTokensDetails,
+    OutputTokensDetails,
+    Response,
+    Usage,
+)
+from msgspec import Raw
+
+from gym_models.wire import pieces
+from gym_models.wire.pieces import decode_text, encode, is_null, is_string
+from gym_models.wire.responses import ForeignAnswer
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+class _Function(msgspec.Struct):
+    name: Raw = Raw()
+    arguments: Raw = Raw()
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: Raw = Raw()
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: Raw = Raw()
+    tool_calls: list[_Call] | None = None
+
+
+class Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+    logprobs: Raw = Raw()
+    token_ids: Raw = Raw()
+    prompt_token_ids: Raw = Raw()
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+
+class Completion(msgspec.Struct):
+    """A body of ``/chat/completions``, as far as a response needs it."""
+
+    choices: list[Choice]
+    id: Any = None
+    created: float | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+    prompt_token_ids: Raw = Raw()
+
+
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+_decode = msgspec.json.Decoder(Completion).decode
+_decode_parts = msgspec.json.Decoder(list[_Part]).decode
+
+
+def decode(body: bytes) -> Completion:
+    """
+    Raises:
+        ForeignAnswer: the body holds no completion.
+    """
+    try:
+        completion = _decode(body)
+    except msgspec.DecodeError as error:
+        raise ForeignAnswer(str(error)) from error
+    if not completion.choices:
+        raise ForeignAnswer("no 'choices'")
+    return completion
+
+
+def response(completion: Completion) -> Raw:
+    """The response object that says what the first choice of a completion says."""
+    choice = completion.choices[0]
+    identity = pieces.identity()
+    reason = _INCOMPLETE.get(choice.finish_reason or "")
+    return Raw(
+        encode(
+            Response(
+                id=f"resp_{identity}",
+                created_at=completion.created or float(int(time.time())),
+                model=completion.model or "",
+                output=_output(choice.message, identity, reason is not None),
+                status="incomplete" if reason else "completed",
+                incomplete_details=IncompleteDetails(reason=reason) if reason else None,
+                usage=_usage(completion.usage),
+            )
+        )
+    )
+
+
+def _output(message: _Message, identity: str, cut: bool) -> list[Raw]:
+    thought, text = _thought_and_text(message)
+    output: list[Raw] = []
+    if thought:
+        output.append(
+            Raw(
+                b'{"id":"rs_%b","summary":[{"text":%b,"type":"summary_text"}],"type":"reasoning"}'
+                % (identity.encode(), encode(thought))
+            )
+        )
+    calls = message.tool_calls or []
+    if bytes(text) != b'""' or not (thought or calls):
+        status = b"incomplete" if cut and not calls else b"completed"
+        output.append(
+            Raw(
+                b'{"id":"msg_%b","content":[{"annotations":[],"text":%b,"type":"output_text","logprobs":null}],'
+                b'"role":"assistant","status":"%b","type":"message"}' % (identity.encode(), text, status)
+            )
+        )
+    for number, call in enumerate(calls):
+        call_id = encode(call.id or f"call_{identity}{number}")
+        output.append(
+            Raw(
+                b'{"arguments":%b,"call_id":%b,"name":%b,"type":"function_call","id":%b,"status":"completed"}'
+                % (_arguments(call.function.arguments), call_id, call.function.name or b'""', call_id)
+            )
+        )
+    return output
+
+
+def _thought_and_text(message: _Message) -> tuple[str, bytes | Raw]:
+    """The thinking, and the text as JSON; the text is decoded only where it may hold tags."""
+    content: bytes | Raw = message.content
+    if is_null(content):
+        content = b'""' if is_null(message.refusal) else message.refusal
+    elif not is_string(content):
+        content = encode("".join(part.text for part in _decode_parts(content)))
+    thought = message.reasoning_content or message.reasoning or ""
+    if not thought and b"think" in bytes(content):
+        thought, text = split_thought(decode_text(content))
+        if thought:
+            content = encode(text)
+    return thought, content
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """Split leading thinking from the rest; the opening tag may have been part of the prompt.
+
+    >>> split_thought("<think>hm</think>yes"), split_thought("hm</think>yes"), split_thought("yes")
+    (('hm', 'yes'), ('hm', 'yes'), ('', 'yes'))
+    """
+    before, found, rest = text.partition(_OPEN)
+    if found and before.strip():
+        return "", text
+    thought, closed, answer = (rest if found else text).partition(_CLOSE)
+    if not found and not closed:
+        return "", text
+    return thought.strip(), answer.lstrip() if closed else ""
+
+
+def _arguments(raw: Raw) -> bytes | Raw:
+    """Arguments are a string of JSON; some engines give the object itself."""
+    if is_null(raw):
+        return b'"{}"'
+    return raw if is_string(raw) else encode(bytes(raw).decode())
+
+
+def _usage(usage: _Usage | None) -> Usage | None:
+    if usage is None:
+        return None
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputTokensDetails(cached_tokens=(prompt and prompt.cached_tokens) or 0),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(
+            reasoning_tokens=(completion and completion.reasoning_tokens) or 0
+        ),
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+    )

@@ -1,0 +1,94 @@
+"""Before the first call: is anybody there, is the key right, is the model there, which dialect.
+
+One or two cheap requests that generate nothing. A server without ``GET /models`` passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+import msgspec
+from gym_runtime import clock
+from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, UsageError
+
+from gym_models.wire import responses
+from gym_models.wire.engine import NO_SUCH_API, Engine
+from gym_models.wire.failures import failure
+
+LIMIT_S = 5.0
+_SHOWN = 5
+_ABOUT_THE_MODEL = re.compile(rb"\bmodel\b", re.IGNORECASE)
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+_decode_models = msgspec.json.Decoder(_Models).decode
+
+
+async def check(engine: Engine, *, check_model: bool = True) -> None:
+    """Make sure that calls have a chance, and settle the engine's model and API as far as can be told.
+
+    Without a name the engine's only model is taken.
+
+    Raises:
+        UsageError: nobody listens, the key is refused, or the model is not there; within 5 s.
+    """
+    deadline_s = clock.now() + LIMIT_S
+    url = engine.endpoint.url
+    try:
+        answer = await engine.pool.get("/models", deadline_s=deadline_s)
+    except DeadlineExceeded as error:
+        raise UsageError(f"{url} took a connection but did not answer within {LIMIT_S:.0f} s") from error
+    except ModelUnavailable as error:
+        raise UsageError(f"{error.message}: start the engine, or name another with --model-url") from error
+    except ModelError as error:
+        raise UsageError(error.message) from error
+    if answer.status in (401, 403):
+        raise UsageError(failure(answer, engine.endpoint).message)
+    if check_model and answer.status == 200:
+        engine.model = _served(engine.model, answer.body, url)
+    if not engine.model:
+        raise UsageError(f"name the model that {url} is to use, as in --model openai/NAME")
+    if engine.api == "auto":
+        await _find_api(engine, deadline_s)
+
+
+def _served(name: str, body: bytes, url: str) -> str:
+    try:
+        names = [model.id for model in _decode_models(body).data]
+    except msgspec.DecodeError:
+        return name
+    if not name and len(names) == 1:
+        return names[0]
+    if not names or name in names or any(known.endswith(f"/{name}") for known in names if name):
+        return name
+    if not name:
+        raise UsageError(f"{url} serves {len(names)} models; name one of them: {_list(names)}")
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean '{near[0]}'?" if near else f"it serves {_list(names)}"
+    raise UsageError(f"{url} has no model '{name}'; {hint}")
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+async def _find_api(engine: Engine, deadline_s: float) -> None:
+    """Post a request without input: who knows the Responses API finds fault with it, others know no path."""
+    try:
+        answer = await engine.pool.post(
+            responses.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
+        )
+    except (ModelError, DeadlineExceeded):
+        return
+    if answer.status in NO_SUCH_API and not _ABOUT_THE_MODEL.search(answer.body):
+        engine.api = "chat"
+    elif answer.status in (400, 422):
+        engine.api = "responses"

@@ -1,0 +1,146 @@
+"""The Responses API as engines speak it natively: requests put together, answers passed through.
+
+Input items and output items keep their bytes. What is the same for every turn of a rollout, the sampling
+settings and the tools, is put together once and remembered.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable, TaskError
+from gym_runtime.messages.calls import ModelCall
+from gym_runtime.messages.responses import IncompleteDetails, Response, Usage, decode_response
+from msgspec import Raw
+
+from gym_models.wire import pieces
+
+PATH = "/responses"
+_OURS = ("input", "model", "stream", "background")
+_NEVER_AGAIN = ("invalid_prompt", "content_filter", "image", "vector_store")
+
+
+class ForeignAnswer(Exception):
+    """The body is no answer of this API."""
+
+
+class _Lenient(msgspec.Struct):
+    """An answer whose lesser fields may have any type; some engines' do."""
+
+    output: list[Raw]
+    id: Any = None
+    created_at: Any = None
+    model: Any = None
+    status: Any = None
+    incomplete_details: Any = None
+    usage: Any = None
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+_decode_lenient = msgspec.json.Decoder(_Lenient).decode
+_decode_error = msgspec.json.Decoder(_Error).decode
+
+
+def request(call: ModelCall, model: str, extra_body: bytes) -> bytes:
+    """The body of ``POST /responses``.
+
+    The call's own parameters win over ``extra_body`` (a JSON object), its ``metadata.extra_body`` over
+    both. An empty ``model`` leaves the row's own.
+
+    Raises:
+        TaskError: the row's ``metadata`` holds something other than JSON where JSON belongs.
+    """
+    return _head(bytes(call.params), model, extra_body) + b",".join(call.input) + b"]}"
+
+
+@lru_cache(maxsize=256)
+def _head(params: bytes, model: str, extra_body: bytes) -> bytes:
+    fields = {
+        name: value for name, value in pieces.decode_fields(params).items() if not pieces.is_null(value)
+    }
+    try:
+        extra = pieces.take_side_channel(fields)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
+    named: dict[str, Any] = {"model": model} if model else {"model": fields.get("model")}
+    for name in _OURS:
+        fields.pop(name, None)
+    return (
+        pieces.encode({**named, **pieces.decode_fields(extra_body), **fields, **extra})[:-1] + b',"input":['
+    )
+
+
+def answer(body: bytes) -> Raw:
+    """The response object in a body: the body itself wherever its fields have the types that they should.
+
+    Raises:
+        ForeignAnswer: the body holds no response.
+        ModelError: the response says that it failed.
+    """
+    try:
+        response = decode_response(body)
+    except msgspec.DecodeError:
+        return _repaired(body)
+    if not response.output and b'"output"' not in body:
+        raise ForeignAnswer("no 'output'")
+    if response.status == "failed":
+        raise _failed(response.error)
+    return Raw(body)
+
+
+def overflow(model: str) -> Raw:
+    """The answer of an engine whose context the conversation does not fit in: none, and why."""
+    identity = pieces.identity()
+    return Raw(
+        pieces.encode(
+            Response(
+                id=f"resp_{identity}",
+                created_at=float(int(time.time())),
+                model=model,
+                status="incomplete",
+                incomplete_details=IncompleteDetails(reason="max_output_tokens"),
+                usage=Usage(),
+            )
+        )
+    )
+
+
+def _repaired(body: bytes) -> Raw:
+    try:
+        found = _decode_lenient(body)
+    except msgspec.DecodeError as error:
+        raise ForeignAnswer(str(error)) from error
+    repaired = Response(
+        id=str(found.id or f"resp_{pieces.identity()}"),
+        created_at=_convert(found.created_at, float) or time.time(),
+        model=str(found.model or ""),
+        output=found.output,
+        status=str(found.status or "completed"),
+        incomplete_details=_convert(found.incomplete_details, IncompleteDetails),
+        usage=_convert(found.usage, Usage),
+    )
+    return Raw(pieces.encode(repaired))
+
+
+def _convert(value: Any, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def _failed(raw: Raw | None) -> ModelError:
+    try:
+        error = _decode_error(raw or b"{}")
+    except msgspec.DecodeError:
+        error = _Error()
+    text = f"the engine's response failed: {error.message or 'no reason given'} ({error.code or 'no code'})"
+    refused = any(part in (error.code or "") for part in _NEVER_AGAIN)
+    return ModelRefused(text, stage="model") if refused else ModelUnavailable(text, stage="model")

@@ -1,0 +1,1 @@
+"""The office behind `workplace_assistant`: its tables, and its tools, one module per application."""

@@ -1,0 +1,88 @@
+"""The website's analytics. The visits never change; what a session leaves behind are its plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gym_resources.workplace.desk import EARLIEST, LATEST, Desk, Given, action, day, lookup, quoted
+from gym_resources.workplace.tables import Fields, records
+
+_VALUES = (
+    "total_visits",
+    "session_duration_seconds",
+    "user_engaged",
+    "visits_direct",
+    "visits_referral",
+    "visits_search_engine",
+    "visits_social_media",
+)
+_PLOT_TYPES = ("bar", "line", "scatter", "histogram")
+
+
+class Analytics(Desk):
+    @lookup
+    def analytics_get_visitor_information_by_id(self, visitor_id: Given = None) -> list[Fields] | str:
+        """Returns all visits of a visitor."""
+        if not visitor_id:
+            return "Visitor ID not provided."
+        visits = [visit for visit in records("analytics") if visit["visitor_id"] == visitor_id]
+        return visits or "Visitor not found."
+
+    @action
+    def analytics_create_plot(
+        self,
+        time_min: Given = None,
+        time_max: Given = None,
+        value_to_plot: Given = None,
+        plot_type: Given = None,
+    ) -> str:
+        """Plots total_visits, session_duration_seconds, user_engaged, visits_direct, visits_referral, visits_search_engine or visits_social_media from YYYY-MM-DD to YYYY-MM-DD as bar, line, scatter or histogram."""  # noqa: E501 - the model reads the first line
+        if not time_min:
+            return "Start date not provided."
+        if not time_max:
+            return "End date not provided."
+        if value_to_plot not in _VALUES:
+            return f"Value to plot must be one of {quoted(_VALUES)}."
+        if plot_type not in _PLOT_TYPES:
+            return f"Plot type must be one of {quoted(_PLOT_TYPES)}."
+        path = f"plots/{time_min}_{time_max}_{value_to_plot}_{plot_type}.png"
+        self.tables.plots.add({"file_path": path})
+        return path
+
+    @lookup
+    def analytics_total_visits_count(self, time_min: Given = None, time_max: Given = None) -> dict[str, int]:
+        """Counts the visits of each day, from YYYY-MM-DD to YYYY-MM-DD (inclusive)."""
+        return _daily(time_min, time_max, lambda visit: 1)
+
+    @lookup
+    def analytics_engaged_users_count(self, time_min: Given = None, time_max: Given = None) -> dict[str, int]:
+        """Counts the engaged users of each day, from YYYY-MM-DD to YYYY-MM-DD (inclusive)."""
+        return _daily(time_min, time_max, lambda visit: int(visit["user_engaged"] == "True"))
+
+    @lookup
+    def analytics_traffic_source_count(
+        self, time_min: Given = None, time_max: Given = None, traffic_source: Given = None
+    ) -> dict[str, int]:
+        """Counts each day's visits from a traffic_source: direct, referral, search engine or social media."""
+        source = (traffic_source or "").lower()
+        return _daily(time_min, time_max, lambda visit: int(source in ("", visit["traffic_source"])))
+
+    @lookup
+    def analytics_get_average_session_duration(
+        self, time_min: Given = None, time_max: Given = None
+    ) -> dict[str, float]:
+        """Returns the average session duration in seconds of each day, from YYYY-MM-DD to YYYY-MM-DD."""
+        visits = _daily(time_min, time_max, lambda visit: 1)
+        seconds = _daily(time_min, time_max, lambda visit: int(visit["session_duration_seconds"]))
+        return {date: seconds[date] / visits[date] for date in visits}
+
+
+def _daily(time_min: Given, time_max: Given, worth: Callable[[Fields], int]) -> dict[str, int]:
+    """What the visits of each day add up to; days without any visit are left out."""
+    first, last = day(time_min, EARLIEST), day(time_max, LATEST)
+    sums: dict[str, int] = {}
+    for visit in records("analytics"):
+        date = visit["date_of_visit"]
+        if first <= date <= last:
+            sums[date] = sums.get(date, 0) + worth(visit)
+    return sums

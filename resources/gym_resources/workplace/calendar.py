@@ -1,0 +1,107 @@
+"""The calendar of the user. An event has one participant, a start and a duration in minutes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from gym_resources.workplace.desk import (
+    Answer,
+    Desk,
+    Given,
+    action,
+    delete_row,
+    lookup,
+    moment,
+    one_field,
+    page_of,
+)
+from gym_resources.workplace.tables import Fields
+
+_UPDATABLE = ("event_name", "participant_email", "event_start", "duration")
+
+
+class Calendar(Desk):
+    @lookup
+    def calendar_get_event_information_by_id(
+        self, event_id: Given = None, field: Given = None
+    ) -> Fields | str:
+        """Returns a field of an event: event_id, event_name, participant_email, event_start or duration."""
+        return one_field(self.tables.calendar, "Event", event_id, field)
+
+    @lookup
+    def calendar_search_events(
+        self,
+        query: Given = None,
+        time_min: Given = None,
+        time_max: Given = None,
+        page: int | None = None,
+        page_size: int | None = None,
+    ) -> Answer | str:
+        """Searches events by name and participant, from time_min to time_max (YYYY-MM-DD HH:MM:SS)."""
+        words = (query or "").lower().split()
+        first, last = time_min and moment(time_min), time_max and moment(time_max)
+        found = [
+            row.fields
+            for row in self.tables.calendar
+            if not (last and row.fields["event_start"] > last)
+            and not (first and row.fields["event_start"] < first and _end(row.fields) < first)
+            and all(row.mentions(word, "event_name", "participant_email") for word in words)
+        ]
+        found.sort(key=lambda fields: fields["event_start"])
+        return page_of("events", found, page, page_size) if found else "No events found."
+
+    @action
+    def calendar_create_event(
+        self,
+        event_name: Given = None,
+        participant_email: Given = None,
+        event_start: Given = None,
+        duration: Given = None,
+    ) -> str:
+        """Creates an event and returns its ID; event_start is YYYY-MM-DD HH:MM:SS, duration is in minutes."""
+        if not event_name:
+            return "Event name not provided."
+        if not participant_email:
+            return "Participant email not provided."
+        if not event_start:
+            return "Event start not provided."
+        if not duration:
+            return "Event duration not provided."
+        return self.tables.calendar.add(
+            {
+                "event_name": event_name,
+                "participant_email": participant_email.lower(),
+                "event_start": event_start,
+                "duration": duration,
+            }
+        )
+
+    @action
+    def calendar_delete_event(self, event_id: Given = None) -> str:
+        """Deletes an event by its ID."""
+        return delete_row(self.tables.calendar, "Event", event_id)
+
+    @action
+    def calendar_update_event(
+        self, event_id: Given = None, field: Given = None, new_value: Given = None
+    ) -> str:
+        """Sets a field of an event: event_name, participant_email, event_start or duration."""
+        if not (event_id and field and new_value):
+            return "Event ID, field, or new value not provided."
+        if self.tables.calendar.get(event_id) is None:
+            return "Event not found."
+        if field not in _UPDATABLE:
+            return "Field not found."
+        value = new_value.lower() if field == "participant_email" else new_value
+        self.tables.calendar.update(event_id, field, value)
+        return "Event updated successfully."
+
+
+def _end(event: Fields) -> str:
+    """When an event ends; its start, if the model wrote a start or a duration that makes no sense."""
+    start = event["event_start"]
+    try:
+        end = datetime.fromisoformat(start) + timedelta(minutes=float(event["duration"]))
+        return end.isoformat(" ", "seconds")
+    except (ValueError, OverflowError):
+        return start

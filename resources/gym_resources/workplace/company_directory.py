@@ -1,0 +1,15 @@
+"""The company directory: who works here. It never changes."""
+
+from __future__ import annotations
+
+from gym_resources.workplace.desk import Desk, Given, lookup
+from gym_resources.workplace.tables import addresses
+
+
+class CompanyDirectory(Desk):
+    @lookup
+    def company_directory_find_email_address(self, name: Given = None) -> list[str] | str:
+        """Finds the email addresses that contain a name or a part of one, in any case."""
+        if not name:
+            return "Name not provided."
+        return [address for address in addresses() if name.lower() in address]

@@ -1,0 +1,131 @@
+"""What the applications of the office share: the tables, the shape of an answer, pages and dates.
+
+A tool's answer is ``{"output": result}``, also when it could not be carried out; a mistake in the
+request is a result like any other, in words. `Given` arguments may be left out or null, which is the
+same: a missing one is the tool's to complain about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from gym_runtime.tools import tool
+
+from gym_resources.workplace.tables import Fields, Table, Tables
+
+Given = str | None
+Answer = dict[str, Any]
+
+NOW = "2023-11-30 23:59:00"
+EARLIEST, LATEST = "0001-01-01", "9999-12-31"
+PAGE_SIZE = 5
+PAGE_LIMIT = 10_000
+ACTIONS: set[str] = set()  # the tools that may change a table: those that a replay has to call
+
+
+class Desk:
+    """An application's view of the session: the tables."""
+
+    tables: Tables
+
+
+D = TypeVar("D", bound=Desk)
+P = ParamSpec("P")
+
+
+def lookup(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[D, P], Answer]:
+    """Make a method a tool that only reads."""
+
+    @wraps(method)
+    def answer(self: D, /, *args: P.args, **arguments: P.kwargs) -> Answer:
+        try:
+            return {"output": method(self, *args, **arguments)}
+        except ValueError as error:
+            return {"output": failure(method.__name__, str(error))}
+
+    return tool(answer)
+
+
+def action(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[D, P], Answer]:
+    """Make a method a tool that may change a table."""
+    ACTIONS.add(method.__name__)
+    return lookup(method)
+
+
+def failure(name: str, reason: str) -> str:
+    """What the model reads when a tool could not be carried out."""
+    return f"Error executing tool '{name}': {reason}"
+
+
+def one_field(table: Table, noun: str, key: Given, name: Given) -> Fields | str:
+    """One field of one row, or what is wrong with the question."""
+    if not key:
+        return f"{noun} ID not provided."
+    if not name:
+        return "Field not provided."
+    fields = table.get(key)
+    if fields is None:
+        return f"{noun} not found."
+    return {name: fields[name]} if name in fields else "Field not found."
+
+
+def delete_row(table: Table, noun: str, key: Given) -> str:
+    if not key:
+        return f"{noun} ID not provided."
+    return f"{noun} deleted successfully." if table.delete(key) else f"{noun} not found."
+
+
+def matching(table: Table, parts: dict[str, Given]) -> list[Fields]:
+    """The rows whose fields contain the given parts, in any case."""
+    wanted = [(name, part.lower()) for name, part in parts.items() if part]
+    return [row.fields for row in table if all(row.mentions(part, name) for name, part in wanted)]
+
+
+def page_of(kind: str, found: Sequence[Fields], page: int | None, page_size: int | None) -> Answer:
+    """One page of what was found, pages counted from 1, and where it stands.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    number = 1 if page is None else page
+    size = PAGE_SIZE if page_size is None else page_size
+    if not (0 < number <= PAGE_LIMIT and 0 < size <= PAGE_LIMIT):
+        raise ValueError(f"page and page_size must be between 1 and {PAGE_LIMIT}")
+    return {
+        kind: found[(number - 1) * size : number * size],
+        "pagination": {
+            f"total_{kind}": len(found),
+            "page": number,
+            "page_size": size,
+            "total_pages": -(-len(found) // size),
+        },
+    }
+
+
+def day(text: Given, default: str) -> str:
+    """A day as YYYY-MM-DD, so that days compare as text; a time of day is dropped.
+
+    Raises:
+        ValueError: it is not a date.
+    """
+    return datetime.fromisoformat(text).date().isoformat() if text else default
+
+
+def moment(text: str) -> str:
+    """A time as YYYY-MM-DD HH:MM:SS.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    return datetime.fromisoformat(text).replace(tzinfo=None).isoformat(" ", "seconds")
+
+
+def is_address(text: str) -> bool:
+    return "@" in text and "." in text
+
+
+def quoted(choices: Sequence[str]) -> str:
+    return ", ".join(f"'{choice}'" for choice in choices)

@@ -1,0 +1,87 @@
+"""An office assistant with 27 tools: e-mail, calendar, website analytics, project board and customers.
+
+The outcome counts, not the way there: the rollout's calls and the row's ``ground_truth`` calls are each
+replayed on fresh tables, and the reward is 1 if the five tables that can change end up equal, else 0.
+Strings are compared in lower case, save the fields ``status``, ``list_name`` and ``board``. A call that
+fails or does not fit changes nothing. Rows are told apart by their ids, and new ones are numbered as they
+are made: what is made in another order than the ground truth's is something else.
+
+The tools are `tool` methods, not a catch-all: this way their definitions come from their signatures, and
+arguments of a wrong type are refused with the reason. That, and that unknown arguments are ignored
+instead of refused, is the difference to NeMo Gym's environment of this name as far as the model can see.
+Answers are ``{"output": ...}`` as there. The office's data are our own: rows of other data sets are
+taken as they are, but the ids and names they mean stand for other things here.
+
+State is a pure function of the calls, so a session can be rebuilt by replaying them.
+Source: the outcome-centric rule of WorkBench (Styles et al. 2024, arXiv:2405.00823).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from gym_runtime import Environment, Reply, Session, Task, Verdict
+from gym_runtime.messages.items import FunctionCall
+from gym_runtime.tools import collect_tools, render
+
+from gym_resources.workplace.analytics import Analytics
+from gym_resources.workplace.calendar import Calendar
+from gym_resources.workplace.company_directory import CompanyDirectory
+from gym_resources.workplace.customer_relationship_manager import CustomerRelationshipManager
+from gym_resources.workplace.desk import ACTIONS, failure
+from gym_resources.workplace.email import Email
+from gym_resources.workplace.project_management import ProjectManagement
+from gym_resources.workplace.tables import Tables
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of the ground truth; ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class WorkplaceTask(Task):
+    ground_truth: list[Call]
+
+
+class Workplace(
+    Session[WorkplaceTask],
+    CustomerRelationshipManager,
+    ProjectManagement,
+    Analytics,
+    Calendar,
+    Email,
+    CompanyDirectory,
+):
+    async def open(self) -> None:
+        self.tables = Tables()
+
+    async def call_unknown_tool(self, name: str, arguments: str) -> str:
+        return render({"output": failure(name, "there is no such tool")})
+
+    async def verify(self, reply: Reply) -> Verdict:
+        expected = await self._outcome(self.task.ground_truth)
+        differing = (await self._outcome(reply.function_calls)).differing(expected)
+        return Verdict(0.0 if differing else 1.0, fields={"differing_tables": differing})
+
+    async def _outcome(self, calls: Iterable[Call | FunctionCall]) -> Tables:
+        """The tables after these calls on a fresh session. Lookups are left out: they change nothing."""
+        session = Workplace(self.task)
+        await session.open()
+        for call in calls:
+            if call.name in _ACTIONS:
+                await _ACTIONS[call.name].call(session, call.arguments)
+        return session.tables
+
+
+_ACTIONS = {name: tool for name, tool in collect_tools(Workplace).items() if name in ACTIONS}
+
+environment = Environment(
+    resource=Workplace,
+    description="Carry out an office task with 27 tools; the state of the office decides.",
+    domain="agent",
+    max_turns=6,
+    data_license="Apache-2.0",
+)

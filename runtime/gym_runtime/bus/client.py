@@ -1,0 +1,215 @@
+"""`NatsBus`: the methods of `gym_runtime.bus.contract.Bus` on one link to a NATS broker.
+
+Each is a few lines over the parts: streams, reader, puller, leases, blobs. A payload above `INLINE_BYTES`
+is fetched before it is handed over, so a large message may arrive after smaller ones that were sent later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from gym_runtime.bus.blobs import Blobs, is_reference, must_travel_by_reference
+from gym_runtime.bus.contract import Delivery, Headers, Incoming, Lease, QueueDepth, Record
+from gym_runtime.bus.leases import LeaseWatch, lease_headers
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.puller import Puller
+from gym_runtime.bus.reader import Reader
+from gym_runtime.bus.streams import Streams
+from gym_runtime.bus.subjects import Names, is_pattern
+from gym_runtime.bus.wire import decode_headers, encode_headers
+from gym_runtime.errors import DeadlineExceeded
+
+log = structlog.get_logger(__name__)
+
+SETTLE_S = 2.0
+FETCHES = 8
+"""Large incoming messages that are fetched at the same time."""
+
+
+class NatsBus:
+    """A `gym_runtime.bus.contract.Bus` over one connection; made by `connect`."""
+
+    def __init__(self, link: Link, names: Names, replicas: int, tasks: TaskGroup) -> None:
+        self._link = link
+        self._names = names
+        self._streams = Streams(link, names, replicas)
+        self._blobs = Blobs(link, self._streams)
+        self._tasks = tasks
+        self._fetching = anyio.Semaphore(FETCHES, fast_acquire=True)
+
+    @property
+    def url(self) -> str:
+        """The broker connected to now, without credentials; empty while disconnected."""
+        return self._link.url
+
+    async def request(
+        self, subject: str, payload: bytes, *, deadline_s: float, headers: Headers | None = None
+    ) -> bytes:
+        within_s = deadline_s - time.time()
+        if within_s <= 0:
+            raise DeadlineExceeded(f"the deadline passed before {subject!r} was asked")
+        if must_travel_by_reference(payload):
+            payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload))
+            within_s = deadline_s - time.time()
+        header = encode_headers(headers) if headers else b""
+        answer = await self._link.ask(self._names.subject(subject), payload, within_s=within_s, header=header)
+        if is_reference(answer.payload):
+            return await self._before(deadline_s, subject, self._blobs.fetch(answer.payload))
+        return answer.payload
+
+    async def _before(self, deadline_s: float, subject: str, work: Awaitable[bytes]) -> bytes:
+        with anyio.move_on_after(deadline_s - time.time()):
+            return await work
+        raise DeadlineExceeded(f"the deadline passed while a large payload for {subject!r} was on its way")
+
+    async def publish(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+        if must_travel_by_reference(payload):
+            payload = await self._blobs.put(subject, payload)
+        header = encode_headers(headers) if headers else b""
+        await self._link.send(self._names.subject(subject), payload, header=header)
+
+    @asynccontextmanager
+    async def serve(
+        self, subject: str, receive: Callable[[Incoming], None], *, queue: str = ""
+    ) -> AsyncGenerator[None]:
+        """Receive until the context ends; what the broker has sent by then is still received."""
+        names = self._names
+
+        def listener(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+            incoming = Incoming(
+                names.bare(subject), payload, reply.decode(), decode_headers(header) if header else None
+            )
+            if is_reference(payload):
+                self._tasks.start_soon(self._fetch, incoming, receive)
+            else:
+                receive(incoming)
+
+        sid = self._link.listen(names.pattern(subject), listener, queue=names.subject(queue) if queue else "")
+        try:
+            await self._link.settle()
+            yield
+        finally:
+            self._link.mute(sid)
+            with anyio.move_on_after(SETTLE_S, shield=True):
+                await self._link.settle()
+            self._link.unlisten(sid)
+
+    async def _fetch(self, incoming: Incoming, receive: Callable[[Incoming], None]) -> None:
+        async with self._fetching:
+            try:
+                payload = await self._blobs.fetch(incoming.payload)
+                receive(Incoming(incoming.subject, payload, incoming.reply, incoming.headers))
+            except Exception:
+                log.exception("receive failed", subject=incoming.subject)
+
+    async def _store(
+        self, subject: str, payload: bytes, headers: Headers | None = None, *, once: bool = False
+    ) -> int | None:
+        if must_travel_by_reference(payload):
+            payload = await self._blobs.put(subject, payload)
+        self._names.stream(subject)
+        stored = await self._streams.store(
+            self._names.subject(subject), payload, dict(headers or {}), once=once
+        )
+        return None if stored is None else stored.seq
+
+    async def enqueue(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+        await self._store(subject, payload, headers)
+
+    async def commit(self, subject: str, payload: bytes) -> bool:
+        return await self._store(subject, payload, once=True) is not None
+
+    async def append(self, subject: str, payload: bytes) -> int:
+        return await self._store(subject, payload) or 0
+
+    async def pull(
+        self,
+        pattern: str,
+        *,
+        consumer: str,
+        slots: int,
+        handle: Callable[[Delivery], Awaitable[None]],
+        ack_wait_s: float = 6.0,
+        stop: anyio.Event | None = None,
+    ) -> None:
+        puller = Puller(
+            self._link,
+            self._streams,
+            self._blobs,
+            pattern=pattern,
+            consumer=consumer,
+            slots=slots,
+            handle=handle,
+            ack_wait_s=ack_wait_s,
+        )
+        await puller.run(stop)
+
+    async def records(self, pattern: str, *, after: int = 0) -> AsyncGenerator[Record]:
+        reader = Reader(self._link, self._streams, pattern, after=after)
+        try:
+            while True:
+                kept = await reader.next()
+                payload = kept.payload
+                if is_reference(payload):
+                    payload = await self._blobs.fetch(payload)
+                yield Record(self._names.bare(kept.subject), payload, kept.sequence)
+        finally:
+            reader.close()
+
+    async def latest(self, pattern: str) -> list[Record]:
+        if is_pattern(pattern):
+            reader = Reader(self._link, self._streams, pattern)
+            try:
+                stored = await reader.newest()
+            finally:
+                reader.close()
+        else:
+            self._names.stream(pattern)
+            newest = await self._streams.last(self._names.subject(pattern))
+            stored = [] if newest is None else [newest]
+        return [
+            Record(self._names.bare(kept.subject), await self._blobs.fetch(kept.payload), kept.sequence)
+            for kept in stored
+        ]
+
+    async def forget(self, pattern: str) -> int:
+        self._names.stream(pattern)
+        return await self._streams.purge(self._names.pattern(pattern))
+
+    async def depth(self, consumer: str) -> QueueDepth:
+        state = await self._streams.consumer(self._names.stream("task"), self._names.consumer(consumer))
+        if state is None:
+            return QueueDepth(waiting=0, in_flight=0)
+        return QueueDepth(waiting=state.num_pending, in_flight=state.num_ack_pending)
+
+    async def counts(self, pattern: str) -> dict[str, int]:
+        self._names.stream(pattern)
+        found = await self._streams.counts(self._names.pattern(pattern))
+        return {self._names.bare(subject.encode()): count for subject, count in found.items()}
+
+    async def renew(self, name: str, payload: bytes, *, ttl_s: float) -> None:
+        await self._streams.store(self._names.subject(f"lease.{name}"), payload, lease_headers(ttl_s))
+
+    async def end(self, name: str) -> None:
+        await self._streams.store(self._names.subject(f"lease.{name}"), b"", lease_headers(0.0))
+
+    async def leases(self, pattern: str) -> AsyncGenerator[Lease]:
+        watch = LeaseWatch(self._link, self._streams, pattern)
+        try:
+            async for lease in watch.changes():
+                yield lease
+        finally:
+            watch.close()
+
+    async def open(self) -> None:
+        """Create the streams that are missing; `connect` calls it."""
+        await self._streams.open()
+
+    async def aclose(self) -> None:
+        await self._link.close()

@@ -1,0 +1,110 @@
+"""Leases: small records that vanish unless they are renewed.
+
+A renewal is stored, for those who look later, with a time to live at the broker; and it is a message, for
+those who watch. Both carry the exact time to live in a header: the broker counts in whole seconds, and a
+watcher must also notice when the broker or the lease's owner is frozen. So each watcher expires leases by
+its own clock, and an `end` is a renewal for zero seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+
+import anyio
+
+from gym_runtime.bus.contract import Lease
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.reader import Reader
+from gym_runtime.bus.streams import Streams
+from gym_runtime.bus.wire import decode_headers
+
+TTL = "Gym-Lease-TTL"
+MAX_WAITING = 10_000
+"""Changes that a slow watcher has not taken; beyond, a lease's older changes give way to its newest."""
+
+
+def lease_headers(ttl_s: float) -> dict[str, str]:
+    """The headers of a renewal; 0 ends the lease."""
+    return {TTL: f"{ttl_s:.3f}", "Nats-TTL": str(max(1, math.ceil(ttl_s)))}
+
+
+class LeaseWatch:
+    """One iteration over the leases of a pattern."""
+
+    def __init__(self, link: Link, streams: Streams, pattern: str) -> None:
+        self._link = link
+        self._streams = streams
+        self._pattern = f"lease.{pattern}"
+        self._expires_s: dict[str, float] = {}
+        self._waiting: deque[Lease] = deque()
+        self._wake = asyncio.Event()
+        self._snapshot = True
+        self._heard: set[str] = set()
+        self._sid = link.listen(streams.names.pattern(self._pattern), self._on_message)
+        self._unwatch = link.watch(self._on_link)
+
+    def close(self) -> None:
+        self._unwatch()
+        self._link.unlisten(self._sid)
+
+    async def changes(self) -> AsyncGenerator[Lease]:
+        """Those alive, then every change."""
+        while True:
+            if self._snapshot:
+                self._snapshot = False
+                await self._look()
+            while self._waiting:
+                yield self._waiting.popleft()
+            now_s = time.monotonic()
+            for name in [name for name, expires_s in self._expires_s.items() if expires_s <= now_s]:
+                self._apply(name, b"", 0.0)
+            if not self._waiting and not self._snapshot:
+                next_s = min(self._expires_s.values(), default=math.inf)
+                self._wake.clear()
+                with anyio.move_on_after(next_s - now_s):
+                    await self._wake.wait()
+
+    async def _look(self) -> None:
+        await self._link.settle()
+        self._heard.clear()
+        reader = Reader(self._link, self._streams, self._pattern)
+        try:
+            stored = await reader.newest()
+        finally:
+            reader.close()
+        for kept in stored:
+            # What is heard meanwhile is newer.
+            if self._name(kept.subject) not in self._heard:
+                self._take(kept.subject, kept.header, kept.payload)
+
+    def _on_link(self, up: bool) -> None:
+        if up:
+            # What changed meanwhile was not heard.
+            self._snapshot = True
+            self._wake.set()
+
+    def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self._heard.add(self._name(subject))
+        self._take(subject, header, payload)
+
+    def _name(self, subject: bytes) -> str:
+        return self._streams.names.bare(subject).partition(".")[2]
+
+    def _take(self, subject: bytes, header: bytes, payload: bytes) -> None:
+        ttl_s = decode_headers(header).get(TTL)
+        if ttl_s is not None:
+            self._apply(self._name(subject), payload, float(ttl_s))
+
+    def _apply(self, name: str, payload: bytes, ttl_s: float) -> None:
+        if ttl_s > 0:
+            self._expires_s[name] = time.monotonic() + ttl_s
+        elif self._expires_s.pop(name, None) is None:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting = deque({lease.name: lease for lease in self._waiting}.values())
+        self._waiting.append(Lease(name, payload if ttl_s > 0 else None))
+        self._wake.set()

@@ -1,0 +1,178 @@
+"""Reading a stream in order: an ephemeral consumer that is replaced whenever its order is in doubt.
+
+The consumer numbers what it delivers without gaps. A number out of turn, a missed heartbeat, a refused
+pull or a broken connection all end in the same thing: a new consumer from the record after the last one
+received. So nothing is lost and nothing comes twice. It asks for one batch at a time, and for the next
+only when most of the last one has been read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from typing import Any
+
+import anyio
+import msgspec
+
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.streams import Kept, Stamp, Streams
+from gym_runtime.bus.wire import decode_headers, description, status
+
+BATCH = 256
+LOW_WATER = 128
+BATCH_BYTES = 4 * 1024 * 1024
+EXPIRES_S = 30.0
+HEARTBEAT_S = 5.0
+SILENCE = 2.5
+INACTIVE_S = 60.0
+PAUSE_S = 0.2
+NS = 10**9
+
+
+class Reader:
+    """What is stored under one pattern of one stream, from a sequence on. Must be closed."""
+
+    def __init__(
+        self, link: Link, streams: Streams, pattern: str, *, after: int = 0, heartbeat_s: float = HEARTBEAT_S
+    ) -> None:
+        self._link = link
+        self._streams = streams
+        self._pattern = streams.names.pattern(pattern)
+        self._stream = streams.names.stream(pattern)
+        self._last = after
+        self._heartbeat_s = heartbeat_s
+        self._buffer: deque[Kept] = deque()
+        self._name = ""
+        self._inbox = ""
+        self._sid = 0
+        self._stale = True
+        self._consumed = 0
+        self._pending = 0
+        self._left = 0
+        self._drained = False
+        self._fruitless = 0
+        self._wake = asyncio.Event()
+        self._unwatch = link.watch(self._on_link)
+
+    def close(self) -> None:
+        """Give up the consumer. Does not wait, so that an abandoned iterator can be closed anywhere."""
+        self._unwatch()
+        self._drop()
+
+    async def next(self) -> Kept:
+        """The next message; waits for it."""
+        while not self._buffer:
+            if self._stale:
+                await self._open({"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1})
+            if self._left == 0:
+                heartbeat = int(self._heartbeat_s * NS)
+                self._ask({"expires": int(EXPIRES_S * NS), "idle_heartbeat": heartbeat})
+            await self._wait()
+        kept = self._buffer.popleft()
+        if self._left == 0 and len(self._buffer) == LOW_WATER and not self._stale:
+            heartbeat = int(self._heartbeat_s * NS)
+            self._ask({"expires": int(EXPIRES_S * NS), "idle_heartbeat": heartbeat})
+        return kept
+
+    async def newest(self) -> list[Kept]:
+        """The newest message of each subject, in stored order; does not follow."""
+        while True:
+            self._buffer.clear()
+            await self._open({"deliver_policy": "last_per_subject"})
+            found: list[Kept] = []
+            while self._pending and not self._stale and not self._drained:
+                if self._left == 0:
+                    self._ask({"no_wait": True})
+                await self._wait()
+                found += self._buffer
+                self._buffer.clear()
+            if not self._stale:
+                return found
+
+    async def _open(self, policy: dict[str, Any]) -> None:
+        self._drop()
+        if self._fruitless:
+            await anyio.sleep(PAUSE_S * self._fruitless)
+        await self._link.wait_up()
+        self._fruitless = min(self._fruitless + 1, 10)
+        # From here on the loss of the connection makes it stale again.
+        self._stale = False
+        self._consumed = self._left = 0
+        self._drained = False
+        self._name = secrets.token_hex(8)
+        self._inbox = self._link.inbox()
+        self._sid = self._link.listen(self._inbox, self._on_message)
+        config = {
+            "name": self._name,
+            "filter_subject": self._pattern,
+            "ack_policy": "none",
+            "inactive_threshold": int(INACTIVE_S * NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+            **policy,
+        }
+        try:
+            consumer = await self._streams.create_consumer(self._stream, config)
+        except BaseException:
+            self._stale = True
+            raise
+        self._pending = consumer.num_pending
+
+    def _drop(self) -> None:
+        self._stale = True
+        self._link.unlisten(self._sid)
+        if self._name and self._link.up:
+            self._link.post(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
+        self._name = ""
+
+    def _ask(self, terms: dict[str, Any]) -> None:
+        self._left = BATCH
+        max_bytes = max(BATCH_BYTES, self._link.max_payload)
+        self._link.post(
+            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}",
+            msgspec.json.encode({"batch": BATCH, "max_bytes": max_bytes, **terms}),
+            reply=self._inbox,
+        )
+
+    async def _wait(self) -> None:
+        """Return when something was heard; when nothing was for too long, the consumer is stale."""
+        self._wake.clear()
+        with anyio.move_on_after(SILENCE * self._heartbeat_s) as scope:
+            await self._wake.wait()
+        if scope.cancelled_caught:
+            self._stale = True
+
+    def _on_link(self, up: bool) -> None:
+        if not up:
+            self._stale = True
+            self._wake.set()
+
+    def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self._wake.set()
+        if self._stale:
+            return
+        match status(header):
+            case 0:
+                stamp = Stamp.of(reply)
+                if stamp.consumed != self._consumed + 1:
+                    self._stale = True
+                    return
+                self._consumed = stamp.consumed
+                self._pending = stamp.pending
+                self._last = stamp.sequence
+                self._left = max(0, self._left - 1)
+                self._fruitless = 0
+                self._buffer.append(Kept(subject, header, payload, stamp.sequence))
+            case 100:
+                consumed = int(decode_headers(header).get("Nats-Last-Consumer", self._consumed))
+                self._stale = consumed != self._consumed
+                self._fruitless = 0
+            case 404 | 408:
+                self._left = 0
+                self._drained = True
+            case 409 if "maxbytes" in description(header).lower():
+                self._left = 0
+            case _:
+                self._stale = True

@@ -1,0 +1,159 @@
+"""Append-only files of whole lines: what is on disk is complete, whenever the process ends.
+
+Lines are collected for at most `FLUSH_S` or `FLUSH_BYTES` and handed to the system in one write at the
+file's end. A write that stops half-way (a full disk) is taken back to the end of its last whole line.
+What a crash of the machine leaves behind, `repair_tail` removes before the file is continued.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+
+FLUSH_S = 0.2
+FLUSH_BYTES = 2**20
+SYNC_S = 5.0
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_BLOCK_BYTES = 2**16
+
+
+class Appender:
+    """Appends lines to a file, which it creates if need be (mode 0666 less the umask).
+
+    Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode.
+    It writes only when it is called: a caller that has nothing to append calls `flush` when it is idle.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._error: UsageError | None = None
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        self._synced_s = time.monotonic()
+        self._flushed_s = self._synced_s - FLUSH_S
+        self._dirty = False
+
+    def append(self, line: bytes) -> None:
+        """Append one line; it is on its way to the disk after `FLUSH_S` at the latest, if calls go on.
+
+        Raises:
+            UsageError: the disk is full or broken. Every later call raises the same.
+        """
+        if self._error is not None:
+            raise self._error
+        if b"\n" in line:
+            line = msgspec.json.format(line, indent=-1)
+        self._pending += (line, b"\n")
+        self._pending_bytes += len(line) + 1
+        self.lines += 1
+        if self._pending_bytes >= FLUSH_BYTES or time.monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system now; every `SYNC_S` also wait until it is on the disk."""
+        if self._error is not None:
+            raise self._error
+        now_s = self._flushed_s = time.monotonic()
+        if self._pending:
+            data = b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+            self._write(data)
+        if self._dirty and now_s - self._synced_s >= SYNC_S:
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until what was flushed is on the disk."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise self._failed(error) from None
+        self._synced_s = time.monotonic()
+        self._dirty = False
+
+    def close(self) -> None:
+        """Flush, sync and close. After an error it only closes."""
+        try:
+            if self._error is None:
+                self.flush()
+                self.sync()
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        written = 0
+        try:
+            while written < len(view):
+                written += os.write(self._fd, view[written:])
+        except OSError as error:
+            torn_bytes = written - (data.rfind(b"\n", 0, written) + 1)
+            if torn_bytes:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size - torn_bytes)
+            raise self._failed(error) from None
+        self._dirty = True
+
+    def _failed(self, error: OSError) -> UsageError:
+        if error.errno in _FULL:
+            what = f"disk full at {self.path}; what is written is complete; free space"
+        else:
+            what = f"cannot write {self.path}: {error.strerror}; what is written is complete; see to the disk"
+        self._error = UsageError(f"{what} and run again with --resume")
+        return self._error
+
+
+def repair_tail(path: Path) -> int:
+    """Cut off what a crash left at the end of a file of JSON lines; returns how many bytes that was.
+
+    That is a last line which is no JSON object. A last line which is one, and lacks only its newline, gets
+    it. Lines before the last are not touched.
+    """
+    with path.open("r+b") as file:
+        end = file.seek(0, io.SEEK_END)
+        if end == 0:
+            return 0
+        start = _last_line(file, end)
+        file.seek(start)
+        line = file.read(end - start)
+        try:
+            msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+            line.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            file.truncate(start)
+            dropped = end - start
+        else:
+            dropped = 0
+            if not line.endswith(b"\n"):
+                file.write(b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+        return dropped
+
+
+def _last_line(file: io.BufferedRandom, end: int) -> int:
+    """Where the last line starts; a newline at the very end belongs to it."""
+    position = end - 1
+    while position > 0:
+        block = max(0, position - _BLOCK_BYTES)
+        file.seek(block)
+        found = file.read(position - block).rfind(b"\n")
+        if found >= 0:
+            return block + found + 1
+        position = block
+    return 0

@@ -1,0 +1,224 @@
+"""Metrics of a run, kept up as rollouts finish: per agent, over its rollouts and over its groups.
+
+Of a rollout it keeps twelve bytes, and eight for every numeric field of its row. Failed and cancelled
+rollouts are counted; their numbers enter no statistic but the totals of tokens, turns and tool calls.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from gym_runtime.files.sample import USAGE, Sample, sample_record
+from gym_runtime.files.scores import STATISTICS, PassScores, describe, steps
+from gym_runtime.messages.outcomes import RolloutRecord
+
+_NAN = math.nan
+_encode = msgspec.json.Encoder().encode
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, or one agent's part of it, in a few numbers.
+
+    Attributes:
+        rollouts: finished ones, whatever their outcome.
+        outcomes: how many were ``completed``, ``truncated``, ``failed``, ``cancelled``.
+        failures: how many failed by whose fault, most frequent first.
+        tasks: groups with at least one reward.
+        mean_reward: over the rollouts with a reward; None if there are none.
+        pass_at: pass@k, 0 to 1, by k.
+        turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
+        mean_duration_s: of an attempt, over all rollouts; None if not known.
+    """
+
+    rollouts: int
+    outcomes: dict[str, int]
+    failures: dict[str, int]
+    tasks: int
+    mean_reward: float | None
+    pass_at: dict[int, float]
+    turns: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    mean_duration_s: float | None
+
+
+class AgentTable:
+    """The numbers of one agent's rollouts that have a verdict, by column; and counts of all."""
+
+    def __init__(self) -> None:
+        self.task_indices = array("q")
+        self.rollout_indices = array("i")
+        self.columns: dict[str, array[float]] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        self.reward_sum = 0.0
+        self.rewards = 0
+        self.duration_s = 0.0
+
+    def add(self, sample: Sample) -> None:
+        """Take one finished rollout in."""
+        self.outcomes[sample.outcome] += 1
+        if sample.failure:
+            self.failures[sample.failure] += 1
+        self.totals["turns"] += sample.turns
+        self.totals["tool_calls"] += sample.tool_calls
+        for name in USAGE:
+            self.totals[name] += int(sample.numbers.get(name, 0))
+        self.duration_s += sample.duration_s
+        if sample.reward is None:
+            return
+        self.reward_sum += sample.reward
+        self.rewards += 1
+        for name in sample.numbers:
+            if name not in self.columns:
+                self.columns[name] = array("d", [_NAN]) * len(self.task_indices)
+        for name, column in self.columns.items():
+            column.append(sample.numbers.get(name, _NAN))
+        self.task_indices.append(sample.task_index)
+        self.rollout_indices.append(sample.rollout_index)
+
+    def order(self) -> array[int]:
+        """The positions in the columns, sorted by task index, then by rollout index."""
+        order = sorted(range(len(self.task_indices)), key=self.rollout_indices.__getitem__)
+        order.sort(key=self.task_indices.__getitem__)
+        return array("q", order)
+
+    def groups(self) -> Iterator[tuple[int, list[int]]]:
+        """``(task index, positions in the columns)``: tasks by their index, rollouts by theirs."""
+        for task_index, positions in groupby(self.order(), key=self.task_indices.__getitem__):
+            yield task_index, list(positions)
+
+    def statistics(self, positions: Sequence[int] | None = None) -> dict[str, float]:
+        """``mean|max|min|median|std/<field>`` over some rollouts, or all of them.
+
+        A rollout without a field does not count for it.
+        """
+        described: dict[str, tuple[float, ...]] = {}
+        for name, column in self.columns.items():
+            taken = column if positions is None else [column[position] for position in positions]
+            values = [value for value in taken if value == value]
+            if values:
+                described[name] = describe(values)
+        return {
+            f"{statistic}/{name}": values[index]
+            for index, statistic in enumerate(STATISTICS)
+            for name, values in described.items()
+        }
+
+    def reward_groups(self) -> Iterator[list[float]]:
+        """The rewards of each group, in the order of its rollouts."""
+        for _, positions in self.groups():
+            yield [self.columns["reward"][position] for position in positions]
+
+
+class Metrics:
+    """All agents of a run."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, AgentTable] = {}
+
+    def add(self, record: RolloutRecord) -> None:
+        """Take one record in. Each rollout is to be added once."""
+        self.add_sample(sample_record(record))
+
+    def add_sample(self, sample: Sample) -> None:
+        """Take one finished rollout in, of this run or of the one that it goes on with."""
+        table = self.agents.get(sample.agent)
+        if table is None:
+            table = self.agents[sample.agent] = AgentTable()
+        table.add(sample)
+
+    @property
+    def rollouts(self) -> int:
+        """Finished rollouts so far; cheap."""
+        return sum(table.outcomes.total() for table in self.agents.values())
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Over all rollouts with a reward so far; cheap."""
+        rewards = sum(table.rewards for table in self.agents.values())
+        return sum(table.reward_sum for table in self.agents.values()) / rewards if rewards else None
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Failed rollouts so far by whose fault it was; cheap."""
+        return sum((table.failures for table in self.agents.values()), Counter[str]())
+
+    def summary(self, agent: str | None = None) -> Summary:
+        """The whole run, or one agent's part; sorts all rollouts, so it is for the end."""
+        tables = list(self.agents.values()) if agent is None else [self.agents[agent]]
+        outcomes = sum((table.outcomes for table in tables), Counter[str]())
+        failures = sum((table.failures for table in tables), Counter[str]())
+        totals = sum((table.totals for table in tables), Counter[str]())
+        scores = pass_scores(tables)
+        rewards = sum(table.rewards for table in tables)
+        duration_s = sum(table.duration_s for table in tables)
+        return Summary(
+            rollouts=outcomes.total(),
+            outcomes={name: outcomes[name] for name in ("completed", "truncated", "failed", "cancelled")},
+            failures=dict(failures.most_common()),
+            tasks=scores.groups,
+            mean_reward=sum(table.reward_sum for table in tables) / rewards if rewards else None,
+            pass_at=scores.pass_at,
+            turns=totals["turns"],
+            tool_calls=totals["tool_calls"],
+            input_tokens=totals["input_tokens"],
+            output_tokens=totals["output_tokens"],
+            total_tokens=totals["total_tokens"],
+            mean_duration_s=duration_s / outcomes.total() if duration_s else None,
+        )
+
+    def aggregate(self) -> Iterator[bytes]:
+        """The content of ``_aggregate_metrics.json``, in pieces; groups stand one per line.
+
+        A list with one entry per agent: ``agent_ref``, ``agent_metrics`` (statistics of every field over
+        all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it),
+        ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task).
+        """
+        yield b"["
+        for position, (agent, table) in enumerate(self.agents.items()):
+            agent_metrics = table.statistics() | _pass_metrics(pass_scores([table]))
+            key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
+            yield b",\n{" if position else b"\n{"
+            yield b'"agent_ref":' + _encode({"name": agent})
+            yield b',\n"agent_metrics":' + _pretty(agent_metrics)
+            yield b',\n"key_metrics":' + _pretty(key_metrics)
+            yield b',\n"group_level_metrics":['
+            for number, (task_index, positions) in enumerate(table.groups()):
+                group = {"_ng_task_index": task_index, **table.statistics(positions)}
+                yield (b",\n" if number else b"\n") + _encode(group)
+            yield b"]}"
+        yield b"\n]\n"
+
+
+def pass_scores(tables: Sequence[AgentTable]) -> PassScores:
+    """pass@k of all groups, for the usual ``k`` up to the size of the largest group."""
+    most = max((len(rewards) for table in tables for rewards in table.reward_groups()), default=0)
+    scores = PassScores(steps(most))
+    for table in tables:
+        for rewards in table.reward_groups():
+            scores.add(rewards)
+    return scores
+
+
+def _pass_metrics(scores: PassScores) -> dict[str, float]:
+    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
+    if max(scores.pass_at, default=0) < 2:
+        return {}
+    passes = {f"pass@{k}/reward": 100.0 * value for k, value in scores.pass_at.items()}
+    means = {f"pass@1[avg-of-{k}]/reward": 100.0 * value for k, value in scores.mean_of_first.items()}
+    return passes | means
+
+
+def _pretty(value: Any) -> bytes:
+    return msgspec.json.format(_encode(value), indent=2)

@@ -1,0 +1,87 @@
+"""Reward profiles: one line per task, with its input row and the statistics of its rollouts.
+
+They join the materialized inputs with the metrics; tasks without a single reward are left out.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.files.keys import KeyCounts
+from gym_runtime.files.metrics import AgentTable, Metrics
+from gym_runtime.files.sample import USAGE
+
+_NUMBERS = ("_ng_task_index", "_ng_rollout_index")
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    task_index: int = msgspec.field(name="_ng_task_index")
+
+
+_decode_number = msgspec.json.Decoder(_Numbered).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[bytes]:
+    """The lines of ``_reward_profiling.jsonl``, in the order of the inputs."""
+    expected = array("q")
+    with materialized_inputs.open("rb") as file:
+        expected.extend(_decode_number(line).task_index for line in file)
+    expected = array("q", sorted(expected))
+    ordered = [(table, table.order()) for table in metrics.agents.values()]
+    written = KeyCounts()
+    with materialized_inputs.open("rb") as file:
+        for line in file:
+            task_index = _decode_number(line).task_index
+            if written.increase(task_index, 0) > 1:
+                continue
+            for table, order in ordered:
+                positions = _slice(order, table.task_indices, task_index)
+                if positions:
+                    count = bisect_right(expected, task_index) - bisect_left(expected, task_index)
+                    yield _encode(_profile(line, task_index, table, positions, count)) + b"\n"
+
+
+def _slice(order: array[int], task_indices: array[int], task_index: int) -> array[int]:
+    """The positions of one task, out of all positions sorted by task."""
+    by_task = task_indices.__getitem__
+    return order[bisect_left(order, task_index, key=by_task) : bisect_right(order, task_index, key=by_task)]
+
+
+def _profile(
+    line: bytes, task_index: int, table: AgentTable, positions: Sequence[int], expected: int
+) -> dict[str, Any]:
+    sample = {name: value for name, value in _decode_fields(line).items() if name not in _NUMBERS}
+    return {
+        "_ng_task_index": task_index,
+        **table.statistics(positions),
+        "num_rollouts": len(positions),
+        "expected_num_rollouts": expected,
+        "missing_num_rollouts": expected - len(positions),
+        "reward_profile_completion_pct": 100.0 * len(positions) / expected,
+        "rollout_infos": [_rollout_info(task_index, table, position) for position in positions],
+        "sample": sample,
+    }
+
+
+def _rollout_info(task_index: int, table: AgentTable, position: int) -> dict[str, Any]:
+    rollout_index = table.rollout_indices[position]
+    info: dict[str, Any] = {
+        "rollout_id": f"{task_index}:{rollout_index}",
+        "_ng_task_index": task_index,
+        "_ng_rollout_index": rollout_index,
+        "reward": table.columns["reward"][position],
+    }
+    for name, column in table.columns.items():
+        value = column[position]
+        if value == value:
+            info[name] = int(value) if name in USAGE else value
+    return info

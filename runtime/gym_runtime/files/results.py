@@ -1,0 +1,231 @@
+"""The files of a run, beside each other, with NeMo Gym's names; and the writer of result rows.
+
+OUT.jsonl                        rollouts with a verdict, in the order of completion
+OUT_failures.jsonl               rollouts without one, and why; later attempts add lines
+OUT_materialized_inputs.jsonl    what was asked for: each rollout's row, settings and numbers
+OUT_aggregate_metrics.json       per agent: statistics over rollouts and over groups
+OUT_reward_profiling.jsonl       per task: statistics of its rollouts
+OUT_run.json                     the manifest, which ``--resume`` compares
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import Fault, UsageError
+from gym_runtime.files.appender import Appender, repair_tail
+from gym_runtime.files.rows import materialize
+from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
+from gym_runtime.messages.tasks import RolloutTask
+
+TIMEOUT = "timeout_exceeded"
+CANCELLED = "cancelled"
+JUDGE_FAILED = "judge_failed"
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run's files stand. Made by `OutputFiles.beside`."""
+
+    rollouts: Path
+    failures: Path
+    materialized_inputs: Path
+    aggregate_metrics: Path
+    reward_profiling: Path
+    manifest: Path
+
+    @classmethod
+    def beside(cls, output: str | Path) -> OutputFiles:
+        """The files that belong to ``-o OUTPUT``. Creates the folder if it is missing.
+
+        Raises:
+            UsageError: the output can't be a file there.
+        """
+        path = Path(output)
+        if path.is_dir():
+            raise UsageError(f"{path} is a directory; name a file, such as {path / 'rollouts.jsonl'}")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a regular file; a run needs one, and others beside it")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot create {path.parent}: {error.strerror}") from None
+
+        def named(part: str, suffix: str) -> Path:
+            return path.with_name(f"{path.stem}_{part}{suffix}")
+
+        return cls(
+            rollouts=path,
+            failures=named("failures", ".jsonl"),
+            materialized_inputs=named("materialized_inputs", ".jsonl"),
+            aggregate_metrics=named("aggregate_metrics", ".json"),
+            reward_profiling=named("reward_profiling", ".jsonl"),
+            manifest=named("run", ".json"),
+        )
+
+    def all(self) -> tuple[Path, ...]:
+        """Every file, in the order of the table above."""
+        return tuple(getattr(self, name) for name in self.__struct_fields__)
+
+    def refuse_inputs(self, *paths: str | Path) -> None:
+        """Refuse to write over a file that is read.
+
+        Raises:
+            UsageError: one of the paths is one of these files.
+        """
+        mine = {path.resolve() for path in self.all()}
+        for path in paths:
+            if Path(path).resolve() in mine:
+                raise UsageError(f"{path} would be read and written; choose another -o")
+
+
+class ResultWriter:
+    """Appends records to the rollouts or to the failures, one line each.
+
+    Use it in a ``with``; call `flush` when there is nothing to write (`Appender` says why). A file appears
+    with its first line, but for the rollouts, which are there from the start.
+    """
+
+    def __init__(self, files: OutputFiles) -> None:
+        self.files = files
+        self._rollouts = Appender(files.rollouts)
+        self._failures: Appender | None = None
+
+    def __enter__(self) -> ResultWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, record: RolloutRecord) -> None:
+        """Append a record: with a verdict to the rollouts, without one to the failures.
+
+        Raises:
+            UsageError: the disk is full or broken.
+        """
+        if isinstance(record.outcome, (Failed, Cancelled)):
+            if self._failures is None:
+                self._failures = Appender(self.files.failures)
+            self._failures.append(failure_row(record))
+        else:
+            self._rollouts.append(bytes(record.row))
+
+    def flush(self) -> None:
+        """Hand everything to the system now."""
+        for appender in self._appenders():
+            appender.flush()
+
+    def close(self) -> None:
+        """Flush, wait until all is on the disk, close. Raises what `flush` raises, after closing all."""
+        with contextlib.ExitStack() as stack:
+            for appender in self._appenders():
+                stack.callback(appender.close)
+
+    def _appenders(self) -> list[Appender]:
+        return [self._rollouts, *([self._failures] if self._failures else [])]
+
+
+class InputWriter:
+    """Writes the materialized inputs: `add` every rollout of the run, in order, whether or not it is done.
+
+    Lines that an interrupted run has already written are counted off and left alone.
+    """
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self._present = 0
+        if resume and path.exists():
+            repair_tail(path)
+            self._present = count_lines(path)
+        else:
+            path.unlink(missing_ok=True)
+        self._appender = Appender(path)
+
+    def __enter__(self) -> InputWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, task: RolloutTask) -> None:
+        """Write the next rollout's row, unless it is there.
+
+        Raises:
+            UsageError: the disk is full or broken.
+        """
+        if self._present:
+            self._present -= 1
+        else:
+            self._appender.append(materialize(task))
+
+    def flush(self) -> None:
+        """Hand everything to the system now."""
+        self._appender.flush()
+
+    def close(self) -> None:
+        """Flush, wait until all is on the disk, close."""
+        self._appender.close()
+
+
+def failure_row(record: RolloutRecord) -> bytes:
+    """A failed or cancelled rollout's row with NeMo Gym's failure fields, and the fault itself."""
+    fields: dict[str, Any] = dict(_decode_fields(record.row))
+    fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
+    fields["_ng_failure_class"] = failure_class(fault)
+    fields["_ng_failure_terminal"] = fault is not None and fault.kind == "task"
+    fields["_ng_attempt_index"] = record.attempt - 1
+    if fault is not None:
+        fields["_ng_failure"] = fault
+        if fields["_ng_failure_class"] == JUDGE_FAILED:
+            fields["_ng_failure_judge_error"] = fault.message
+    return _encode(fields)
+
+
+def failure_class(fault: Fault | None) -> str:
+    """NeMo Gym's class of a failure; where it has none, whose fault it was. None means cancelled."""
+    if fault is None:
+        return CANCELLED
+    if fault.kind == "deadline":
+        return TIMEOUT
+    if fault.kind == "model" and fault.stage == "verify":
+        return JUDGE_FAILED
+    return fault.kind
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a file has, read in blocks."""
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+
+
+def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
+    """Write a file at once: it has its old content or all of the new, whatever happens.
+
+    Raises:
+        UsageError: the disk is full or broken; the old content stands.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,225 @@
+"""Starting a run on its output files, or going on with one that was interrupted.
+
+A rollout is done when the rollouts file has it. A failed one is made again, unless its failure is
+terminal or stands in the failures file `MAX_FAILURES` times; cancelled ones are always made again. Going
+on needs the same input rows and the same settings. No row that an earlier run wrote is ever removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+from gym_runtime.files.appender import repair_tail
+from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.keys import KeyCounts
+from gym_runtime.files.manifest import Manifest, load_manifest
+from gym_runtime.files.metrics import Metrics
+from gym_runtime.files.results import CANCELLED, OutputFiles
+from gym_runtime.files.rows import materialize
+from gym_runtime.files.sample import Sample, sample_row
+from gym_runtime.messages.tasks import RolloutTask
+
+MAX_FAILURES = 3
+_LISTED_ROWS = 5
+
+
+class _FailureRow(msgspec.Struct, frozen=True, kw_only=True):
+    task_index: int = msgspec.field(name="_ng_task_index")
+    rollout_index: int = msgspec.field(name="_ng_rollout_index")
+    failure_class: str = msgspec.field(name="_ng_failure_class", default="")
+    terminal: bool = msgspec.field(name="_ng_failure_terminal", default=False)
+    attempt_index: int = msgspec.field(name="_ng_attempt_index", default=0)
+
+
+_decode_failure = msgspec.json.Decoder(_FailureRow).decode
+
+
+class Progress:
+    """What has been made of a run already; nothing, for a new one.
+
+    Attributes:
+        previous: the manifest of the part before this one, or None.
+        done: rollouts with a verdict.
+        given_up: failed rollouts that are not made again.
+        notices: what the user should know, one line each.
+    """
+
+    def __init__(self, previous: Manifest | None = None) -> None:
+        self.previous = previous
+        self.done = KeyCounts()
+        self.given_up = KeyCounts()
+        self.notices: list[str] = []
+        self._attempts = KeyCounts()
+
+    def __len__(self) -> int:
+        """How many rollouts are settled."""
+        return len(self.done) + len(self.given_up)
+
+    def settled(self, task_index: int, rollout_index: int) -> bool:
+        """The rollout is not to be made again."""
+        key = (task_index, rollout_index)
+        return key in self.done or key in self.given_up
+
+    def remaining(self, tasks: Iterable[RolloutTask]) -> Iterator[RolloutTask]:
+        """The rollouts that are still to be made, with the attempts already spent on them."""
+        for task in tasks:
+            if not self.settled(task.task_index, task.rollout_index):
+                spent = self._attempts.get(task.task_index, task.rollout_index)
+                yield msgspec.structs.replace(task, attempt_base=spent) if spent else task
+
+    def read(self, files: OutputFiles, metrics: Metrics) -> None:
+        """Read what is there, and take the settled rollouts into the metrics.
+
+        Raises:
+            UsageError: a line other than the last is no rollout row.
+        """
+        for path in (files.rollouts, files.failures):
+            dropped = repair_tail(path) if path.exists() else 0
+            if dropped:
+                self.notices.append(f"{path}: dropped a torn last line of {dropped} bytes")
+        twice = 0
+        for number, line in _lines(files.rollouts):
+            sample = _sample(files.rollouts, number, line)
+            if self.done.increase(sample.task_index, sample.rollout_index) > 1:
+                twice += 1
+            else:
+                metrics.add_sample(sample)
+        if twice:
+            self.notices.append(
+                f"{files.rollouts}: {twice} rows stand there more than once; the first counts"
+            )
+        self._read_failures(files.failures, metrics)
+
+    def _read_failures(self, path: Path, metrics: Metrics) -> None:
+        """Twice over the file: which failures are final is known only at its end."""
+        times = KeyCounts()
+        terminal = KeyCounts()
+        for number, line in _lines(path):
+            try:
+                row = _decode_failure(line)
+            except msgspec.DecodeError as error:
+                raise _not_ours(path, number, error) from None
+            key = (row.task_index, row.rollout_index)
+            self._attempts.put(*key, max(self._attempts.get(*key), row.attempt_index + 1))
+            if row.failure_class != CANCELLED:
+                times.increase(*key)
+                if row.terminal:
+                    terminal.put(*key, 1)
+        for key, count in times.items():
+            if key not in self.done and (key in terminal or count >= MAX_FAILURES):
+                self.given_up.put(*key, 1)
+        for number, line in _lines(path):
+            row = _decode_failure(line)
+            key = (row.task_index, row.rollout_index)
+            if key in self.given_up and row.failure_class != CANCELLED and key in times:
+                left = times.get(*key) - 1
+                times.put(*key, left)
+                if not left:
+                    metrics.add_sample(_sample(path, number, line))
+
+
+def start_run(
+    files: OutputFiles,
+    manifest: Manifest,
+    *,
+    resume: bool,
+    metrics: Metrics,
+    dataset: Dataset | None = None,
+    tasks: Callable[[], Iterable[RolloutTask]] | None = None,
+) -> Progress:
+    """Make the output files ready for a run and save its manifest. Hold the `Lock` while you call it.
+
+    Args:
+        manifest: of the run to be started.
+        metrics: takes in what is settled already.
+        dataset, tasks: the rows and the rollouts made of them, to name the rows that changed.
+
+    Raises:
+        UsageError: there are rows and ``resume`` is not set; or it is set, and settings or rows differ, or
+            the rows there are not of a run that can be resumed. Nothing was changed.
+    """
+    previous = load_manifest(files.manifest)
+    has_rows = any(path.exists() and path.stat().st_size for path in (files.rollouts, files.failures))
+    if has_rows and not resume:
+        named = next(
+            path for path in (files.rollouts, files.failures) if path.exists() and path.stat().st_size
+        )
+        raise UsageError(f"{named} has rows already; go on with that run (--resume), or choose another -o")
+    if not has_rows:
+        manifest.save(files.manifest)
+        return Progress()
+    if previous is None:
+        raise UsageError(
+            f"{files.rollouts} has rows, but {files.manifest} is missing, so nobody knows of which run; "
+            "choose another -o"
+        )
+    _refuse_differences(files, previous, manifest, dataset, tasks)
+    progress = Progress(previous)
+    progress.read(files, metrics)
+    manifest.save(files.manifest)
+    return progress
+
+
+def _refuse_differences(
+    files: OutputFiles,
+    previous: Manifest,
+    manifest: Manifest,
+    dataset: Dataset | None,
+    tasks: Callable[[], Iterable[RolloutTask]] | None,
+) -> None:
+    changed = previous.differences(manifest)
+    if previous.digest != manifest.digest:
+        where = ""
+        if not changed and dataset is not None and tasks is not None:
+            per_row = max(1, manifest.rollouts // max(1, manifest.rows))
+            where = _changed_rows(files.materialized_inputs, tasks(), dataset, per_row)
+        count = f" ({previous.rows} rows, now {manifest.rows})" if previous.rows != manifest.rows else ""
+        changed.append(f"the input rows changed{count}{where}")
+    if changed:
+        raise UsageError(
+            f"{files.rollouts} was started with other settings: {'; '.join(changed)}. "
+            "Go on with the same, or choose another -o"
+        )
+
+
+def _changed_rows(path: Path, tasks: Iterable[RolloutTask], dataset: Dataset, per_row: int) -> str:
+    """The first rows whose materialized inputs are not what the interrupted run wrote."""
+    if not path.exists():
+        return ""
+    rows: dict[int, None] = {}
+    lines = (line.rstrip(b"\n") for _, line in _lines(path))
+    for position, (line, task) in enumerate(zip_longest(lines, tasks)):
+        if line is None or task is None:
+            break
+        if line != materialize(task):
+            rows[position // per_row] = None
+            if len(rows) > _LISTED_ROWS:
+                break
+    if not rows:
+        return ""
+    listed = [dataset.locate(row) for row in list(rows)[:_LISTED_ROWS]]
+    return f": {', '.join(listed)}{' …' if len(rows) > _LISTED_ROWS else ''}"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    if path.exists():
+        with path.open("rb", buffering=2**20) as file:
+            for number, line in enumerate(file, 1):
+                if not line.isspace():
+                    yield number, line
+
+
+def _sample(path: Path, number: int, line: bytes) -> Sample:
+    try:
+        return sample_row(line)
+    except msgspec.DecodeError as error:
+        raise _not_ours(path, number, error) from None
+
+
+def _not_ours(path: Path, number: int, error: msgspec.DecodeError) -> UsageError:
+    return UsageError(f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on")

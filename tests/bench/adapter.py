@@ -1,0 +1,156 @@
+"""CPU per call of the `openai` adapter, both dialects, against the stub engine.
+
+    python tests/bench/adapter.py [--calls 20000] [--in-flight 2048] [--latency-s 0.2]
+
+Each call carries 4 KB: instructions, a user's text, a tool call and its output, and one tool. The floor
+is the same bytes over aiohttp with nothing around it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import aiohttp
+import anyio
+import psutil
+from gym_models.openai import Adapter
+from gym_models.wire import chat_answer, chat_request, responses
+from gym_models.wire.http import raise_file_limit
+from gym_runtime.messages.calls import ModelCall
+from gym_runtime.model import CallContext, ModelSettings
+from gym_runtime.testing import stub_dialects, stub_engine
+from measure import ROW, print_table
+from msgspec import Raw
+
+_PARAMS = json.loads(ROW)["responses_create_params"]
+_ITEMS = [
+    {"role": "developer", "content": "You are a helpful personal assistant. " * 20},
+    {"role": "user", "content": "What is it like in San Francisco? " * 50},
+    {
+        "type": "function_call",
+        "call_id": "call_1",
+        "name": "get_weather",
+        "arguments": '{"city":"San Francisco"}',
+    },
+    {
+        "type": "function_call_output",
+        "call_id": "call_1",
+        "output": json.dumps({"weather": "It is cold. " * 60}),
+    },
+]
+CALL = ModelCall(
+    params=Raw(json.dumps({"tools": _PARAMS["tools"], "temperature": 1.0}).encode()),
+    input=[Raw(json.dumps(item).encode()) for item in _ITEMS],
+)
+BODY = {
+    "responses": responses.request(CALL, "stub", b"{}"),
+    "chat": chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
+}
+
+
+async def drive(one: Callable[[int], Awaitable[object]], calls: int, in_flight: int) -> tuple[float, float]:
+    """Run the calls, that many at a time; wall-clock and CPU seconds."""
+
+    async def worker(numbers: Iterator[int]) -> None:
+        for number in numbers:
+            await one(number)
+
+    numbers = iter(range(calls))
+    wall, cpu = time.perf_counter(), time.process_time()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(in_flight):
+            tasks.start_soon(worker, numbers)
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+async def measure(api: str, calls: int, in_flight: int, latency_s: float) -> list[list[object]]:
+    """Rows of the table for one dialect."""
+    table: list[list[object]] = []
+    with stub_engine.running("--api", api, "--latency-s", str(latency_s)) as stub:
+        stub_cpu = psutil.Process(stub.pid).cpu_times
+
+        async def case(name: str, one: Callable[[int], Awaitable[object]]) -> None:
+            await drive(one, in_flight, in_flight)
+            stub.stats(reset=True)
+            before = sum(stub_cpu()[:2])
+            wall_s, cpu_s = await drive(one, calls, in_flight)
+            engine_s = sum(stub_cpu()[:2]) - before
+            stats = stub.stats()
+            table.append(
+                [name, f"{cpu_s / calls * 1e6:.0f}", f"{calls / wall_s:.0f}", stats.max_in_flight]
+                + [stats.connections, f"{engine_s / calls * 1e6:.0f}"]
+            )
+
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            path = stub.url + (chat_request.PATH if api == "chat" else responses.PATH)
+
+            async def bare(_: int) -> bytes:
+                async with session.post(path, data=BODY[api]) as answer:
+                    return await answer.read()
+
+            await case(f"{api}, floor (bare aiohttp)", bare)
+        async with Adapter(
+            ModelSettings(provider="openai", name="stub", urls=(stub.url,), api=api)
+        ) as adapter:
+
+            async def respond(number: int) -> object:
+                context = CallContext(rollout=f"bench.{number}.0", attempt=1, deadline_s=time.time() + 600)
+                return await adapter.respond(CALL, context)
+
+            await case(f"{api}, adapter", respond)
+    return table
+
+
+def measure_conversion(rounds: int = 5000) -> list[list[object]]:
+    """CPU of the pure parts, per call."""
+    completion = stub_dialects.chat_answer(
+        stub_dialects.decode_call(BODY["chat"]), 4096, "It is cold. " * 300
+    )
+    native = stub_dialects.responses_answer(
+        stub_dialects.decode_call(BODY["responses"]), 4096, "It is cold. " * 300
+    )
+    parts: dict[str, Callable[[], object]] = {
+        "chat request": lambda: chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
+        "chat answer": lambda: chat_answer.response(chat_answer.decode(completion)),
+        "responses request": lambda: responses.request(CALL, "stub", b"{}"),
+        "responses answer": lambda: responses.answer(native),
+    }
+    table: list[list[object]] = []
+    for name, part in parts.items():
+        part()
+        started = time.process_time()
+        for _ in range(rounds):
+            part()
+        table.append([name, f"{(time.process_time() - started) / rounds * 1e6:.1f}"])
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--in-flight", type=int, default=2048)
+    parser.add_argument("--latency-s", type=float, default=0.2)
+    given = parser.parse_args()
+    raise_file_limit()
+    rows = [
+        row
+        for api in ("responses", "chat")
+        for row in anyio.run(
+            measure, api, given.calls, given.in_flight, given.latency_s, backend_options={"use_uvloop": True}
+        )
+    ]
+    sizes = ", ".join(f"{name} {len(body)} bytes" for name, body in BODY.items())
+    header = ["case", "CPU µs per call", "calls/s", "max in flight", "connections", "stub's CPU µs"]
+    print_table(
+        f"Adapter: {given.calls} calls, {given.in_flight} in flight, engine {given.latency_s} s", header, rows
+    )
+    print(f"\nRequest bodies: {sizes}.")
+    print_table("Conversion, 4 KB", ["part", "CPU µs"], measure_conversion())
+
+
+if __name__ == "__main__":
+    main()

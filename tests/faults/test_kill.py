@@ -1,0 +1,97 @@
+"""Killing and freezing parts of a real system in the middle of a run loses and repeats nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import anyio
+import pytest
+from gym_runtime import connect
+from gym_runtime.client import make_pools
+from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.model import ModelSettings
+from gym_runtime.system import System, running
+from gym_runtime.testing import stub_engine
+from gym_runtime.workers.spec import SystemSpec
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
+
+ROLLOUTS = 2000
+ROW = b"""{"responses_create_params": {"input": [{"role": "user", "content": "add 1, add 2, get the count"}],
+"tools": [{"type": "function", "name": "increment_counter", "strict": true, "parameters": {"type": "object",
+"properties": {"count": {"type": "integer"}}, "required": ["count"], "additionalProperties": false}}]},
+"initial_count": 3, "expected_count": 4, "number": %d}"""
+
+Strike = Callable[[System], None]
+
+
+def kill(kind: str, number: int = signal.SIGKILL) -> Strike:
+    """Signal one worker of a kind, or the broker."""
+
+    def strike(system: System) -> None:
+        if kind == "broker":
+            os.kill(system.broker_pid, number)
+        else:
+            os.kill(next(event.pid for event in system.workers.values() if event.kind == kind), number)
+
+    return strike
+
+
+async def run(strikes: dict[int, Strike]) -> Counter[tuple[int, int]]:
+    """2,000 rollouts in a system of two workers of each kind; strikes happen at these counts of records."""
+    seen: Counter[tuple[int, int]] = Counter()
+    rows = [ROW % index for index in range(ROLLOUTS)]
+    with stub_engine.running("--latency-s", "0.05") as engine:
+        model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+        pools = make_pools(["example_session_state_mgmt"], model, workers=2, concurrency=256)
+        async with running(SystemSpec(pools=pools)) as system, connect(nats=system.url) as gym:
+            records: list[RolloutRecord] = []
+            async for record in gym.rollouts(rows, environment="example_session_state_mgmt"):
+                records.append(record)
+                seen[record.task_index, record.rollout_index] += 1
+                strike = strikes.get(len(records))
+                if strike is not None:
+                    strike(system)
+    failures = [record.outcome for record in records if not isinstance(record.outcome, Completed)]
+    assert not failures, failures[:3]
+    assert all(record.reward is not None for record in records)
+    return seen
+
+
+@pytest.mark.parametrize("victim", ["agent", "resource", "model", "broker"])
+async def test_killing_one_of_two_workers_or_the_broker_ends_with_every_rollout_once(victim: str) -> None:
+    seen = await run({500: kill(victim)})
+    assert len(seen) == ROLLOUTS
+    assert set(seen.values()) == {1}
+
+
+async def test_killing_all_four_in_one_run_ends_with_every_rollout_once() -> None:
+    seen = await run({300: kill("agent"), 700: kill("resource"), 1100: kill("model"), 1500: kill("broker")})
+    assert len(seen) == ROLLOUTS
+    assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize("victim", ["agent", "resource", "model"])
+async def test_a_worker_frozen_for_longer_than_its_lease_repeats_nothing(victim: str) -> None:
+    frozen: list[int] = []
+
+    def freeze(system: System) -> None:
+        pid = next(event.pid for event in system.workers.values() if event.kind == victim)
+        frozen.append(pid)
+        os.kill(pid, signal.SIGSTOP)
+
+    async with anyio.create_task_group() as tasks:
+
+        async def thaw() -> None:
+            while not frozen:
+                await anyio.sleep(0.05)
+            await anyio.sleep(9)
+            os.kill(frozen[0], signal.SIGCONT)
+
+        tasks.start_soon(thaw)
+        seen = await run({500: freeze})
+    assert len(seen) == ROLLOUTS
+    assert set(seen.values()) == {1}

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+from gym_resources.extract.patterns import check, last_matches, last_matches_guarded
+from gym_runtime.errors import TaskError
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "captured"),
+    [
+        (r"Answer: ([A-Z])", "Answer: A ... Answer: B", "B"),
+        (r"Answer: ([A-Z])", "none", None),
+        (r"Answer: [A-Z]", "Answer: A", "Answer: A"),
+        (r"\(\((.*?)\)\)", "((1)) ((2))", "2"),
+        (r"<a>(.*?)</a>|<b>(.*?)</b>", "<a>1</a><b>2</b>", "2"),
+        (r"x(\d*)", "x1 x", ""),
+    ],
+)
+def test_the_last_match_counts(pattern: str, text: str, captured: str | None) -> None:
+    assert last_matches([pattern], text) == [captured]
+
+
+def test_what_is_no_expression_is_refused_by_name() -> None:
+    check([r"(a|b)+"])
+    with pytest.raises(ValueError, match=r"'\(a' is not a regular expression"):
+        check(["a", "(a"])
+
+
+@pytest.mark.anyio
+async def test_an_expression_that_backtracks_is_stopped() -> None:
+    assert await last_matches_guarded([r"(a+)b", "c"], "aab") == ["aa", None]
+    with pytest.raises(TaskError, match=r"'\(a\+\)\+\$' backtracks: it took longer than 0.2 s"):
+        await last_matches_guarded([r"(a+)+$"], "a" * 40 + "b", timeout_s=0.2)
+    assert await last_matches_guarded([r"a"], "a") == ["a"]
