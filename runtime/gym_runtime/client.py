@@ -9,7 +9,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -17,7 +26,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from gym_runtime import catalogue, clock, tracing
 from gym_runtime.bus.contract import Bus, QueueDepth
@@ -32,6 +41,7 @@ from gym_runtime.workers.presence import Presence, decode_presence
 from gym_runtime.workers.spec import PoolSpec, SystemSpec
 
 PUBLISHERS = 64
+CANCEL_GRACE_S = 2.0
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,26 +111,67 @@ class Gym:
                     await anyio.lowlevel.checkpoint()
         return count
 
-    async def records(self, run: str, total: int) -> AsyncIterator[RolloutRecord]:
-        """The records of a run as they are committed, each once, until there are ``total``."""
+    async def follow(
+        self, run: str, total: int, take: Callable[[RolloutRecord], Awaitable[None] | None]
+    ) -> bool:
+        """Hand over a run's records as they are committed, each once, until there are ``total``.
+
+        Returns False if the run was cancelled before; what was in flight then is handed over too.
+        """
         count = 0
-        if total <= 0:
-            return
-        async for stored in self.bus.records(f"rollout.{run}.>"):
-            yield decode_record(stored.payload)
-            count += 1
-            if count >= total:
-                return
+
+        async def stop_when_cancelled(scope: anyio.CancelScope) -> None:
+            async for record in self.bus.records(f"runs.{run}"):
+                if _decode_run(record.payload).state == "cancelled":
+                    await anyio.sleep(CANCEL_GRACE_S)
+                    scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_when_cancelled, tasks.cancel_scope)
+            if count < total:
+                async for stored in self.bus.records(f"rollout.{run}.>"):
+                    taken = take(decode_record(stored.payload))
+                    if taken is not None:
+                        await taken
+                    count += 1
+                    if count == total:
+                        break
+            tasks.cancel_scope.cancel()
+        return count == total
 
     async def collect(self, run: str) -> AsyncIterator[RolloutRecord]:
-        """The records of a run that somebody else published.
+        """The records of a run that somebody else published, until it is finished or cancelled.
 
         Raises:
             UsageError: there is no such run.
         """
         info = await self.run(run)
-        async for record in self.records(run, info.total):
+        send, receive = anyio.create_memory_object_stream[RolloutRecord](256)
+        scope = anyio.CancelScope()
+
+        async def work() -> None:
+            with scope:
+                async with send:
+                    await self.follow(run, info.total, send.send)
+
+        async for record in self._yielded(work, receive, scope):
             yield record
+
+    async def _yielded(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        receive: MemoryObjectReceiveStream[RolloutRecord],
+        scope: anyio.CancelScope,
+    ) -> AsyncIterator[RolloutRecord]:
+        # The work is a task of the connection, not of a generator: a generator may be dropped half-way,
+        # in another task than it began in, and must not own a task group.
+        self._tasks.start_soon(work)
+        try:
+            async with receive:
+                async for record in receive:
+                    yield record
+        finally:
+            scope.cancel()
 
     async def run(self, run: str) -> RunInfo:
         """What is known of a run.
@@ -211,16 +262,13 @@ class Gym:
         send, receive = anyio.create_memory_object_stream[RolloutRecord](256)
         window = anyio.Semaphore(in_flight)
         scope = anyio.CancelScope()
-        # The work is a task of the connection, not of this generator: a generator may be dropped
-        # half-way, in another task than it began in, and must not own a task group.
-        self._tasks.start_soon(self._drive, info, tasks, window, send, scope)
-        try:
-            async with receive:
-                async for record in receive:
-                    window.release()
-                    yield record
-        finally:
-            scope.cancel()
+
+        async def work() -> None:
+            await self._drive(info, tasks, window, send, scope)
+
+        async for record in self._yielded(work, receive, scope):
+            window.release()
+            yield record
 
     async def _drive(
         self,
@@ -241,9 +289,8 @@ class Gym:
                 await self.open_run(info)
                 async with send, anyio.create_task_group() as group:
                     group.start_soon(publish)
-                    async for record in self.records(info.run, info.total):
-                        await send.send(record)
-                finished = True
+                    finished = await self.follow(info.run, info.total, send.send)
+                    group.cancel_scope.cancel()
         finally:
             with anyio.move_on_after(5, shield=True):
                 if not finished:
@@ -317,6 +364,7 @@ def make_pools(
     agents: Sequence[str] = (),
     workers: int = 1,
     concurrency: int = 1024,
+    model_pool: str = "policy",
 ) -> tuple[PoolSpec, ...]:
     """The pools that rollouts in these environments need, ``workers`` processes of each kind."""
     wanted = tuple(
@@ -329,5 +377,5 @@ def make_pools(
     ]
     if model is not None:
         settings = ModelSettings.parse(model) if isinstance(model, str) else model
-        pools.append(PoolSpec(kind="model", names=("policy",), processes=workers, model=settings))
+        pools.append(PoolSpec(kind="model", names=(model_pool,), processes=workers, model=settings))
     return tuple(pools)

@@ -19,7 +19,7 @@ def now() -> float:
 
 
 @contextmanager
-def reading(source: Callable[[], float]) -> Generator[None, None, None]:
+def reading(source: Callable[[], float]) -> Generator[None]:
     """Within the context `now` is what ``source`` says, for the whole process. May be nested."""
     global _source
     before, _source = _source, source

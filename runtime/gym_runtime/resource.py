@@ -130,7 +130,7 @@ class Resource:
         """
         try:
             return self._decode(row)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise TaskError(str(error)) from error
 
     async def open(self, row: Raw | bytes) -> Session[Any]:

@@ -16,7 +16,6 @@ from pathlib import Path
 import anyio
 import psutil
 import uvloop
-
 from gym_runtime.broker import Broker
 from gym_runtime.bus.contract import Incoming
 from gym_runtime.bus.nats import NatsBus, connect

@@ -15,14 +15,20 @@ from collections import deque
 from collections.abc import AsyncGenerator
 
 import anyio
+import structlog
 
 from gym_runtime.bus.contract import Lease
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.reader import Reader
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers
+from gym_runtime.errors import ConnectionLost, TransportError
+
+log = structlog.get_logger(__name__)
 
 TTL = "Gym-Lease-TTL"
+LOOK_S = 5.0
+LOOK_AGAIN_S = 0.5
 MAX_WAITING = 10_000
 """Changes that a slow watcher has not taken; beyond, a lease's older changes give way to its newest."""
 
@@ -55,7 +61,6 @@ class LeaseWatch:
         """Those alive, then every change."""
         while True:
             if self._snapshot:
-                self._snapshot = False
                 await self._look()
             while self._waiting:
                 yield self._waiting.popleft()
@@ -69,13 +74,22 @@ class LeaseWatch:
                     await self._wake.wait()
 
     async def _look(self) -> None:
+        """Read what is stored. Gives up soon, to try again: meanwhile leases must expire."""
         await self._link.settle()
         self._heard.clear()
         reader = Reader(self._link, self._streams, self._pattern)
         try:
-            stored = await reader.newest()
+            with anyio.fail_after(LOOK_S):
+                stored = await reader.newest()
+        except (TimeoutError, TransportError) as error:
+            if self._link.closed:
+                raise ConnectionLost("the connection to the broker is closed") from error
+            log.warning("leases not read", pattern=self._pattern, error=repr(error))
+            await anyio.sleep(LOOK_AGAIN_S)
+            return
         finally:
             reader.close()
+        self._snapshot = False
         for kept in stored:
             # What is heard meanwhile is newer.
             if self._name(kept.subject) not in self._heard:

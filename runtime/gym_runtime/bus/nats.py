@@ -348,9 +348,11 @@ class Connection(Client):
         if self._wire.paused:
             self._wire.abort()
             self._pending, self._pending_data_size = [], 0
-        with anyio.move_on_after(CLOSE_S):
-            await super()._close(status, do_cbs)
-        self._wire.abort()
+        try:
+            with anyio.move_on_after(CLOSE_S):
+                await super()._close(status, do_cbs)
+        finally:
+            self._wire.abort()
 
     async def _on_reconnected(self) -> None:
         self._is_up.set()

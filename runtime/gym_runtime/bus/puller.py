@@ -46,6 +46,8 @@ HEARTBEAT_S = 5.0
 MAX_ACK_PENDING = 65536
 """Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
 TICK_S = 0.5
+MAX_WAITING = 65536
+"""Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
 CLEANUP_S = 2.0
 RESTORE_S = 1.0
 ORDINARY = (404, 408)
@@ -152,6 +154,10 @@ class Puller:
                 self._tasks.cancel_scope.cancel()
         finally:
             unwatch()
+            for delivery in self._in_flight:
+                # A task that was cancelled before its first step has cleaned up nothing.
+                if not delivery.settled:
+                    delivery.give_back(0.0)
             # Dropping the inbox ends the open pulls at the broker; what it has sent already comes back.
             self._feed(Stopped())
             with anyio.move_on_after(CLEANUP_S, shield=True):
@@ -170,6 +176,7 @@ class Puller:
                 "ack_wait": int(self._ack_wait_s * 1e9),
                 "max_deliver": -1,
                 "max_ack_pending": MAX_ACK_PENDING,
+                "max_waiting": MAX_WAITING,
             },
         )
 

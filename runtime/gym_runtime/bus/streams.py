@@ -40,6 +40,10 @@ STREAM_STORE_FAILED = 10049
 NO_CONSUMER = 10014
 NO_MESSAGE = 10037
 UNAVAILABLE = 503
+JETSTREAM_OFF = {10039, 10076}
+NO_JETSTREAM = (
+    "the broker has no JetStream: start it with 'nats-server -js', or enable JetStream for this account"
+)
 
 T = TypeVar("T")
 
@@ -186,6 +190,8 @@ class Streams:
             info = await self._once(f"STREAM.CREATE.{name}", wanted, _Info)
         if info.error is None:
             return
+        if info.error.err_code in JETSTREAM_OFF:
+            raise BrokerError(f"{NO_JETSTREAM} ({info.error.description})")
         if info.error.err_code != STREAM_NAME_IN_USE:
             raise BrokerError(f"the broker refuses the stream {name}: {info.error.description}")
         present = await self._once(f"STREAM.INFO.{name}", None, _Info)
@@ -206,10 +212,7 @@ class Streams:
         try:
             answer = await self._link.ask(f"$JS.API.{verb}", payload, within_s=OPEN_S)
         except (NoWorker, DeadlineExceeded) as error:
-            raise BrokerError(
-                f"the broker has no JetStream ({error}): start it with 'nats-server -js', or enable "
-                "JetStream for this account"
-            ) from error
+            raise BrokerError(f"{NO_JETSTREAM} ({error})") from error
         return msgspec.json.decode(answer.payload, type=kind)
 
     async def ask(

@@ -21,7 +21,8 @@ from typing import IO
 import msgspec
 
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import BadRow, Numbering, Row, RowReader, row_key, short_key
+from gym_runtime.files.reader import BadRow, Row, RowReader
+from gym_runtime.files.rows import Numbering, row_key, short_key
 
 MAX_LISTED = 20
 MAX_LINE_BYTES = 256 * 2**20

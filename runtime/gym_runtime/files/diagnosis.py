@@ -83,6 +83,8 @@ def bad_value(text: str, error: str, fields: Iterable[str] = ()) -> Complaint:
         meant = f"; did you mean '{near[0]}'?" if near else ""
         return Complaint(column + 1, f"there is no field '{name}'{inside}{meant}")
     plain = what[:1].lower() + what[1:].replace("`", "")
+    if not where and plain.startswith("expected object"):
+        plain += "; a row is one JSON object on one line"
     return Complaint(start + 1, f"'{where}': {plain}" if where else plain)
 
 

@@ -170,13 +170,14 @@ def customers(random: Random) -> Iterator[Record]:
     ]
     numbers = random.sample(range(CUSTOMERS), CUSTOMERS)
     for number, name in zip(numbers, random.sample(names, CUSTOMERS), strict=True):
+        domain = f"{random.choice(_choices(COMPANIES))}.example"
         contact = _workday(random, -75, 0)
         noted = contact - timedelta(days=random.randrange(20))
         yield {
             "customer_id": f"{number:08}",
             "assigned_to_email": random.choice(directory()[SALES]),
             "customer_name": name,
-            "customer_email": f"{name.lower().replace(' ', '.')}@{random.choice(_choices(COMPANIES))}.example",
+            "customer_email": f"{name.lower().replace(' ', '.')}@{domain}",
             "customer_phone": f"{random.randrange(200, 999)}-555-01{random.randrange(100):02}",
             "last_contact_date": contact.isoformat(),
             "product_interest": random.choice(PRODUCTS),
@@ -193,7 +194,7 @@ def _workday(random: Random, first: int, last: int) -> date:
     return day
 
 
-def main() -> None:
+def main(folder: Path = FOLDER) -> None:
     """Write all tables."""
     made = {
         "emails": sorted(emails(Random(1)), key=lambda row: row["email_id"]),
@@ -204,7 +205,7 @@ def main() -> None:
         "company_directory": [{"email_address": address} for address in sorted(directory())],
     }
     for name, rows in made.items():
-        with (FOLDER / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)

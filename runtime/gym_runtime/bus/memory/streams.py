@@ -1,0 +1,86 @@
+"""Stored records, in order."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+
+import anyio
+
+from gym_runtime.bus.contract import Record
+from gym_runtime.bus.memory.patterns import compiled
+
+BATCH = 256
+
+
+class Stream:
+    """The records of one kind of subject. With ``newest_only`` a record replaces its subject's last one."""
+
+    def __init__(self, kind: str, *, newest_only: bool = False) -> None:
+        self.kind = kind
+        self._newest_only = newest_only
+        self._records: list[Record] = []
+        self._newest: dict[str, Record] = {}
+        self._sequence = 0
+        self._waiting: set[anyio.Event] = set()
+
+    def store(self, subject: str, payload: bytes) -> int:
+        """Add a record; returns its sequence."""
+        self._sequence += 1
+        record = Record(subject, payload, self._sequence)
+        if self._newest_only and subject in self._newest:
+            self._records.remove(self._newest[subject])
+        self._records.append(record)
+        self._newest[subject] = record
+        for event in self._waiting:
+            event.set()
+        self._waiting.clear()
+        return self._sequence
+
+    def store_once(self, subject: str, payload: bytes) -> bool:
+        """Add a record unless there is one under its subject; returns whether it was added."""
+        if subject in self._newest:
+            return False
+        self.store(subject, payload)
+        return True
+
+    def read(self, pattern: str, after: int) -> tuple[list[Record], int]:
+        """Some of the next records of a pattern; and the sequence up to which nothing else is there."""
+        matches = compiled(pattern).fullmatch
+        found: list[Record] = []
+        for record in self._records[bisect_right(self._records, after, key=_sequence) :]:
+            if matches(record.subject):
+                found.append(record)
+                if len(found) == BATCH:
+                    return found, record.sequence
+        return found, max(after, self._sequence)
+
+    def latest(self, pattern: str) -> list[Record]:
+        """The newest record of each subject of a pattern, in stored order."""
+        matches = compiled(pattern).fullmatch
+        found = [record for subject, record in self._newest.items() if matches(subject)]
+        return sorted(found, key=_sequence)
+
+    def counts(self, pattern: str) -> dict[str, int]:
+        """How many records there are under each subject of a pattern."""
+        matches = compiled(pattern).fullmatch
+        return dict(Counter(record.subject for record in self._records if matches(record.subject)))
+
+    def forget(self, pattern: str) -> int:
+        """Delete the records of a pattern; returns how many."""
+        matches = compiled(pattern).fullmatch
+        before = len(self._records)
+        self._records = [record for record in self._records if not matches(record.subject)]
+        self._newest = {subject: record for subject, record in self._newest.items() if not matches(subject)}
+        return before - len(self._records)
+
+    def when_stored(self, event: anyio.Event) -> None:
+        """Set an event at the next `store`, unless `give_up` is called before."""
+        self._waiting.add(event)
+
+    def give_up(self, event: anyio.Event) -> None:
+        self._waiting.discard(event)
+
+
+def _sequence(record: Record) -> int:
+    return record.sequence

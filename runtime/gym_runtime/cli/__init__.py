@@ -1,0 +1,1 @@
+"""The command line. `main` is light; each command imports what it needs when it runs."""

@@ -1,0 +1,244 @@
+"""What a run shows while it goes on.
+
+On a terminal it is one line that a thread of `rich` redraws four times a second; elsewhere a plain line
+now and then. Both go to standard error. The loop that collects records only counts them: a microsecond
+each, whatever is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gym_runtime.cli import figures, terminal
+from gym_runtime.errors import Fault
+from gym_runtime.messages.outcomes import Failed, RolloutRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
+
+    from gym_runtime.files.metrics import Summary
+    from gym_runtime.files.results import OutputFiles
+
+REDRAWS_PER_S = 4
+RATE_WINDOW_S = 30
+BAR_WIDTH = 40
+MIN_BAR_WIDTH = 10
+FIRST_LINE_S = 2.0
+LINE_EVERY_S = 10.0
+LINE_AT_LEAST_EVERY_S = 60.0
+LINE_SHARE = 0.05
+
+
+class Tally:
+    """What is counted while records come in. ``before``: what an interrupted part of the run has made."""
+
+    def __init__(self, total: int, before: Summary | None = None) -> None:
+        self.total = total
+        self.added = 0
+        self.earlier = before.rollouts if before else 0
+        self.rewards = before.outcomes["completed"] + before.outcomes["truncated"] if before else 0
+        self.reward_sum = self.rewards * (before.mean_reward or 0.0) if before else 0.0
+        self.failures: dict[str, int] = dict(before.failures) if before else {}
+        self.cancelled = before.outcomes["cancelled"] if before else 0
+        self.examples: dict[str, Fault] = {}
+
+    def add(self, record: RolloutRecord) -> None:
+        """Count a record."""
+        self.added += 1
+        if record.reward is not None:
+            self.rewards += 1
+            self.reward_sum += record.reward
+        elif isinstance(record.outcome, Failed):
+            fault = record.outcome.fault
+            self.failures[fault.kind] = self.failures.get(fault.kind, 0) + 1
+            self.examples.setdefault(fault.kind, fault)
+        else:
+            self.cancelled += 1
+
+    @property
+    def done(self) -> int:
+        return self.earlier + self.added
+
+    @property
+    def mean_reward(self) -> float | None:
+        return self.reward_sum / self.rewards if self.rewards else None
+
+    @property
+    def trouble(self) -> str:
+        """Failed and cancelled rollouts, by kind; empty if there are none."""
+        failures = self.failures.copy()  # another thread may be adding
+        failed = sum(failures.values())
+        parts = [f"{failed:,} failed ({figures.breakdown(failures)})"] if failed else []
+        return ", ".join([*parts, *([f"{self.cancelled:,} cancelled"] if self.cancelled else [])])
+
+
+class Display:
+    """What a run shows. Enter it when rollouts start; `add` each record; `note` what should be known.
+
+    Args:
+        total: rollouts of the whole run, the earlier part of a resumed one included.
+        before: what that earlier part made.
+        console: where to; standard error unless a test says otherwise.
+    """
+
+    def __init__(
+        self, total: int, *, label: str = "", before: Summary | None = None, console: Console | None = None
+    ) -> None:
+        self.tally = Tally(total, before)
+        self._label = label
+        self._console = console or terminal.errors()
+        self._live: Live | None = None
+        self._animated = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._started = self._ended = time.monotonic()
+        self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW_S * REDRAWS_PER_S)
+        self._next_line = self._last_line = 0.0
+        self._next_done = 0.0
+        self._said = -1
+
+    def __enter__(self) -> Self:
+        self._started = self._last_line = time.monotonic()
+        self._next_line = self._started + FIRST_LINE_S
+        if self._animated:
+            from rich.live import Live
+
+            self._live = Live(self, console=self._console, refresh_per_second=REDRAWS_PER_S)
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended = time.monotonic()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        elif self.tally.added and self._said != self.tally.done:
+            self._say(self._ended)
+
+    @property
+    def wall_s(self) -> float:
+        """How long rollouts have been coming in, or came in, in seconds."""
+        running = self._ended <= self._started
+        return (time.monotonic() if running else self._ended) - self._started
+
+    def add(self, record: RolloutRecord) -> None:
+        """Show one more record."""
+        self.tally.add(record)
+        if not self._animated:
+            now = time.monotonic()
+            if now >= self._next_line and (
+                self.tally.done >= self._next_done or now >= self._last_line + LINE_AT_LEAST_EVERY_S
+            ):
+                self._say(now)
+
+    def note(self, text: str) -> None:
+        """Say something on a line of its own, above the bar if there is one."""
+        self._console.print(text, soft_wrap=True)
+
+    def final_table(
+        self,
+        summary: Summary,
+        *,
+        run: str = "",
+        files: OutputFiles | None = None,
+        parts: Mapping[str, Summary] | None = None,
+        as_json: bool = False,
+    ) -> None:
+        """Print the run's result on standard output; call it after the ``with``.
+
+        Args:
+            summary: of the whole run.
+            parts: of each of its environments, if it has several.
+            as_json: as one JSON document (`gym_runtime.cli.result.Result`) rather than a table.
+        """
+        from gym_runtime.cli import result
+
+        found = result.make(
+            summary, run=run, files=files, parts=parts or {}, tally=self.tally, wall_s=self.wall_s
+        )
+        if as_json:
+            terminal.print_json(found)
+        else:
+            result.show(found, terminal.output())
+
+    # -- plain lines ----------------------------------------------------------------------------------
+
+    def _say(self, now: float) -> None:
+        tally, elapsed_s = self.tally, max(now - self._started, 1e-9)
+        share = tally.done / tally.total if tally.total else 1.0
+        rate = tally.added / elapsed_s
+        parts = [
+            f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) in {figures.span(elapsed_s)} "
+            f"({rate * 60:,.0f} rollouts/min).",
+            f"Mean reward {figures.reward(tally.mean_reward)}." if tally.rewards else "",
+            f"{tally.trouble}." if tally.trouble else "",
+            f"About {figures.span((tally.total - tally.done) / rate)} left."
+            if rate and tally.done < tally.total
+            else "",
+        ]
+        self.note(" ".join(filter(None, parts)))
+        self._said = tally.done
+        self._last_line = now
+        self._next_line = now + LINE_EVERY_S
+        self._next_done = tally.done + LINE_SHARE * tally.total
+
+    # -- the bar --------------------------------------------------------------------------------------
+
+    def _rate(self) -> float:
+        """Rollouts per second over the last half minute."""
+        now = time.monotonic()
+        if not self._samples:
+            self._samples.append((self._started, 0))
+        self._samples.append((now, self.tally.added))
+        since, added = self._samples[0]
+        return (self.tally.added - added) / max(now - since, 1e-9)
+
+    def _pieces(self) -> Iterator[tuple[int, str]]:
+        """What stands behind the bar, in its order; the lower the number, the later it is left out."""
+        tally = self.tally
+        if self._ended > self._started:
+            yield 2, figures.pace(tally.added / max(self.wall_s, 1e-9))
+        else:
+            rate = self._rate()
+            yield 2, figures.pace(rate)
+        if tally.rewards:
+            yield 1, f"reward {figures.reward(tally.mean_reward)}"
+        if tally.trouble:
+            yield 0, tally.trouble
+        if self._ended > self._started:
+            yield 3, f"in {figures.span(self.wall_s)}"
+        elif rate := self._rate():
+            yield 3, f"{figures.span((tally.total - tally.done) / rate)} left"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        tally = self.tally
+        share = tally.done / tally.total if tally.total else 1.0
+        head = " ".join(filter(None, [self._label, f"{tally.done:,}/{tally.total:,}", f"{share:.0%}"]))
+        pieces = list(self._pieces())
+        room = options.max_width - 1 - len(head)
+        bar_width = max(0, min(BAR_WIDTH, room - 2))
+        if bar_width >= MIN_BAR_WIDTH:
+            room -= MIN_BAR_WIDTH + 2
+        for piece in sorted(pieces):
+            room -= len(piece[1]) + 2
+            if room < 0:
+                pieces.remove(piece)
+                room += len(piece[1]) + 2
+        tail = "  ".join(text for _, text in pieces)
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        cells: list[Text | ProgressBar] = [Text(head, no_wrap=True)]
+        if bar_width >= MIN_BAR_WIDTH:
+            bar_width = min(BAR_WIDTH, MIN_BAR_WIDTH + max(0, room))
+            cells.append(ProgressBar(total=max(1, tally.total), completed=tally.done, width=bar_width))
+        cells.append(Text(tail, no_wrap=True, style="yellow" if tally.trouble else ""))
+        grid.add_row(*cells)
+        yield grid

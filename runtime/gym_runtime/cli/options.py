@@ -1,0 +1,137 @@
+"""What was said on the command line, as the commands get it: decided once, then only read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gym_runtime import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.model import ModelSettings
+
+ModelApi = Literal["auto", "responses", "chat"]
+
+DEFAULT_MODEL = "embedded/smollm2-135m"
+DEFAULT_CONCURRENCY = 1024
+RESULTS = Path("results")
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``run`` and ``publish`` were asked to do. None and empty mean: not said.
+
+    Attributes:
+        names: environments; ``publish`` has at most one.
+        input: dataset rows; None for the environments' own example rows.
+        output: where the rollouts go; see `output_path`.
+        model: ``PROVIDER/NAME``; see `model_settings`.
+        limit: rows of the input at most.
+        concurrency: rollouts in flight, over all workers.
+        workers: processes of each kind.
+        seed_repeats: each repeat of a task gets a seed of its own.
+        timeout_s: of one attempt; None leaves it to the environment.
+        nats: the broker's URLs; empty to start one.
+        config: a system's file, for what the command line does not say.
+    """
+
+    names: tuple[str, ...] = ()
+    input: Path | None = None
+    output: Path | None = None
+    model: str = ""
+    model_urls: tuple[str, ...] = ()
+    model_api: ModelApi = "auto"
+    limit: int | None = None
+    repeats: int = 1
+    concurrency: int = DEFAULT_CONCURRENCY
+    workers: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    seed_repeats: bool = False
+    agent: str | None = None
+    max_turns: int | None = None
+    timeout_s: float | None = None
+    max_attempts: int = 3
+    return_token_ids: bool = False
+    resume: bool = False
+    nats: tuple[str, ...] = ()
+    prefix: str = "gym"
+    state_dir: str = ""
+    config: Path | None = None
+    json: bool = False
+
+    @property
+    def output_path(self) -> Path:
+        """Where the rollouts go: as said, else ``results/`` and the environments' or the input's name."""
+        if self.output is not None:
+            return self.output
+        stem = "-".join(Path(name).stem for name in self.names) or (self.input.stem if self.input else "run")
+        return RESULTS / f"{stem}.jsonl"
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What overrides the rows' ``responses_create_params``."""
+        said = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_output_tokens": self.max_output_tokens,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+    def model_settings(self) -> ModelSettings:
+        """The model that was asked for, or the default one.
+
+        Raises:
+            UsageError: no such provider, no name, or an address without a model.
+        """
+        return parse_model(self.model, urls=self.model_urls, api=self.model_api)
+
+
+class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``collect`` was asked to do."""
+
+    run: str
+    output: Path
+    nats: tuple[str, ...] = ()
+    prefix: str = "gym"
+    resume: bool = False
+    json: bool = False
+
+
+def parse_model(text: str, *, urls: tuple[str, ...] = (), api: ModelApi = "auto") -> ModelSettings:
+    """``PROVIDER/NAME`` with its addresses; the default model if nothing was said. Imports no adapter.
+
+    Raises:
+        UsageError: no such provider, no name, or an address without a model.
+    """
+    if urls and not text:
+        raise UsageError(f"--model-url {urls[0]} needs the model's name there too: --model openai/NAME")
+    settings = ModelSettings.parse(text or DEFAULT_MODEL, urls=urls, api=api)
+    known = catalogue.names("models")
+    own_file = Path(settings.provider).with_suffix(".py").is_file()
+    if settings.provider not in known and not own_file:
+        near = catalogue.suggest(settings.provider, known)
+        raise UsageError(f"--model {text}: there is no model provider '{settings.provider}'{near}")
+    if not settings.name:
+        raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")
+    return settings
+
+
+def require_broker(nats: tuple[str, ...]) -> tuple[str, ...]:
+    """The broker's URLs, for commands that join a running system.
+
+    Raises:
+        UsageError: none was given.
+    """
+    if not nats:
+        raise UsageError(
+            "which system? --nats URL, or the environment variable GYM_NATS_URL; "
+            "'gym-runtime start' starts one and prints its URL"
+        )
+    return nats
+
+
+def parse_urls(text: str | None) -> tuple[str, ...]:
+    """One or several URLs, separated by commas."""
+    return tuple(url.strip() for url in (text or "").split(",") if url.strip())

@@ -1,0 +1,136 @@
+"""What a run ends with: a table for people, or one JSON document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from gym_runtime.cli import figures
+from gym_runtime.files.metrics import Summary
+
+if TYPE_CHECKING:
+    from gym_runtime.cli.display import Tally
+    from gym_runtime.files.results import OutputFiles
+
+MESSAGE_LENGTH = 300
+
+
+class FailureKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed rollouts of one kind: how many, and what one of them said."""
+
+    count: int
+    example: str = ""
+    stage: str = ""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The document that ``--json`` prints.
+
+    Attributes:
+        summary: the whole run, its earlier parts included if it was resumed.
+        environments: the same of each environment, if there are several.
+        failures: by kind; an example's message is missing if all of them are of an earlier part.
+        wall_s, rollouts, rollouts_per_s: of this part of the run.
+        files: those that exist, by what they hold.
+    """
+
+    run: str
+    summary: Summary
+    environments: dict[str, Summary] = {}
+    failures: dict[str, FailureKind] = {}
+    wall_s: float = 0.0
+    rollouts: int = 0
+    rollouts_per_s: float = 0.0
+    files: dict[str, str] = {}
+
+
+def make(
+    summary: Summary,
+    *,
+    run: str,
+    files: OutputFiles | None,
+    parts: Mapping[str, Summary],
+    tally: Tally,
+    wall_s: float,
+) -> Result:
+    """The result of a run."""
+    paths: dict[str, Path] = msgspec.structs.asdict(files) if files else {}
+    faults = {kind: tally.examples.get(kind) for kind in summary.failures}
+    return Result(
+        run=run,
+        summary=summary,
+        environments=dict(parts) if len(parts) > 1 else {},
+        failures={
+            kind: FailureKind(
+                count=summary.failures[kind],
+                example=figures.shorten(fault.message, MESSAGE_LENGTH) if fault else "",
+                stage=fault.stage if fault else "",
+            )
+            for kind, fault in faults.items()
+        },
+        wall_s=round(wall_s, 3),
+        rollouts=tally.added,
+        rollouts_per_s=round(tally.added / wall_s, 3) if wall_s else 0.0,
+        files={name: str(path) for name, path in paths.items() if path.exists()},
+    )
+
+
+def show(result: Result, console: Console) -> None:
+    """Print the table."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in _lines(result):
+        grid.add_row(name, value)
+    console.print()
+    if result.environments:
+        console.print(_environments(result.environments))
+    console.print(grid)
+
+
+def _lines(result: Result) -> Iterator[tuple[str, str]]:
+    summary = result.summary
+    judged = summary.outcomes["completed"] + summary.outcomes["truncated"]
+    if result.run:
+        yield "run", result.run
+    yield "mean reward", f"{figures.reward(summary.mean_reward)}  (of {_counted(judged, 'rollout')})"
+    passes = [f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items()]
+    if passes:
+        yield "pass@k", "  ".join(passes)
+    yield "rollouts", figures.breakdown(summary.outcomes) or "none"
+    for kind, failure in result.failures.items():
+        stage = f" (in {failure.stage})" if failure.stage else ""
+        said = f": {failure.example}" if failure.example else ""
+        yield f"failed: {kind}", f"{failure.count:,}{stage}{said}"
+    yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
+    yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
+    yield "time", f"{figures.span(result.wall_s)}, {figures.pace(result.rollouts_per_s)}"
+    for name, path in result.files.items():
+        yield name.replace("_", " "), path
+
+
+def _environments(parts: Mapping[str, Summary]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("environment", overflow="fold")
+    for name in ("rollouts", "failed", "mean reward", "pass@1"):
+        table.add_column(name, justify="right")
+    for name, part in parts.items():
+        first = part.pass_at.get(1)
+        table.add_row(
+            name,
+            f"{part.rollouts:,}",
+            f"{part.outcomes['failed']:,}",
+            figures.reward(part.mean_reward),
+            "-" if first is None else f"{first:.1%}",
+        )
+    table.add_row()
+    return table
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

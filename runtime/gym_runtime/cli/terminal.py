@@ -1,0 +1,30 @@
+"""The terminal: results go to standard output, everything else to standard error.
+
+Nothing printed is taken for markup: names and messages come from elsewhere. Colours, their absence
+(``NO_COLOR``), narrow windows and terminals without UTF-8 are `rich`'s business.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+
+def output() -> Console:
+    """Where results go."""
+    return Console(markup=False, highlight=False, emoji=False)
+
+
+def errors() -> Console:
+    """Where progress, notes and errors go."""
+    return Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    sys.stdout.buffer.flush()

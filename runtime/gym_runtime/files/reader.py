@@ -1,0 +1,215 @@
+"""Reading rows: what a row must be.
+
+A row is one JSON object with ``responses_create_params`` and the fields that its environment declares.
+Its ``agent_ref`` names the environment; rows without one belong to the environment that the caller names.
+A row is checked by decoding it exactly as the workers will.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gym_runtime import catalogue
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
+from gym_runtime.messages.responses import CreateParams
+
+_PARAMS = "responses_create_params"
+
+
+_Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _AgentRef(msgspec.Struct, frozen=True):
+    name: str | None = None
+
+
+class _RawRef(msgspec.Struct, frozen=True):
+    agent_ref: Raw
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What this module reads of every row; the rest is the environment's."""
+
+    responses_create_params: Raw | UnsetType = UNSET
+    agent_ref: _AgentRef | UnsetType | None = UNSET
+    task_index: _Index | UnsetType | None = msgspec.field(name="_ng_task_index", default=UNSET)
+    rollout_index: Raw | UnsetType = msgspec.field(name="_ng_rollout_index", default=UNSET)
+    attempt_index: Raw | UnsetType = msgspec.field(name="_ng_attempt_index", default=UNSET)
+    failure_class: Raw | UnsetType = msgspec.field(name="_ng_failure_class", default=UNSET)
+    failure_terminal: Raw | UnsetType = msgspec.field(name="_ng_failure_terminal", default=UNSET)
+    gold: Raw | UnsetType = UNSET
+
+    @property
+    def ref(self) -> str | None:
+        """The name in ``agent_ref``, if there is one."""
+        return self.agent_ref.name if isinstance(self.agent_ref, _AgentRef) else None
+
+    @property
+    def plain(self) -> bool:
+        """The row carries nothing that has to be taken out before it is used."""
+        return all(
+            field is UNSET
+            for field in (
+                self.agent_ref,
+                self.task_index,
+                self.rollout_index,
+                self.attempt_index,
+                self.failure_class,
+                self.failure_terminal,
+                self.gold,
+            )
+        )
+
+
+class _InputItem(msgspec.Struct, frozen=True):
+    type: str | None = None
+    role: str | None = None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_input = msgspec.json.Decoder[str | list[_InputItem]](str | list[_InputItem]).decode
+_decode_ref = msgspec.json.Decoder(_RawRef).decode
+
+
+class BadRow(TaskError):
+    """A row that can't be run: ``complaint`` says what is wrong, and at which column."""
+
+    def __init__(self, complaint: Complaint) -> None:
+        super().__init__(complaint.what)
+        self.complaint = complaint
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row and what was read of it.
+
+    Attributes:
+        line: the row's JSON, without the line's end.
+        environment: the environment it belongs to.
+        agent_ref: its own ``agent_ref`` if it has one with a name.
+        task_index: its own ``_ng_task_index``, if any.
+        plain: the line can be used as it is: it carries no number, reference or ``gold`` of its own.
+    """
+
+    line: bytes
+    environment: LoadedEnvironment
+    agent_ref: Raw | None
+    task_index: int | None
+    plain: bool
+
+
+class RowReader:
+    """Reads rows one by one.
+
+    Args:
+        environment: where rows without an ``agent_ref`` belong.
+    """
+
+    def __init__(self, environment: str | None = None) -> None:
+        self._default = catalogue.environment(environment) if environment is not None else None
+        self._resolved: dict[str, LoadedEnvironment | str] = {}
+
+    def read(self, line: bytes, *, check: bool = True) -> Row:
+        """A line as a row; with ``check`` it is also decoded as its environment will decode it.
+
+        Raises:
+            BadRow: the line can't be run.
+            UsageError: the environment that the row asks for can't be loaded.
+        """
+        if not line.isascii():
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                raise BadRow(bad_encoding(line, error)) from None
+        try:
+            head = _decode_head(line)
+        except msgspec.ValidationError as error:
+            raise BadRow(bad_value(line.decode(), str(error))) from None
+        except msgspec.DecodeError as error:
+            raise BadRow(bad_json(line.decode(), str(error))) from None
+        except RecursionError:
+            raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
+        if isinstance(head.responses_create_params, UnsetType):
+            error = f"Object missing required field `{_PARAMS}`"
+            raise BadRow(bad_value(line.decode(), error))
+        environment = self._environment(line, head)
+        if check:
+            _check(line, environment)
+        return Row(
+            line=line,
+            environment=environment,
+            agent_ref=_decode_ref(line).agent_ref if head.ref else None,
+            task_index=head.task_index if isinstance(head.task_index, int) else None,
+            plain=head.plain,
+        )
+
+    def _environment(self, line: bytes, head: _Head) -> LoadedEnvironment:
+        ref = head.ref
+        if not ref:
+            if self._default is None:
+                raise BadRow(Complaint(1, "the row has no 'agent_ref', and no environment was named for it"))
+            return self._default
+        found = self._resolved.get(ref)
+        if found is None:
+            try:
+                name = catalogue.resolve_agent_ref(ref)
+            except UsageError as error:
+                found = error.message
+            else:
+                found = catalogue.environment(name)
+            self._resolved[ref] = found
+        if isinstance(found, str):
+            raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))
+        return found
+
+
+def _check(line: bytes, environment: LoadedEnvironment) -> None:
+    """Decode a row as its environment and its agent will, and look into what they leave raw.
+
+    Raises:
+        BadRow: it does not fit.
+    """
+    try:
+        params = environment.resource.task(line).responses_create_params
+    except TaskError as error:
+        raise BadRow(_misfit(line, error.message, environment)) from None
+    except RecursionError:
+        raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
+    try:
+        items = _decode_input(params.input)
+    except msgspec.DecodeError as error:
+        raise BadRow(_within(line, "input", str(error))) from None
+    if not isinstance(items, str):
+        for index, item in enumerate(items):
+            if item.type is None and item.role is None:
+                raise BadRow(_at(line, f"input[{index}]", "an input item has a 'role' or a 'type'"))
+    extra_body = (params.metadata or {}).get("extra_body")
+    if extra_body is not None:
+        try:
+            _decode_fields(extra_body)
+        except msgspec.DecodeError:
+            what = "expected the text of a JSON object"
+            raise BadRow(_at(line, "metadata.extra_body", what)) from None
+
+
+def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> Complaint:
+    """The complaint about a row that does not decode, with the names that belong where it went wrong."""
+    inside_params = f"`$.{_PARAMS}`" in error
+    known = CreateParams if inside_params else environment.resource.task_type
+    return bad_value(line.decode(), error, known.__struct_encode_fields__)
+
+
+def _within(line: bytes, place: str, error: str) -> Complaint:
+    """The complaint about a value inside ``responses_create_params`` that was decoded on its own."""
+    what, _, path = error.partition(" - at `$")
+    return bad_value(line.decode(), f"{what} - at `$.{_PARAMS}.{place}{path.removesuffix('`')}`")
+
+
+def _at(line: bytes, place: str, what: str) -> Complaint:
+    column = locate(line.decode(), f"$.{_PARAMS}.{place}") + 1
+    return Complaint(column, f"'{_PARAMS}.{place}': {what}")

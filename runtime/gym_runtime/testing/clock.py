@@ -1,0 +1,134 @@
+"""Virtual time: an event loop whose clock jumps to the next timer when nothing else is left to do.
+
+Hours pass in milliseconds, and the same program with the same seed runs the same way each time. While such
+a loop runs, `gym_runtime.clock.now` tells its time as well, so deadlines and waits agree.
+
+In a script ``run(main, seed=7)``; in a test module a fixture for anyio's pytest plugin::
+
+    @pytest.fixture
+    def anyio_backend():
+        return clock.BACKEND
+
+A program that waits for something that cannot come any more fails at once with `Deadlock`. What virtual
+time cannot show is work that takes real time: the clock stands still while a thread started through anyio
+works, but sockets and processes are not waited for unless nothing else is scheduled. One order is not
+fixed: that in which sibling cancel scopes of a cancelled one are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from gym_runtime import clock
+
+EPOCH_S = 1_800_000_000.0
+"""What `gym_runtime.clock.now` says when a virtual loop starts: in January 2027."""
+PATIENCE_S = 2.0
+"""Real seconds for which real I/O is waited for when no timer is set."""
+
+T = TypeVar("T")
+
+
+class Deadlock(RuntimeError):
+    """Everything waits, and nothing is scheduled that could end that."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """The event loop. ``start_s`` is where `gym_runtime.clock.now` begins, in seconds since the epoch."""
+
+    def __init__(self, start_s: float = EPOCH_S) -> None:
+        self._start_s = start_s
+        self._passed_s = 0.0
+        super().__init__(_Selector(self))
+        self._numbers = itertools.count(1)
+        self.set_task_factory(self._new_task)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._passed_s
+
+    def now(self) -> float:
+        """Virtual seconds since the epoch."""
+        return self._start_s + self._passed_s
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. For what takes time without waiting, such as a computation."""
+        self._passed_s += seconds
+
+    def run_forever(self) -> None:
+        with clock.reading(self.now):
+            super().run_forever()
+
+    def _new_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        **options: Any,
+    ) -> asyncio.Task[Any]:
+        return _Task(next(self._numbers), work, loop, options)
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is its number: sets of tasks are walked in the same order in every run."""
+
+    def __init__(self, number: int, work: Any, loop: asyncio.AbstractEventLoop, options: Any) -> None:
+        self._number = number
+        super().__init__(work, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Selector(selectors.DefaultSelector):
+    """Waits for sockets only when there is no timer to jump to."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if _threads_at_work():
+            return super().select(None)
+        if timeout is not None:
+            self._loop.advance(timeout)
+            return []
+        ready = super().select(PATIENCE_S)
+        if not ready:
+            names = sorted(task.get_name() for task in asyncio.all_tasks(self._loop))
+            raise Deadlock(f"everything waits and no timer is set; the tasks: {', '.join(names)}")
+        return ready
+
+
+def _threads_at_work() -> bool:
+    return anyio.to_thread.current_default_thread_limiter().borrowed_tokens > 0
+
+
+BACKEND: tuple[str, dict[str, Any]] = ("asyncio", {"loop_factory": VirtualLoop})
+"""The value of an ``anyio_backend`` fixture that puts tests on virtual time."""
+
+
+def run(main: Callable[[], Awaitable[T]], *, seed: int = 0, start_s: float = EPOCH_S) -> T:
+    """Run a program on virtual time and return its result.
+
+    ``seed`` is given to the module `random` meanwhile, from which waits are jittered.
+
+    Raises:
+        Deadlock: The program waits for what cannot come.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        return anyio.run(main, backend_options={"loop_factory": lambda: VirtualLoop(start_s)})
+    finally:
+        random.setstate(state)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import Reply, catalogue
+from gym_runtime.errors import TaskError
+from gym_runtime.replay import rejudge
+
+pytestmark = pytest.mark.anyio
+
+ROW: dict[str, Any] = {
+    "responses_create_params": {"input": "Which of these rusts?"},
+    "options": [{"A": "Tin"}, {"B": "Iron"}, {"C": "Gold"}],
+    "expected_answer": "B",
+    "uuid": "1",
+}
+RESOURCE = catalogue.environment("mcqa").resource
+
+
+async def judge(text: str, **fields: Any) -> tuple[float, str | None]:
+    row = msgspec.json.encode({**ROW, **fields})
+    verdict = await rejudge(RESOURCE, row, bytes(Reply.of(text).raw))
+    return verdict.reward, verdict.fields["extracted_answer"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "reward", "extracted"),
+    [
+        ("strict_single_letter_boxed", r"\boxed{B}", 1.0, "B"),
+        ("strict_single_letter_boxed", r"\boxed{A}", 0.0, "A"),
+        ("strict_single_letter_boxed", r"\boxed{Iron}", 0.0, None),
+        ("strict_single_letter_boxed", "Answer: B", 0.0, None),
+        ("lenient_boxed", r"\boxed{B}", 1.0, "B"),
+        ("lenient_boxed", r"\boxed{Iron}", 1.0, "B"),
+        ("lenient_boxed", "Answer: B", 0.0, None),
+        ("lenient_answer_colon", "Answer: B", 1.0, "B"),
+        ("lenient_answer_colon", "Answer: iron", 1.0, "B"),
+        ("lenient_answer_colon", "Answer: A\nAnswer: B", 0.0, "A"),
+        ("lenient_answer_colon", "**Answer:** B", 0.0, None),
+        ("lenient_answer_colon", r"\boxed{B}", 0.0, None),
+        ("lenient_answer_colon_md", "**Answer:** B", 1.0, "B"),
+        ("lenient_answer_colon_md", "Answer: A\nAnswer: B", 1.0, "B"),
+        ("lenient_answer_colon_md", "Answer: ব", 1.0, "B"),
+    ],
+)
+async def test_each_grading_mode_has_its_rule(
+    mode: str, text: str, reward: float, extracted: str | None
+) -> None:
+    assert await judge(text, grading_mode=mode) == (reward, extracted)
+
+
+async def test_the_default_mode_is_strict() -> None:
+    assert await judge(r"\boxed{B}") == (1.0, "B")
+    assert await judge("Answer: B") == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "reward", "extracted"),
+    [
+        (r"Choice: ([A-Za-z])", "Choice: A, no, Choice: B", 1.0, "B"),
+        (r"Choice: ([A-Za-z])", "Choice: b", 1.0, "B"),
+        (r"Choice: (\w+)", "Choice: iron", 1.0, "B"),
+        (r"Choice: ([A-Za-z])", r"choice: A \boxed{B}", 1.0, "B"),  # falls through to the grading mode
+        (r"Choice: ([A-Za-z])", r"Choice: Z \boxed{B}", 1.0, "B"),
+        (r"Choice: ([A-Za-z])", r"Choice: A \boxed{B}", 0.0, "A"),
+        (["First: (.)", "Second: (.)"], "Second: B", 1.0, "B"),
+        (["First: (.)", "Second: (.)"], "Second: B First: A", 0.0, "A"),
+        (["First: (.)", "Second: (.)"], "Second: B First: Z", 1.0, "B"),
+        ([], r"\boxed{B}", 1.0, "B"),
+        ("", r"\boxed{B}", 1.0, "B"),
+        (None, r"\boxed{B}", 1.0, "B"),
+    ],
+)
+async def test_the_rows_own_expression_comes_first(
+    expression: str | list[str] | None, text: str, reward: float, extracted: str | None
+) -> None:
+    assert await judge(text, template_metadata={"output_regex": expression}) == (reward, extracted)
+
+
+async def test_only_the_last_message_is_read() -> None:
+    verdict = await rejudge(
+        RESOURCE, msgspec.json.encode(ROW), bytes(Reply.of(r"\boxed{A}", r"\boxed{B}").raw)
+    )
+    assert verdict.reward == 1.0
+
+
+async def test_letters_are_compared_in_upper_case() -> None:
+    assert await judge(r"\boxed{B}", options=[{"a": "Tin"}, {"b": "Iron"}], expected_answer=" b ") == (
+        1.0,
+        "B",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"grading_mode": "lenient"}, "Invalid enum value 'lenient'"),
+        ({"options": ["Tin"]}, r"Expected `object`, got `str` - at `\$.options\[0\]`"),
+        (
+            {"template_metadata": {"output_regex": "(a"}},
+            r"'\(a' is not a regular expression: .*output_regex|\(a",
+        ),
+        ({"template_metadata": {"output_regex": 1}}, "Expected `str | array | null`, got `int`"),
+    ],
+)
+async def test_a_bad_row_is_refused_with_the_reason(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        await judge("", **fields)
