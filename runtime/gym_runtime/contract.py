@@ -28,7 +28,7 @@ EXAMPLES = 5
 MAX_LINES = 150
 SILENCE = make_response()
 WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
-BROKEN_ARGUMENTS = ("", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
+BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -238,11 +238,8 @@ def _bad_calls(resource: Resource) -> Iterator[tuple[str, str]]:
     yield "no_such_tool", "{}"
     for name, tool in resource.tools.items():
         yield from ((name, arguments) for arguments in BROKEN_ARGUMENTS)
-        parameters = tool.definition()["parameters"]
-        if parameters["required"]:
-            yield name, "{}"
-            wrong = {name: {"wrong": "type"} for name in parameters["required"]}
-            yield name, _encode(wrong).decode()
+        wrong = {parameter: {"wrong": "type"} for parameter in tool.definition()["parameters"]["required"]}
+        yield name, _encode(wrong).decode()
 
 
 async def _verify_us(subject: Subject) -> float:

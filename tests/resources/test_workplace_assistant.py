@@ -15,7 +15,7 @@ import pytest
 from gym_resources.workplace.data import examples, generate
 from gym_resources.workplace.desk import ACTIONS
 from gym_resources.workplace.tables import DATA, Tables, addresses, records
-from gym_resources.workplace_assistant import Workplace, environment
+from gym_resources.workplace_assistant import Workplace, WorkplaceTask, environment
 from gym_runtime import Reply, Verdict
 from gym_runtime.errors import TaskError
 from gym_runtime.resource import Resource
@@ -56,7 +56,7 @@ def answer(session: Workplace, name: str, arguments: dict[str, Any] | str) -> st
     return asyncio.run(resource().call_tool(session, name, _text(arguments)))
 
 
-def call(session: Workplace, name: str, **arguments: Any) -> Any:
+def call(session: Workplace, name: str, /, **arguments: Any) -> Any:
     """What a tool's answer holds under ``output``, its only field."""
     decoded = json.loads(answer(session, name, arguments))
     assert list(decoded) == ["output"]
@@ -85,9 +85,8 @@ def office() -> Workplace:
     return opened()
 
 
-# What each tool answers to a request that it cannot fulfil, on fresh tables.
-STATUSES = "'Qualified', 'Won', 'Lost', 'Lead', 'Proposal'"
-PRODUCTS = "'Software', 'Hardware', 'Services', 'Consulting', 'Training'"
+CRM = "customer_relationship_manager"
+PM = "project_management"
 EVENT = {
     "event_name": "Tea",
     "participant_email": RAVI,
@@ -108,178 +107,150 @@ PLOT = {
     "value_to_plot": "user_engaged",
     "plot_type": "bar",
 }
-UPDATABLE = (
-    "'customer_name', 'assigned_to_email', 'customer_email', 'customer_phone', 'last_contact_date', "
-    "'product_interest', 'status', 'notes', 'follow_up_by'"
-)
+
+# A tool, its arguments, and what it answers to them; row 00000001 is in every table, 99999999 in none.
+REFUSALS = f"""
+company_directory_find_email_address -> Name not provided.
+email_get_email_information_by_id field=body -> Email ID not provided.
+email_get_email_information_by_id email_id=00000001 -> Field not provided.
+email_get_email_information_by_id email_id=99999999 field=body -> Email not found.
+email_get_email_information_by_id email_id=00000001 field=size -> Field not found.
+email_search_emails query=no-such-word -> No emails found.
+email_send_email recipient=a@b.example body=Hi -> Recipient, subject, or body not provided.
+email_send_email recipient=ravi subject=Hi body=Hi -> Invalid recipient email address.
+email_delete_email -> Email ID not provided.
+email_delete_email email_id=99999999 -> Email not found.
+email_forward_email email_id=00000001 -> Email ID or recipient not provided.
+email_forward_email email_id=99999999 recipient=a@b.example -> Email not found.
+email_forward_email email_id=00000001 recipient=ravi -> Invalid recipient email address.
+email_reply_email email_id=00000001 -> Email ID or body not provided.
+email_reply_email email_id=99999999 body=Hi -> Email not found.
+calendar_get_event_information_by_id -> Event ID not provided.
+calendar_get_event_information_by_id event_id=00000001 -> Field not provided.
+calendar_get_event_information_by_id event_id=99999999 field=duration -> Event not found.
+calendar_get_event_information_by_id event_id=00000001 field=room -> Field not found.
+calendar_search_events query=no-such-word -> No events found.
+calendar_delete_event -> Event ID not provided.
+calendar_delete_event event_id=99999999 -> Event not found.
+calendar_update_event event_id=00000001 -> Event ID, field, or new value not provided.
+calendar_update_event event_id=99999999 field=duration new_value=30 -> Event not found.
+calendar_update_event event_id=00000001 field=event_id new_value=30 -> Field not found.
+analytics_get_visitor_information_by_id -> Visitor ID not provided.
+analytics_get_visitor_information_by_id visitor_id=1 -> Visitor not found.
+{PM}_get_task_information_by_id -> Task ID not provided.
+{PM}_get_task_information_by_id task_id=00000001 -> Field not provided.
+{PM}_get_task_information_by_id task_id=99999999 field=board -> Task not found.
+{PM}_get_task_information_by_id task_id=00000001 field=size -> Field not found.
+{PM}_search_tasks -> No search parameters provided.
+{PM}_delete_task -> Task ID not provided.
+{PM}_delete_task task_id=99999999 -> Task not found.
+{PM}_update_task task_id=00000001 -> Task ID, field, or new value not provided.
+{PM}_update_task task_id=99999999 field=board new_value=Design -> Task not found.
+{PM}_update_task task_id=00000001 field=task_id new_value=1 -> Field not valid.
+{CRM}_search_customers -> No search parameters provided. Please provide at least one parameter.
+{CRM}_update_customer field=notes -> Customer ID, field, or new value not provided.
+{CRM}_update_customer customer_id=99999999 field=notes new_value=x -> Customer not found.
+{CRM}_delete_customer -> Customer ID not provided.
+{CRM}_delete_customer customer_id=99999999 -> Customer not found.
+"""
 
 
-def without(fields: dict[str, str], name: str) -> dict[str, str]:
-    return {key: value for key, value in fields.items() if key != name}
-
-
-CRM = "customer_relationship_manager"
-PM = "project_management"
-NO_UPDATE = "ID, field, or new value not provided."
-REFUSALS: list[tuple[str, dict[str, Any], str]] = [
-    ("company_directory_find_email_address", {}, "Name not provided."),
-    ("email_get_email_information_by_id", {}, "Email ID not provided."),
-    ("email_get_email_information_by_id", {"email_id": "00000001"}, "Field not provided."),
-    ("email_get_email_information_by_id", {"email_id": NO_SUCH, "field": "body"}, "Email not found."),
-    ("email_get_email_information_by_id", {"email_id": "00000001", "field": "size"}, "Field not found."),
-    ("email_search_emails", {"query": "no-such-word"}, "No emails found."),
-    ("email_send_email", {"recipient": RAVI, "body": "Hi"}, "Recipient, subject, or body not provided."),
-    (
-        "email_send_email",
-        {"recipient": "ravi", "subject": "Hi", "body": "Hi"},
-        "Invalid recipient email address.",
-    ),
-    ("email_delete_email", {}, "Email ID not provided."),
-    ("email_delete_email", {"email_id": NO_SUCH}, "Email not found."),
-    ("email_forward_email", {"email_id": "00000001"}, "Email ID or recipient not provided."),
-    ("email_forward_email", {"email_id": NO_SUCH, "recipient": RAVI}, "Email not found."),
-    (
-        "email_forward_email",
-        {"email_id": "00000001", "recipient": "ravi"},
-        "Invalid recipient email address.",
-    ),
-    ("email_reply_email", {"email_id": "00000001"}, "Email ID or body not provided."),
-    ("email_reply_email", {"email_id": NO_SUCH, "body": "Hi"}, "Email not found."),
-    ("calendar_get_event_information_by_id", {}, "Event ID not provided."),
-    ("calendar_get_event_information_by_id", {"event_id": "00000001"}, "Field not provided."),
-    (
-        "calendar_get_event_information_by_id",
-        {"event_id": NO_SUCH, "field": "duration"},
-        "Event not found.",
-    ),
-    (
-        "calendar_get_event_information_by_id",
-        {"event_id": "00000001", "field": "room"},
-        "Field not found.",
-    ),
-    ("calendar_search_events", {"query": "no-such-word"}, "No events found."),
-    ("calendar_create_event", without(EVENT, "event_name"), "Event name not provided."),
-    ("calendar_create_event", without(EVENT, "participant_email"), "Participant email not provided."),
-    ("calendar_create_event", without(EVENT, "event_start"), "Event start not provided."),
-    ("calendar_create_event", without(EVENT, "duration"), "Event duration not provided."),
-    ("calendar_delete_event", {}, "Event ID not provided."),
-    ("calendar_delete_event", {"event_id": NO_SUCH}, "Event not found."),
-    ("calendar_update_event", {"event_id": "00000001"}, f"Event {NO_UPDATE}"),
-    (
-        "calendar_update_event",
-        {"event_id": NO_SUCH, "field": "duration", "new_value": "30"},
-        "Event not found.",
-    ),
-    (
-        "calendar_update_event",
-        {"event_id": "00000001", "field": "event_id", "new_value": "1"},
-        "Field not found.",
-    ),
-    ("analytics_get_visitor_information_by_id", {}, "Visitor ID not provided."),
-    ("analytics_get_visitor_information_by_id", {"visitor_id": "1"}, "Visitor not found."),
-    ("analytics_create_plot", without(PLOT, "time_min"), "Start date not provided."),
-    ("analytics_create_plot", without(PLOT, "time_max"), "End date not provided."),
-    (
-        "analytics_create_plot",
-        {**PLOT, "value_to_plot": "profit"},
-        "Value to plot must be one of 'total_visits', 'session_duration_seconds', 'user_engaged', "
-        "'visits_direct', 'visits_referral', 'visits_search_engine', 'visits_social_media'.",
-    ),
-    (
-        "analytics_create_plot",
-        {**PLOT, "plot_type": "pie"},
-        "Plot type must be one of 'bar', 'line', 'scatter', 'histogram'.",
-    ),
-    (f"{PM}_get_task_information_by_id", {}, "Task ID not provided."),
-    (f"{PM}_get_task_information_by_id", {"task_id": "00000001"}, "Field not provided."),
-    (f"{PM}_get_task_information_by_id", {"task_id": NO_SUCH, "field": "board"}, "Task not found."),
-    (f"{PM}_get_task_information_by_id", {"task_id": "00000001", "field": "x"}, "Field not found."),
-    (f"{PM}_search_tasks", {}, "No search parameters provided."),
-    (f"{PM}_create_task", without(TASK, "board"), "Missing task details."),
-    (
-        f"{PM}_create_task",
-        {**TASK, "assigned_to_email": "x@y.example"},
-        "Assignee email not valid. Please choose from the list of team members.",
-    ),
-    (
-        f"{PM}_create_task",
-        {**TASK, "list_name": "backlog"},
-        "List not valid. Please choose from: 'Backlog', 'In Progress', 'In Review', 'Completed'.",
-    ),
-    (
-        f"{PM}_create_task",
-        {**TASK, "board": "Sales"},
-        "Board not valid. Please choose from: 'Back end', 'Front end', 'Design'.",
-    ),
-    (f"{PM}_delete_task", {}, "Task ID not provided."),
-    (f"{PM}_delete_task", {"task_id": NO_SUCH}, "Task not found."),
-    (f"{PM}_update_task", {"task_id": "00000001"}, f"Task {NO_UPDATE}"),
-    (
-        f"{PM}_update_task",
-        {"task_id": NO_SUCH, "field": "board", "new_value": "Design"},
-        "Task not found.",
-    ),
-    (
-        f"{PM}_update_task",
-        {"task_id": "00000001", "field": "task_id", "new_value": "1"},
-        "Field not valid.",
-    ),
-    (
-        f"{PM}_update_task",
-        {"task_id": "00000001", "field": "board", "new_value": "design"},
-        "Board not valid. Please choose from: 'Back end', 'Front end', 'Design'.",
-    ),
-    (
-        f"{CRM}_search_customers",
-        {"page": 1},
-        "No search parameters provided. Please provide at least one parameter.",
-    ),
-    (f"{CRM}_update_customer", {"field": "notes"}, f"Customer {NO_UPDATE}"),
-    (
-        f"{CRM}_update_customer",
-        {"customer_id": NO_SUCH, "field": "notes", "new_value": "x"},
-        "Customer not found.",
-    ),
-    (
-        f"{CRM}_update_customer",
-        {"customer_id": "00000001", "field": "customer_id", "new_value": "x"},
-        f"Field not valid. Please choose from: {UPDATABLE}.",
-    ),
-    (
-        f"{CRM}_update_customer",
-        {"customer_id": "00000001", "field": "status", "new_value": "won"},
-        f"Status not valid. Please choose from: {STATUSES}.",
-    ),
-    (
-        f"{CRM}_update_customer",
-        {"customer_id": "00000001", "field": "product_interest", "new_value": "Tea"},
-        f"Product interest not valid. Please choose from: {PRODUCTS}.",
-    ),
-    (
-        f"{CRM}_add_customer",
-        without(CUSTOMER, "status"),
-        "Please provide all required fields: customer_name, assigned_to_email, status.",
-    ),
-    (
-        f"{CRM}_add_customer",
-        {**CUSTOMER, "status": "Cold"},
-        f"Status not valid. Please choose from: {STATUSES}.",
-    ),
-    (
-        f"{CRM}_add_customer",
-        {**CUSTOMER, "product_interest": "Tea"},
-        f"Product interest not valid. Please choose from: {PRODUCTS}.",
-    ),
-    (f"{CRM}_delete_customer", {}, "Customer ID not provided."),
-    (f"{CRM}_delete_customer", {"customer_id": NO_SUCH}, "Customer not found."),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "expected"), REFUSALS)
-def test_a_refusal_says_why_and_changes_nothing(name: str, arguments: dict[str, Any], expected: str) -> None:
+@pytest.mark.parametrize("line", REFUSALS.strip().splitlines())
+def test_a_refusal_says_why_and_changes_nothing(line: str) -> None:
+    request, expected = line.split(" -> ")
+    name, *arguments = request.split(" ")
     office = opened()
-    assert call(office, name, **arguments) == expected
+    assert call(office, name, **dict(argument.split("=") for argument in arguments)) == expected
     assert office.tables.differing(Tables()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "missing", "expected"),
+    [
+        ("calendar_create_event", EVENT, "event_name", "Event name not provided."),
+        ("calendar_create_event", EVENT, "participant_email", "Participant email not provided."),
+        ("calendar_create_event", EVENT, "event_start", "Event start not provided."),
+        ("calendar_create_event", EVENT, "duration", "Event duration not provided."),
+        ("analytics_create_plot", PLOT, "time_min", "Start date not provided."),
+        ("analytics_create_plot", PLOT, "time_max", "End date not provided."),
+        ("analytics_create_plot", PLOT, "plot_type", "Plot type must be one of "),
+        (f"{PM}_create_task", TASK, "board", "Missing task details."),
+        (f"{CRM}_add_customer", CUSTOMER, "status", "Please provide all required fields: customer_name, "),
+    ],
+)
+def test_nothing_is_made_without_what_it_needs(
+    name: str, fields: dict[str, str], missing: str, expected: str
+) -> None:
+    office = opened()
+    assert call(office, name, **{**fields, missing: None}).startswith(expected)
+    assert call(office, name, **{**fields, missing: ""}).startswith(expected)
+    assert office.tables.differing(Tables()) == []
+
+
+LISTS = "'Backlog', 'In Progress', 'In Review', 'Completed'"
+BOARDS = "'Back end', 'Front end', 'Design'"
+STATUSES = "'Qualified', 'Won', 'Lost', 'Lead', 'Proposal'"
+PRODUCTS = "'Software', 'Hardware', 'Services', 'Consulting', 'Training'"
+
+
+@pytest.mark.parametrize(
+    ("update", "key", "create", "fields", "field", "expected"),
+    [
+        ("update_task", "task_id", "create_task", TASK, "list_name", f"List not valid. {{}}: {LISTS}."),
+        ("update_task", "task_id", "create_task", TASK, "board", f"Board not valid. {{}}: {BOARDS}."),
+        (
+            "update_task",
+            "task_id",
+            "create_task",
+            TASK,
+            "assigned_to_email",
+            "Assignee email not valid. {} the list of team members.",
+        ),
+        (
+            "update_customer",
+            "customer_id",
+            "add_customer",
+            CUSTOMER,
+            "status",
+            f"Status not valid. {{}}: {STATUSES}.",
+        ),
+        (
+            "update_customer",
+            "customer_id",
+            "add_customer",
+            CUSTOMER,
+            "product_interest",
+            f"Product interest not valid. {{}}: {PRODUCTS}.",
+        ),
+    ],
+)
+def test_values_outside_a_list_are_refused(
+    update: str, key: str, create: str, fields: dict[str, str], field: str, expected: str
+) -> None:
+    application = PM if key == "task_id" else CRM
+    office = opened()
+    said = expected.format("Please choose from")
+    wrong = {key: "00000001", "field": field, "new_value": "lost"}
+    assert call(office, f"{application}_{update}", **wrong) == said
+    assert call(office, f"{application}_{create}", **{**fields, field: "lost"}) == said
+    assert office.tables.differing(Tables()) == []
+
+
+def test_ids_cannot_be_updated(office: Workplace) -> None:
+    said = call(
+        office, f"{CRM}_update_customer", customer_id="00000001", field="customer_id", new_value="00000002"
+    )
+    assert said == (
+        "Field not valid. Please choose from: 'customer_name', 'assigned_to_email', 'customer_email', "
+        "'customer_phone', 'last_contact_date', 'product_interest', 'status', 'notes', 'follow_up_by'."
+    )
+
+
+def test_only_some_values_can_be_plotted(office: Workplace) -> None:
+    assert call(office, "analytics_create_plot", **{**PLOT, "value_to_plot": "profit"}) == (
+        "Value to plot must be one of 'total_visits', 'session_duration_seconds', 'user_engaged', "
+        "'visits_direct', 'visits_referral', 'visits_search_engine', 'visits_social_media'."
+    )
 
 
 def test_all_27_tools_have_a_description_and_plain_types() -> None:
@@ -638,7 +609,6 @@ def test_verdict_names_the_tables_that_differ(table: str, calls: list[Call]) -> 
 
 @pytest.mark.parametrize("field", ["status", "list_name", "board"])
 def test_case_matters_in_three_fields_only(field: str) -> None:
-    assert generate.TODAY  # the tables below are this project's own
     mine, theirs = Tables(), Tables()
     mine.tasks.update("00000001", field, "WON")
     theirs.tasks.update("00000001", field, "Won")
@@ -652,7 +622,6 @@ def test_case_matters_in_three_fields_only(field: str) -> None:
 def test_order_of_updates_to_different_rows_does_not_matter() -> None:
     truth = [changed(MOVE, task_id=f"{number:08}") for number in range(4)]
     assert {score(order, truth) for order in permutations(truth)} == {1.0}
-    assert {score(order, truth[:3]) for order in permutations(truth)} <= {0.0, 1.0}
 
 
 # ------------------------------------------------------------------------------------------------ properties
@@ -760,8 +729,9 @@ def test_bad_rows_are_refused(change: Callable[[dict[str, Any]], Any]) -> None:
 @pytest.mark.parametrize("line", NEMO_ROWS)
 def test_nemo_gym_rows_are_taken_as_they_are(line: str) -> None:
     theirs = json.loads(line)
-    task = msgspec.to_builtins(resource().task(line.encode()))
-    assert task["ground_truth"] == theirs["ground_truth"]
+    task = resource().task(line.encode())
+    assert isinstance(task, WorkplaceTask)
+    assert msgspec.to_builtins(task.ground_truth) == theirs["ground_truth"]
     office = opened()
     offered = theirs["responses_create_params"]["tools"]
     assert [tool["name"] for tool in offered] == list(resource().tools)

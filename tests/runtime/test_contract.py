@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from gym_runtime import catalogue, contract
-from gym_runtime.schemas import schema_problems
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +74,9 @@ async def broken(tmp_path: Path, body: str, examples: list[Any], *, head: str = 
     module.write_text(head + body)
     module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in examples))
     environment = catalogue.environment.__wrapped__(str(module))
-    return {finding.rule: finding.detail for finding in await contract.check(environment) if not finding.passed}
+    return {
+        finding.rule: finding.detail for finding in await contract.check(environment) if not finding.passed
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -92,14 +93,21 @@ def fresh_modules(monkeypatch: pytest.MonkeyPatch) -> None:
         (EPISODE, [{**row, "gold": ["first", [row["goal"]]]} for row in rows()]),
     ],
 )
-async def test_a_sound_environment_of_each_shape_passes(tmp_path: Path, body: str, examples: list[Any]) -> None:
+async def test_a_sound_environment_of_each_shape_passes(
+    tmp_path: Path, body: str, examples: list[Any]
+) -> None:
     assert await broken(tmp_path, body, examples) == {}
 
 
 @pytest.mark.parametrize(
     ("rule", "detail", "body", "examples"),
     [
-        ("the module explains itself", "its description is empty", VERIFY.replace("Say the goal.", " "), rows()),
+        (
+            "the module explains itself",
+            "its description is empty",
+            VERIFY.replace("Say the goal.", " "),
+            rows(),
+        ),
         ("the module explains itself", "more than 150", VERIFY + "\n" * 150, rows()),
         ("there are five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
         (
@@ -135,7 +143,12 @@ async def test_a_sound_environment_of_each_shape_passes(tmp_path: Path, body: st
             ),
             None,
         ),
-        ("the rows' tools are the environment's", "'peek' is not one of", SESSION.format(look="at"), with_tool(name="peek")),
+        (
+            "the rows' tools are the environment's",
+            "'peek' is not one of",
+            SESSION.format(look="at"),
+            with_tool(name="peek"),
+        ),
         (
             "the rows' tools are the environment's",
             "'look' differs from the environment's in: at, where",

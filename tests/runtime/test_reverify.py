@@ -15,7 +15,12 @@ from gym_runtime.verdict import make_response
 
 pytestmark = pytest.mark.anyio
 
-INCREMENT = {"type": "function_call", "call_id": "c", "name": "increment_counter", "arguments": '{"count": 3}'}
+INCREMENT = {
+    "type": "function_call",
+    "call_id": "c",
+    "name": "increment_counter",
+    "arguments": '{"count": 3}',
+}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": '{"success":true}'}
 
 
@@ -68,7 +73,11 @@ async def test_recorded_calls_are_repeated_for_a_verifier_that_looks_at_state() 
     ("change", "kind", "message"),
     [
         ({"response": None}, TaskError, "the recorded response cannot be read"),
-        ({"response": {"output": [{"type": "function_call"}]}}, TaskError, "missing required field `call_id`"),
+        (
+            {"response": {"output": [{"type": "function_call"}]}},
+            TaskError,
+            "missing required field `call_id`",
+        ),
         ({"options": None}, TaskError, "Expected `array`, got `null`"),
         ({"agent_ref": None}, TaskError, "the row has no 'agent_ref.name'"),
         ({"agent_ref": {"name": "nobody"}}, UsageError, "no environment goes by agent_ref 'nobody'"),

@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -67,6 +68,7 @@ class _Run:
         self._concurrency = options.concurrency
         if self._model.provider == "embedded":
             self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
+        self._label = ", ".join(Path(name).stem for name in options.names)
         self._metrics = Metrics()
         self._interrupted = False
         self._system: System | None = None
@@ -172,7 +174,8 @@ class _Run:
         assert self._system is not None
         system = self._system
         total = manifest.rollouts
-        with Display(total, json=self._options.json) as display:
+        before = self._metrics.summary() if len(progress) else None
+        with Display(total, label=self._label, before=before) as display:
             for notice in progress.notices:
                 display.note(notice)
             with anyio.CancelScope() as scope:
@@ -188,7 +191,13 @@ class _Run:
         msgspec.structs.replace(manifest, counts=summary.outcomes).save(files.manifest)
         write_whole(files.aggregate_metrics, self._metrics.aggregate())
         write_whole(files.reward_profiling, reward_profiles(files.materialized_inputs, self._metrics))
-        display.finish(summary, files)
+        display.final_table(
+            summary,
+            run=self._run_id,
+            files=files,
+            parts={name: self._metrics.summary(name) for name in self._metrics.agents},
+            as_json=self._options.json,
+        )
         if self._interrupted:
             display.note("interrupted; run the same command with --resume to make the other rollouts")
             return INTERRUPTED
@@ -233,7 +242,7 @@ class _Run:
                 writer.write(record)
                 self._metrics.add(record)
                 display.add(record)
-                if display.done == 1:
+                if display.tally.added == 1:
                     writer.flush()
 
             finished = False
@@ -314,7 +323,7 @@ def collect(options: CollectOptions) -> int:
     async def main() -> None:
         async with connect(urls, prefix=options.prefix) as gym:
             info = await gym.run(options.run)
-            with ResultWriter(files) as writer, Display(info.total, json=options.json) as display:
+            with ResultWriter(files) as writer, Display(info.total, label=options.run) as display:
 
                 def take(record: RolloutRecord) -> None:
                     writer.write(record)
@@ -322,7 +331,7 @@ def collect(options: CollectOptions) -> int:
                     display.add(record)
 
                 await gym.follow(options.run, info.total, take)
-            display.finish(metrics.summary(), files)
+            display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
 
     with Lock(files.rollouts):
         if files.rollouts.exists() and files.rollouts.stat().st_size:
@@ -346,7 +355,7 @@ def _sources(options: RunOptions) -> list[Source]:
 def _fetch_weights(model: ModelSettings) -> None:
     """Have the embedded model's weights at hand before its worker needs them, with progress."""
     if model.provider == "embedded":
-        from gym_runtime.cli.display import downloading
+        from gym_runtime.cli.download import downloading
 
         fetch = catalogue.load("models", "embedded").fetch_weights
         with downloading(f"weights of {model.name}") as report:

@@ -99,12 +99,15 @@ class MemoryBroker:
 
     # -- messages -------------------------------------------------------------------------------------
 
-    def subscribe(self, subscription: Subscription) -> Action:
+    def subscribe(
+        self, pattern: str, receive: Callable[[Incoming], None], *, queue: str, line: Line
+    ) -> Action:
         """Listen, from now on; returns a function that ends it."""
-        if is_pattern(subscription.pattern):
+        subscription = Subscription(pattern, queue, line, receive)
+        if is_pattern(pattern):
             listeners = self._wild
         else:
-            listeners = self._exact.setdefault(subscription.pattern, [])
+            listeners = self._exact.setdefault(pattern, [])
         listeners.append(subscription)
         return partial(listeners.remove, subscription)
 

@@ -37,7 +37,7 @@ class Worker(Protocol):
         """How many more tasks it takes."""
         ...
 
-    def expect(self, task: Task, deliveries: int) -> None:
+    def expect(self) -> None:
         """A delivery is on its way."""
         ...
 
@@ -114,7 +114,7 @@ class Consumer:
                 worker.receive(task, deliveries)
 
             if self._carry("delivery", task.subject, None, worker.line, receive) and worker.line.up:
-                worker.expect(task, deliveries)
+                worker.expect()
 
     def _next(self) -> Worker | None:
         for _ in range(len(self._workers)):
@@ -201,7 +201,8 @@ class WorkQueue:
         """A task is done; not an error if it was already."""
         if self._tasks.pop(task.sequence, None) is not None and task.consumer is not None:
             consumer, task.consumer = task.consumer, None
-            consumer.drop(lambda waiting: waiting is task)
+            if not task.held:
+                consumer.drop(lambda waiting: waiting is task)
 
     def forget(self, pattern: str) -> int:
         """Delete the tasks of a pattern, held ones too; returns how many."""

@@ -1,0 +1,34 @@
+"""The progress of a download: a bar on a terminal, a plain line elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from gym_runtime.cli import terminal
+
+Report = Callable[[int, int], None]
+
+
+@contextmanager
+def downloading(what: str) -> Generator[Report]:
+    """Show the progress of one download; nothing at all if it turns out not to be needed.
+
+    The yielded function takes the bytes that are there and the bytes that there will be (0: not known).
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = terminal.errors()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"fetching {what}", total=None, visible=False)
+        said = False
+
+        def report(done_bytes: int, total_bytes: int) -> None:
+            nonlocal said
+            if not said and not console.is_terminal:
+                console.print(f"fetching {what} ({total_bytes / 1e6:.0f} MB)", soft_wrap=True)
+            said = True
+            progress.update(task, completed=done_bytes, total=total_bytes or None, visible=True)
+
+        yield report
