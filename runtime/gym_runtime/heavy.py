@@ -14,13 +14,16 @@ import math
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import anyio
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
 from anyio.lowlevel import RunVar
 
+from gym_runtime import catalogue
 from gym_runtime.errors import ResourceError
+from gym_runtime.replay import rejudge
 from gym_runtime.verdict import Verdict
 
 _R = TypeVar("_R")
@@ -38,13 +41,23 @@ async def verify_heavy(environment: str, row: bytes, response: bytes, timeout_s:
         TaskError: the row does not fit.
     """
     try:
-        return await run_killable(_judge, environment, row, response, timeout_s=timeout_s)
+        return await run_killable(
+            _judge, environment, row, response, timeout_s=timeout_s, prepare=partial(_load, environment)
+        )
     except TimeoutError as error:
         raise ResourceError(f"verification took longer than {timeout_s:g} s", stage="verify") from error
 
 
-async def run_killable(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:
+async def run_killable(
+    function: Callable[..., _R],
+    *args: object,
+    timeout_s: float,
+    prepare: Callable[[], object] | None = None,
+) -> _R:
     """Call a module's function in a process; function, arguments and result must pickle.
+
+    ``prepare`` is called there before, off the clock: the place for imports. By default the function's
+    module is imported.
 
     Raises:
         TimeoutError: it took longer than ``timeout_s`` seconds, and its process was killed.
@@ -53,7 +66,7 @@ async def run_killable(function: Callable[..., _R], *args: object, timeout_s: fl
     """
     async with _limiter():
         try:
-            await _in_process(_prepare, function.__module__)
+            await _in_process(prepare or partial(_import, function.__module__))
             with anyio.fail_after(timeout_s):
                 return await _in_process(_contained, timeout_s, function, *args)
         except BrokenWorkerProcess as error:
@@ -76,9 +89,14 @@ def _limiter() -> CapacityLimiter:
         return limiter
 
 
-def _prepare(module: str) -> None:
-    """Runs in the process: import what the next call needs."""
+def _import(module: str) -> None:
+    """Runs in the process."""
     importlib.import_module(module)
+
+
+def _load(environment: str) -> None:
+    """Runs in the process."""
+    catalogue.environment(environment)
 
 
 def _contained(timeout_s: float, function: Callable[..., _R], *args: object) -> _R:
@@ -109,7 +127,4 @@ def _without_streams() -> Generator[None]:
 
 def _judge(environment: str, row: bytes, response: bytes) -> Verdict:
     """Runs in the process."""
-    from gym_runtime import catalogue
-    from gym_runtime.replay import rejudge
-
     return anyio.run(rejudge, catalogue.environment(environment).resource, row, response)

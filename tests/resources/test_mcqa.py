@@ -56,27 +56,26 @@ async def test_the_default_mode_is_strict() -> None:
     assert await judge("Answer: B") == (0.0, None)
 
 
-@pytest.mark.parametrize(
-    ("expression", "text", "reward", "extracted"),
-    [
-        (r"Choice: ([A-Za-z])", "Choice: A, no, Choice: B", 1.0, "B"),
-        (r"Choice: ([A-Za-z])", "Choice: b", 1.0, "B"),
-        (r"Choice: (\w+)", "Choice: iron", 1.0, "B"),
-        (r"Choice: ([A-Za-z])", r"choice: A \boxed{B}", 1.0, "B"),  # falls through to the grading mode
-        (r"Choice: ([A-Za-z])", r"Choice: Z \boxed{B}", 1.0, "B"),
-        (r"Choice: ([A-Za-z])", r"Choice: A \boxed{B}", 0.0, "A"),
-        (["First: (.)", "Second: (.)"], "Second: B", 1.0, "B"),
-        (["First: (.)", "Second: (.)"], "Second: B First: A", 0.0, "A"),
-        (["First: (.)", "Second: (.)"], "Second: B First: Z", 1.0, "B"),
-        ([], r"\boxed{B}", 1.0, "B"),
-        ("", r"\boxed{B}", 1.0, "B"),
-        (None, r"\boxed{B}", 1.0, "B"),
-    ],
-)
-async def test_the_rows_own_expression_comes_first(
-    expression: str | list[str] | None, text: str, reward: float, extracted: str | None
-) -> None:
-    assert await judge(text, template_metadata={"output_regex": expression}) == (reward, extracted)
+EXPRESSIONS: list[tuple[str | list[str] | None, str, float, str]] = [
+    (r"Choice: ([A-Za-z])", "Choice: A, no, Choice: B", 1.0, "B"),
+    (r"Choice: ([A-Za-z])", "Choice: b", 1.0, "B"),
+    (r"Choice: (\w+)", "Choice: iron", 1.0, "B"),
+    (r"Choice: ([A-Za-z])", r"choice: A \boxed{B}", 1.0, "B"),  # no match: the grading mode decides
+    (r"Choice: ([A-Za-z])", r"Choice: Z \boxed{B}", 1.0, "B"),  # no option: the same
+    (r"Choice: ([A-Za-z])", r"Choice: A \boxed{B}", 0.0, "A"),
+    (["First: (.)", "Second: (.)"], "Second: B", 1.0, "B"),
+    (["First: (.)", "Second: (.)"], "Second: B First: A", 0.0, "A"),
+    (["First: (.)", "Second: (.)"], "Second: B First: Z", 1.0, "B"),
+    ([], r"\boxed{B}", 1.0, "B"),
+    ("", r"\boxed{B}", 1.0, "B"),
+    (None, r"\boxed{B}", 1.0, "B"),
+]
+
+
+async def test_the_rows_own_expression_comes_first() -> None:
+    for expression, text, reward, extracted in EXPRESSIONS:  # in one test: they share a process
+        verdict = await judge(text, template_metadata={"output_regex": expression})
+        assert verdict == (reward, extracted), (expression, text)
 
 
 async def test_only_the_last_message_is_read() -> None:

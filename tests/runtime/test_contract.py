@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gym_runtime import catalogue, contract
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.schemas import schema_problems
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +52,7 @@ class Goal(Episode[GoalTask]):
 
 environment = Environment(resource=Goal, description="Say the goal.")
 """
+CRASHING = SESSION.format(look="1 / len(at)").replace("at: str", "at: str = ''")
 LOOK = {
     "type": "function",
     "name": "look",
@@ -69,19 +73,20 @@ def with_tool(**changes: Any) -> list[dict[str, Any]]:
     return [{**row, "responses_create_params": params, "gold": [CALL, row["goal"]]} for row in rows()]
 
 
+def load(module: Path) -> LoadedEnvironment:
+    catalogue.environment.cache_clear()
+    sys.modules.pop(f"gym_runtime_file_{module.stem}", None)
+    return catalogue.environment(str(module))
+
+
 async def broken(tmp_path: Path, body: str, examples: list[Any], *, head: str = HEAD) -> dict[str, str]:
     module = tmp_path / "own.py"
     module.write_text(head + body)
     module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in examples))
-    environment = catalogue.environment.__wrapped__(str(module))
+    environment = load(module)
     return {
         finding.rule: finding.detail for finding in await contract.check(environment) if not finding.passed
     }
-
-
-@pytest.fixture(autouse=True)
-def fresh_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(__import__("sys").modules, "gym_runtime_file_own", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -136,14 +141,6 @@ async def test_a_sound_environment_of_each_shape_passes(
             with_tool(),
         ),
         (
-            "bad rows are refused",
-            "accepted: a row without 'goal'; accepted: a row with a 'goal' of a wrong type",
-            VERIFY.replace("task: GoalTask", "task: LaxTask").replace(
-                "\ndef", "\nclass LaxTask(Task):\n    goal: object\n    __post_init__ = None\n\ndef", 1
-            ),
-            None,
-        ),
-        (
             "the rows' tools are the environment's",
             "'peek' is not one of",
             SESSION.format(look="at"),
@@ -155,14 +152,83 @@ async def test_a_sound_environment_of_each_shape_passes(
             SESSION.format(look="at"),
             with_tool(parameters={"type": "object", "properties": {"where": {"type": "string"}}}),
         ),
-        ("bad calls are answered", "look({}) broke the tool", SESSION.format(look="at") + "", None),
+        ("bad calls are answered", "look({}) broke the tool", CRASHING, with_tool()),
     ],
 )
 async def test_what_breaks_a_rule_is_found(
-    tmp_path: Path, rule: str, detail: str, body: str, examples: list[Any] | None
+    tmp_path: Path, rule: str, detail: str, body: str, examples: list[Any]
 ) -> None:
-    if examples is None:
-        pytest.skip("below")
     found = await broken(tmp_path, body, examples)
     assert list(found) == [rule]
     assert detail in found[rule]
+
+
+async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:
+    head = HEAD.replace("goal: str", "goal: dict | list | str | float | bool")
+    found = await broken(tmp_path, VERIFY, rows(), head=head)
+    assert found == {"bad rows are refused": "accepted: a row with a 'goal' of a wrong type"}
+
+
+async def test_a_module_without_a_docstring_is_found(tmp_path: Path) -> None:
+    found = await broken(tmp_path, VERIFY, rows(), head=HEAD.partition("\n")[2])
+    assert found == {"the module explains itself": "its module has no docstring"}
+
+
+async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) -> None:
+    dividing = VERIFY.replace("reply.text == task.goal", "1 / len(reply.text)")
+    found = await broken(tmp_path, dividing, rows(gold="a"))
+    assert found == {"silence scores nothing": "ResourceError: ZeroDivisionError: division by zero"}
+    found = await broken(tmp_path, VERIFY.replace("float(", "complex("), rows())
+    assert "must be a finite number" in found["silence scores nothing"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "detail"),
+    [
+        ([], "0 example rows instead of 5"),
+        (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
+        ([{"goal": "g"}], r"own.jsonl:1: no 'gold', a perfect rollout"),
+        ([{"gold": 1}], r"own.jsonl:1: no 'gold', a perfect rollout"),
+    ],
+)
+async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any], detail: str) -> None:
+    found = await broken(tmp_path, VERIFY, lines)
+    assert detail in "".join(found.values())
+
+
+async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
+    module = tmp_path / "own.py"
+    module.write_text(HEAD + VERIFY)
+    (finding,) = await contract.check(load(module))
+    assert not finding.passed
+    assert "own.jsonl is missing: five example rows" in finding.detail
+
+
+async def test_the_time_to_verify_is_measured() -> None:
+    *_, last = await contract.check(catalogue.environment("example_single_tool_call"))
+    assert (last.rule, last.passed) == ("time to verify", True)
+    assert last.detail.endswith(" µs")
+
+
+@pytest.mark.parametrize(
+    ("schema", "problems"),
+    [
+        ({"type": "object", "properties": {}}, []),
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}, []),
+        ({"type": "object", "properties": {"a": {"anyOf": [{}]}, "b": True}}, []),
+        ({}, ["parameters must be of type object"]),
+        ({"type": "array"}, ["parameters must be of type object"]),
+        ({"type": "object", "required": ["a"]}, ["parameters requires a, without describing it"]),
+        ({"type": "object", "properties": []}, ["parameters.properties is not an object"]),
+        (
+            {"type": "object", "properties": {"a": {"type": "int"}, "b": "string"}},
+            ["parameters.a has the unknown type 'int'", "parameters.b is not a schema"],
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "str"}}}},
+            ["parameters.a.[] has the unknown type 'str'"],
+        ),
+    ],
+)
+def test_a_schema_that_no_engine_takes_is_described(schema: dict[str, Any], problems: list[str]) -> None:
+    assert list(schema_problems(schema)) == problems

@@ -9,6 +9,7 @@ its parent, however that dies.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -25,8 +26,7 @@ def main() -> None:
     parser.add_argument("--template", type=Path, default=None, help="a chat template instead of the model's")
     given = parser.parse_args()
 
-    import xllamacpp
-
+    xllamacpp = importlib.import_module("xllamacpp")  # an extra without types
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(given.model)
     parameters.model_alias = [given.name]

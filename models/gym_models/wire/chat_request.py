@@ -41,12 +41,15 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         reasoning: how a turn's thinking goes back to the engine: as that field of the message, within
             ``<think>`` tags at its start, or not at all.
         max_tokens: the name of the field that limits the answer.
-        token_fields: set when token ids are wanted; the names are vLLM's.
+        token_fields: sent when tokens are wanted; the names are vLLM's.
+        stream: ask for a stream, though the answer is read as one, so that the engine notices when its
+            client leaves. Not where tokens are wanted: llama.cpp reports none in a stream with tools.
     """
 
     reasoning: Reasoning = "reasoning_content"
     max_tokens: str = "max_tokens"
-    token_fields: tuple[str, ...] = ("logprobs", "return_token_ids")
+    token_fields: tuple[tuple[str, bool | int], ...] = (("logprobs", True), ("return_token_ids", True))
+    stream: bool = False
 
 
 class _Entry(msgspec.Struct):
@@ -284,7 +287,9 @@ def _head(
     if "reasoning" in fields and (effort := _decode_effort(fields["reasoning"]).effort) is not None:
         body["reasoning_effort"] = effort
     if return_tokens:
-        body.update(dict.fromkeys(dialect.token_fields, True))
+        body.update(dialect.token_fields)
+    elif dialect.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
     instructions = decode_text(fields["instructions"]) if "instructions" in fields else None
     return encode({**body, **side_channel})[:-1] + b',"messages":[', instructions
 

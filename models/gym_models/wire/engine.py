@@ -8,7 +8,7 @@ import msgspec
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.model import CallContext
 
-from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
+from gym_models.wire import chat_answer, chat_request, chat_stream, chat_tokens, responses
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failure, is_context_overflow, not_an_answer
@@ -89,7 +89,8 @@ class Engine:
         if answer.status >= 300:
             return self._overflow_or_raise(answer)
         try:
-            completion = chat_answer.decode(answer.body)
+            streamed = self._dialect.stream and not call.return_tokens
+            completion = (chat_stream if streamed else chat_answer).decode(answer.body)
             tokens = chat_tokens.tokens(completion) if call.return_tokens else None
             return ModelAnswer(response=chat_answer.response(completion), tokens=tokens)
         except (ForeignAnswer, msgspec.DecodeError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
+from operator import itemgetter
 
 from gym_resources.workplace.desk import (
     Answer,
@@ -38,16 +40,14 @@ class Calendar(Desk):
         page_size: int | None = None,
     ) -> Answer | str:
         """Searches events by name and participant, from time_min to time_max (YYYY-MM-DD HH:MM:SS)."""
-        words = (query or "").lower().split()
         first, last = time_min and moment(time_min), time_max and moment(time_max)
         found = [
             row.fields
-            for row in self.tables.calendar
+            for row in self.tables.calendar.search(query or "")
             if not (last and row.fields["event_start"] > last)
-            and not (first and row.fields["event_start"] < first and _end(row.fields) < first)
-            and all(row.mentions(word, "event_name", "participant_email") for word in words)
+            and not (first and _end(row.fields["event_start"], row.fields["duration"]) < first)
         ]
-        found.sort(key=lambda fields: fields["event_start"])
+        found.sort(key=itemgetter("event_start"))
         return page_of("events", found, page, page_size) if found else "No events found."
 
     @action
@@ -97,11 +97,11 @@ class Calendar(Desk):
         return "Event updated successfully."
 
 
-def _end(event: Fields) -> str:
+@lru_cache(4096)
+def _end(start: str, duration: str) -> str:
     """When an event ends; its start, if the model wrote a start or a duration that makes no sense."""
-    start = event["event_start"]
     try:
-        end = datetime.fromisoformat(start) + timedelta(minutes=float(event["duration"]))
+        end = datetime.fromisoformat(start) + timedelta(minutes=float(duration))
         return end.isoformat(" ", "seconds")
     except (ValueError, OverflowError):
         return start

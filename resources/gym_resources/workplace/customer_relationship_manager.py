@@ -12,7 +12,6 @@ from gym_resources.workplace.desk import (
     day,
     delete_row,
     lookup,
-    matching,
     page_of,
     quoted,
 )
@@ -69,7 +68,7 @@ class CustomerRelationshipManager(Desk):
             return "No search parameters provided. Please provide at least one parameter."
         found = [
             fields
-            for fields in matching(self.tables.customers, parts)
+            for fields in self.tables.customers.matching(parts)
             if all(first <= fields[name] <= last for name, (first, last) in spans.items())
         ]
         return page_of("customers", found, page, page_size)

@@ -78,12 +78,6 @@ def delete_row(table: Table, noun: str, key: Given) -> str:
     return f"{noun} deleted successfully." if table.delete(key) else f"{noun} not found."
 
 
-def matching(table: Table, parts: dict[str, Given]) -> list[Fields]:
-    """The rows whose fields contain the given parts, in any case."""
-    wanted = [(name, part.lower()) for name, part in parts.items() if part]
-    return [row.fields for row in table if all(row.mentions(part, name) for name, part in wanted)]
-
-
 def page_of(kind: str, found: Sequence[Fields], page: int | None, page_size: int | None) -> Answer:
     """One page of what was found, pages counted from 1, and where it stands.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from gym_resources.workplace.desk import (
     EARLIEST,
     LATEST,
@@ -18,8 +20,6 @@ from gym_resources.workplace.desk import (
     page_of,
 )
 from gym_resources.workplace.tables import Fields
-
-_SEARCHED = ("subject", "body", "sender/recipient")
 
 
 class Email(Desk):
@@ -38,15 +38,13 @@ class Email(Desk):
         page_size: int | None = None,
     ) -> Answer | str:
         """Searches emails, newest first: each word of query must occur. Dates are YYYY-MM-DD, inclusive."""
-        words = (query or "").lower().split()
         first, last = day(date_min, EARLIEST), day(date_max, LATEST)
         found = [
             row.fields
-            for row in self.tables.email
+            for row in self.tables.email.search(query or "")
             if first <= row.fields["sent_datetime"][:10] <= last
-            and all(row.mentions(word, *_SEARCHED) for word in words)
         ]
-        found.sort(key=lambda fields: fields["sent_datetime"], reverse=True)
+        found.sort(key=itemgetter("sent_datetime"), reverse=True)
         return page_of("emails", found, page, page_size) if found else "No emails found."
 
     @action

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_resources.workplace.desk import Desk, Given, action, delete_row, lookup, matching, one_field, quoted
+from gym_resources.workplace.desk import Desk, Given, action, delete_row, lookup, one_field, quoted
 from gym_resources.workplace.tables import Fields, addresses
 
 LISTS = ("Backlog", "In Progress", "In Review", "Completed")
@@ -37,7 +37,7 @@ class ProjectManagement(Desk):
         }
         if not any(parts.values()):
             return "No search parameters provided."
-        return matching(self.tables.tasks, parts)
+        return self.tables.tasks.matching(parts)
 
     @action
     def project_management_create_task(

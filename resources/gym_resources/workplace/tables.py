@@ -22,29 +22,36 @@ Fields = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row. ``folded`` is what counts when states are compared: lower case, save `CASE_MATTERS`."""
+    """One row.
+
+    Attributes:
+        folded: what counts when states are compared: lower case, save `CASE_MATTERS`.
+        text: the searched fields in lower case, one a line.
+    """
 
     fields: Fields = field(compare=False)
     folded: Fields
+    text: str = field(compare=False)
 
     @classmethod
-    def of(cls, fields: Fields) -> Row:
-        return cls(fields, {name: v if name in CASE_MATTERS else v.lower() for name, v in fields.items()})
-
-    def mentions(self, part: str, *names: str) -> bool:
-        """Whether one of these fields contains ``part``, which is in lower case."""
-        return any(part in self.folded[name].lower() for name in names)
+    def of(cls, fields: Fields, searched: tuple[str, ...] = ()) -> Row:
+        folded = {name: v if name in CASE_MATTERS else v.lower() for name, v in fields.items()}
+        return cls(fields, folded, "\n".join(folded[name] for name in searched))
 
 
 class Table:
-    """Rows by their ids, in the order of their making. New ids follow the highest one there is."""
+    """Rows by their ids, in the order of their making. New ids follow the highest one there is.
 
-    __slots__ = ("_key", "_owned", "_rows")
+    ``name`` is the file that the rows come from; without one the table starts empty.
+    """
 
-    def __init__(self, key: str, rows: dict[str, Row] | None = None) -> None:
+    __slots__ = ("_key", "_owned", "_rows", "_searched")
+
+    def __init__(self, key: str, name: str = "", searched: tuple[str, ...] = ()) -> None:
         self._key = key
-        self._rows = rows if rows is not None else {}
-        self._owned = rows is None
+        self._searched = searched
+        self._rows = _rows(name, key, searched) if name else {}
+        self._owned = not name
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and self._rows == other._rows
@@ -59,16 +66,32 @@ class Table:
         row = self._rows.get(key)
         return row.fields if row else None
 
+    def search(self, query: str) -> list[Row]:
+        """The rows whose searched fields contain every word, in any case."""
+        rows = list(self)
+        for word in query.lower().split():
+            rows = [row for row in rows if word in row.text]
+        return rows
+
+    def matching(self, parts: Mapping[str, str | None]) -> list[Fields]:
+        """The rows whose fields contain the given parts, in any case; None and "" are in every field."""
+        rows = list(self)
+        for name, part in parts.items():
+            if part:
+                wanted = part.lower()
+                rows = [row for row in rows if wanted in row.folded[name].lower()]
+        return [row.fields for row in rows]
+
     def add(self, fields: Mapping[str, str]) -> str:
         """Append a row and return its id."""
         key = f"{int(max(self._rows, default=NO_ID)) + 1:08}"
-        self._write()[key] = Row.of({self._key: key, **fields})
+        self._write()[key] = Row.of({self._key: key, **fields}, self._searched)
         return key
 
     def update(self, key: str, name: str, value: str) -> None:
         """Set one field of a row that is there."""
         rows = self._write()
-        rows[key] = Row.of({**rows[key].fields, name: value})
+        rows[key] = Row.of({**rows[key].fields, name: value}, self._searched)
 
     def delete(self, key: str) -> bool:
         """Drop a row; False if there is none."""
@@ -86,11 +109,11 @@ class Tables:
     __slots__ = ("calendar", "customers", "email", "plots", "tasks")
 
     def __init__(self) -> None:
-        self.email = Table("email_id", _rows("emails", "email_id"))
-        self.calendar = Table("event_id", _rows("calendar_events", "event_id"))
+        self.email = Table("email_id", "emails", ("subject", "body", "sender/recipient"))
+        self.calendar = Table("event_id", "calendar_events", ("event_name", "participant_email"))
         self.plots = Table("plot_id")
-        self.tasks = Table("task_id", _rows("project_tasks", "task_id"))
-        self.customers = Table("customer_id", _rows("customers", "customer_id"))
+        self.tasks = Table("task_id", "project_tasks")
+        self.customers = Table("customer_id", "customers")
 
     def differing(self, other: Tables) -> list[str]:
         """The names of the tables in which two states differ."""
@@ -118,5 +141,5 @@ def addresses() -> list[str]:
 
 
 @cache
-def _rows(name: str, key: str) -> dict[str, Row]:
-    return {record[key]: Row.of(record) for record in records(name)}
+def _rows(name: str, key: str, searched: tuple[str, ...]) -> dict[str, Row]:
+    return {record[key]: Row.of(record, searched) for record in records(name)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -28,6 +28,7 @@ REDRAWS_PER_S = 4
 RATE_WINDOW_S = 30
 BAR_WIDTH = 40
 MIN_BAR_WIDTH = 10
+GAP = 2
 FIRST_LINE_S = 2.0
 LINE_EVERY_S = 10.0
 LINE_AT_LEAST_EVERY_S = 60.0
@@ -198,22 +199,20 @@ class Display:
         since, added = self._samples[0]
         return (self.tally.added - added) / max(now - since, 1e-9)
 
-    def _pieces(self) -> Iterator[tuple[int, str]]:
-        """What stands behind the bar, in its order; the lower the number, the later it is left out."""
-        tally = self.tally
-        if self._ended > self._started:
-            yield 2, figures.pace(tally.added / max(self.wall_s, 1e-9))
-        else:
-            rate = self._rate()
-            yield 2, figures.pace(rate)
+    def _pieces(self) -> list[tuple[int, str]]:
+        """What stands behind the bar, in its order; the higher the number, the earlier it is left out."""
+        tally, over = self.tally, self._ended > self._started
+        rate = tally.added / self.wall_s if over else self._rate()
+        pieces = [(2, figures.pace(rate))]
         if tally.rewards:
-            yield 1, f"reward {figures.reward(tally.mean_reward)}"
+            pieces.append((1, f"reward {figures.reward(tally.mean_reward)}"))
         if tally.trouble:
-            yield 0, tally.trouble
-        if self._ended > self._started:
-            yield 3, f"in {figures.span(self.wall_s)}"
-        elif rate := self._rate():
-            yield 3, f"{figures.span((tally.total - tally.done) / rate)} left"
+            pieces.append((0, tally.trouble))
+        if over:
+            pieces.append((3, f"in {figures.span(self.wall_s)}"))
+        elif rate:
+            pieces.append((3, f"{figures.span((tally.total - tally.done) / rate)} left"))
+        return pieces
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.progress_bar import ProgressBar
@@ -223,21 +222,21 @@ class Display:
         tally = self.tally
         share = tally.done / tally.total if tally.total else 1.0
         head = " ".join(filter(None, [self._label, f"{tally.done:,}/{tally.total:,}", f"{share:.0%}"]))
-        pieces = list(self._pieces())
-        room = options.max_width - 1 - len(head)
-        bar_width = max(0, min(BAR_WIDTH, room - 2))
-        if bar_width >= MIN_BAR_WIDTH:
-            room -= MIN_BAR_WIDTH + 2
-        for piece in sorted(pieces):
-            room -= len(piece[1]) + 2
-            if room < 0:
-                pieces.remove(piece)
-                room += len(piece[1]) + 2
-        tail = "  ".join(text for _, text in pieces)
-        grid = Table.grid(padding=(0, 2, 0, 0))
+        room = options.max_width - 1 - len(head) - GAP
+        with_bar = room >= MIN_BAR_WIDTH + GAP
+        if with_bar:
+            room -= MIN_BAR_WIDTH + GAP
+        shown: set[str] = set()
+        pieces = self._pieces()
+        for _, text in sorted(pieces):
+            if len(text) + GAP <= room:
+                shown.add(text)
+                room -= len(text) + GAP
+        tail = (" " * GAP).join(text for _, text in pieces if text in shown)
+        grid = Table.grid(padding=(0, GAP, 0, 0))
         cells: list[Text | ProgressBar] = [Text(head, no_wrap=True)]
-        if bar_width >= MIN_BAR_WIDTH:
-            bar_width = min(BAR_WIDTH, MIN_BAR_WIDTH + max(0, room))
+        if with_bar:
+            bar_width = min(BAR_WIDTH, MIN_BAR_WIDTH + room)
             cells.append(ProgressBar(total=max(1, tally.total), completed=tally.done, width=bar_width))
         cells.append(Text(tail, no_wrap=True, style="yellow" if tally.trouble else ""))
         grid.add_row(*cells)

@@ -88,6 +88,25 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return parse_model(self.model, urls=self.model_urls, api=self.model_api)
 
 
+class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``start`` was asked to do. Empty means: not said.
+
+    Attributes:
+        pools: as they were typed, such as ``resource:mcqa,reasoning_gym``.
+    """
+
+    pools: tuple[str, ...] = ()
+    config: Path | None = None
+    model: str = ""
+    model_urls: tuple[str, ...] = ()
+    model_api: ModelApi = "auto"
+    concurrency: int = DEFAULT_CONCURRENCY
+    workers: int = 1
+    nats: tuple[str, ...] = ()
+    prefix: str = "gym"
+    state_dir: str = ""
+
+
 class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What ``collect`` was asked to do."""
 
@@ -95,7 +114,6 @@ class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
     output: Path
     nats: tuple[str, ...] = ()
     prefix: str = "gym"
-    resume: bool = False
     json: bool = False
 
 

@@ -1,9 +1,12 @@
 """Files at the two ends of a run: dataset rows in; result rows, failures and metrics out.
 
-    rows ──▶ expansion ──▶ (the queue) ──▶ results
-     diagnosis  │                           │ appender, lock
-                └─ resume ◀── manifest ─────┤
-                     keys                   └─▶ metrics ──▶ profile
+    dataset ──▶ rows ──▶ (the queue) ──▶ results ──▶ OUT.jsonl, OUT_failures.jsonl
+     reader      ▲                        appender, lock
+     diagnosis   │                          │
+               resume ◀── manifest          ▼
+                keys                      metrics ──▶ OUT_aggregate_metrics.json
+                                           sample, scores
+                                          profile ──▶ OUT_reward_profiling.jsonl
 
 Everything streams: per rollout a run keeps a few bytes per metric, never its row. Nothing here awaits.
 """

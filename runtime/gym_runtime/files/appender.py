@@ -138,9 +138,10 @@ def repair_tail(path: Path) -> int:
             file.truncate(start)
             dropped = end - start
         else:
+            if line.endswith(b"\n"):
+                return 0
+            file.write(b"\n")
             dropped = 0
-            if not line.endswith(b"\n"):
-                file.write(b"\n")
         file.flush()
         os.fsync(file.fileno())
         return dropped

@@ -65,6 +65,7 @@ class Lock:
             os.close(fd)
             if error.errno not in _NO_LOCKS:
                 raise UsageError(f"cannot lock {self.path}: {error.strerror}") from None
+            self.path.unlink(missing_ok=True)
             logger().warning("this file system has no locks; do not start a second run", path=str(protected))
             return True
         try:

@@ -104,7 +104,7 @@ class AgentTable:
         A rollout without a field does not count for it.
         """
         described: dict[str, tuple[float, ...]] = {}
-        for name, column in self.columns.items():
+        for name, column in sorted(self.columns.items(), key=_reward_first):
             taken = column if positions is None else [column[position] for position in positions]
             values = [value for value in taken if value == value]
             if values:
@@ -183,10 +183,11 @@ class Metrics:
 
         A list with one entry per agent: ``agent_ref``, ``agent_metrics`` (statistics of every field over
         all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it),
-        ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task).
+        ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task). It does not depend on
+        the order in which the rollouts came.
         """
         yield b"["
-        for position, (agent, table) in enumerate(self.agents.items()):
+        for position, (agent, table) in enumerate(sorted(self.agents.items())):
             agent_metrics = table.statistics() | _pass_metrics(pass_scores([table]))
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"
@@ -218,6 +219,10 @@ def _pass_metrics(scores: PassScores) -> dict[str, float]:
     passes = {f"pass@{k}/reward": 100.0 * value for k, value in scores.pass_at.items()}
     means = {f"pass@1[avg-of-{k}]/reward": 100.0 * value for k, value in scores.mean_of_first.items()}
     return passes | means
+
+
+def _reward_first(column: tuple[str, array[float]]) -> tuple[bool, str]:
+    return column[0] != "reward", column[0]
 
 
 def _pretty(value: Any) -> bytes:

@@ -31,7 +31,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[bytes]:
-    """The lines of ``_reward_profiling.jsonl``, in the order of the inputs."""
+    """The lines of ``_reward_profiling.jsonl``, in the order of the inputs.
+
+    The inputs may end early, where a run was interrupted; what was not asked for yet is not missing.
+    """
     expected = array("q")
     with materialized_inputs.open("rb") as file:
         expected.extend(_decode_number(line).task_index for line in file)
@@ -47,6 +50,7 @@ def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[byt
                 positions = _slice(order, table.task_indices, task_index)
                 if positions:
                     count = bisect_right(expected, task_index) - bisect_left(expected, task_index)
+                    count = max(count, len(positions))
                     yield _encode(_profile(line, task_index, table, positions, count)) + b"\n"
 
 

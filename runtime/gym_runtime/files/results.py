@@ -75,7 +75,7 @@ class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def all(self) -> tuple[Path, ...]:
         """Every file, in the order of the table above."""
-        return tuple(getattr(self, name) for name in self.__struct_fields__)
+        return msgspec.structs.astuple(self)
 
     def refuse_inputs(self, *paths: str | Path) -> None:
         """Refuse to write over a file that is read.

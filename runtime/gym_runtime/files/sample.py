@@ -145,7 +145,7 @@ def _numbers(fields: Mapping[str, Raw]) -> dict[str, float]:
     found: dict[str, float] = {}
     response = _decode_response(fields["response"]) if "response" in fields else None
     if response is not None and response.usage is not None:
-        found = {name: getattr(response.usage, name) for name in USAGE}
+        found = msgspec.structs.asdict(response.usage)
     for name, raw in fields.items():
         value = _number(raw)
         if value is not None and _counts(name, value):

@@ -1,65 +1,157 @@
-"""Real brokers for the bus: one that all tests share, each under a prefix of its own, and private ones."""
+"""The buses under test, and what makes their connections fail."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
 
+import anyio
 import pytest
-from gym_runtime.broker import Broker, find_binary
+from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, SocketStream
 
-_numbers = itertools.count()
+from gym_runtime.broker import Broker
+from gym_runtime.bus import nats
+from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.memory import MemoryBroker
+
+_prefixes = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def shared_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A NATS broker for the whole session; tests keep apart by their prefixes."""
     broker = Broker(tmp_path_factory.mktemp("broker"))
     yield broker.start()
     broker.stop()
 
 
-@pytest.fixture
-def prefix() -> str:
-    return f"t{next(_numbers)}"
+class Proxy:
+    """A TCP relay between one connection and the broker, which can be cut and frozen."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._upstream = (host, port)
+        self._up = True
+        self._moving = anyio.Event()
+        self._moving.set()
+        self._relays: set[anyio.CancelScope] = set()
+
+    def cut(self) -> None:
+        """Break what is connected, and refuse new connections until `mend`."""
+        self._up = False
+        for relay in self._relays:
+            relay.cancel()
+
+    def mend(self) -> None:
+        self._up = True
+
+    def freeze(self) -> None:
+        """Let nothing pass until `thaw`; the sockets stay open."""
+        self._moving = anyio.Event()
+
+    def thaw(self) -> None:
+        self._moving.set()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator[int]:
+        """Relay until the context ends; yields the port."""
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(listener.serve, self._relay)
+            yield listener.extra(SocketAttribute.local_port)
+            tasks.cancel_scope.cancel()
+
+    async def _relay(self, client: SocketStream) -> None:
+        async with client:
+            if not self._up:
+                return
+            with anyio.CancelScope() as scope:
+                self._relays.add(scope)
+                try:
+                    async with await anyio.connect_tcp(*self._upstream) as broker:
+                        async with anyio.create_task_group() as pumps:
+                            pumps.start_soon(self._pump, client, broker, scope)
+                            pumps.start_soon(self._pump, broker, client, scope)
+                finally:
+                    self._relays.discard(scope)
+
+    async def _pump(self, source: ByteReceiveStream, sink: ByteSendStream, scope: anyio.CancelScope) -> None:
+        try:
+            async for chunk in source:
+                await self._moving.wait()
+                await sink.send(chunk)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        scope.cancel()
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker to kill, freeze and restart."""
-    broker = Broker(tmp_path / "broker")
-    broker.start()
-    yield broker
-    broker.stop()
+@dataclass(frozen=True)
+class Fragile:
+    """A connection, and what can be done to it."""
+
+    bus: Bus
+    cut: Callable[[], None]
+    mend: Callable[[], None]
+    freeze: Callable[[], None]
+    thaw: Callable[[], None]
 
 
-StartServer = Callable[[str], tuple[str, int]]
+class System(Protocol):
+    """One kind of bus: connections that share what is stored."""
+
+    async def connect(self) -> Bus:
+        """A connection, closed after the test."""
+        ...
+
+    async def connect_fragile(self) -> Fragile:
+        """A connection that can be cut and frozen."""
+        ...
+
+    async def wait_days(self, days: float) -> None:
+        """Let time pass, where time is virtual."""
+        ...
 
 
-@pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Starts a plain nats-server with a configuration of one's own; returns its URL and process id."""
-    running: list[subprocess.Popen[bytes]] = []
+class MemorySystem:
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._broker = MemoryBroker()
 
-    def start(config: str) -> tuple[str, int]:
-        folder = tmp_path / f"server{len(running)}"
-        folder.mkdir()
-        (folder / "conf").write_text(f'listen: "127.0.0.1:-1"\n{config}\n')
-        command = [find_binary(), "-c", str(folder / "conf"), "--ports_file_dir", str(folder)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        running.append(process)
-        ports = folder / f"nats-server_{process.pid}.ports"
-        while True:
-            try:
-                return json.loads(ports.read_text())["nats"][0], process.pid
-            except (FileNotFoundError, ValueError):
-                assert process.poll() is None
-                time.sleep(0.002)
+    async def connect(self) -> Bus:
+        return await self._stack.enter_async_context(self._broker.connect())
 
-    yield start
-    for process in running:
-        process.kill()
-        process.wait()
+    async def connect_fragile(self) -> Fragile:
+        bus = await self._stack.enter_async_context(self._broker.connect())
+        return Fragile(bus, bus.cut, bus.mend, bus.freeze, bus.thaw)
+
+    async def wait_days(self, days: float) -> None:
+        await anyio.sleep(days * 86400)
+
+
+class NatsSystem:
+    def __init__(self, stack: AsyncExitStack, url: str) -> None:
+        self._stack = stack
+        self._url = url
+        self._prefix = f"test{next(_prefixes)}"
+
+    async def connect(self) -> Bus:
+        return await self._stack.enter_async_context(self._connect(self._url))
+
+    def _connect(self, url: str) -> AbstractAsyncContextManager[Bus]:
+        return nats.connect(url, prefix=self._prefix)
+
+    async def connect_fragile(self) -> Fragile:
+        address = urlsplit(self._url)
+        proxy = Proxy(address.hostname or "", address.port or 0)
+        port = await self._stack.enter_async_context(proxy.listening())
+        user = address.netloc.rpartition("@")[0]
+        bus = await self._stack.enter_async_context(self._connect(f"nats://{user}@127.0.0.1:{port}"))
+        return Fragile(bus, proxy.cut, proxy.mend, proxy.freeze, proxy.thaw)
+
+    async def wait_days(self, days: float) -> None:
+        pass

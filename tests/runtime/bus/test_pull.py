@@ -76,7 +76,8 @@ def test_a_status_without_a_count_ends_what_is_booked() -> None:
 
 
 def test_a_wrong_booking_is_put_right() -> None:
-    state = Credit(slots=8, heartbeat_s=5.0, phase=Phase.OPEN, pulls=(Pull(1, 2), Pull(2, 4)), busy=2)
+    pulls = (Pull(1, 2), Pull(2, 4))
+    state = Credit(slots=8, heartbeat_s=5.0, phase=Phase.OPEN, pulls=pulls, busy=2, next_number=3)
     # The broker says that pull 1 had more left than was booked: its deliveries were those of pull 2.
     right, _ = step(state, Ended(1.0, 1, left=4))
     assert right.pulls == (Pull(2, 2), Pull(3, 4))

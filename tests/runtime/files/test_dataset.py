@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,3 +180,21 @@ def test_own_indices_never_meet_given_ones(line: Line, write_lines: Write) -> No
     with open_dataset(path, environment="counting") as dataset:
         tasks = expand(dataset.read(), run="r", numbering=dataset.numbering())
         assert [(task.task_index, task.rollout_index) for task in tasks] == [(1, 0), (0, 0), (2, 0), (1, 1)]
+
+
+@pytest.mark.slow
+def test_a_large_dataset_streams(line: Line, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with path.open("wb") as file:
+        for index in range(100_000):
+            file.write(line(index, padding="x" * 200) + b"\n")
+    tracemalloc.start()
+    with open_dataset(path, environment="counting") as dataset:
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        tasks = expand(dataset.read(), run="r", repeats=2, numbering=dataset.numbering())
+        count = sum(1 for _ in tasks)
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 200_000
+    assert max(kept, peak) < 6 * 2**20

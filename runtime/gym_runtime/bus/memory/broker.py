@@ -101,13 +101,10 @@ class MemoryBroker:
 
     def subscribe(
         self, pattern: str, receive: Callable[[Incoming], None], *, queue: str, line: Line
-    ) -> Action:
+    ) -> Callable[[], None]:
         """Listen, from now on; returns a function that ends it."""
         subscription = Subscription(pattern, queue, line, receive)
-        if is_pattern(pattern):
-            listeners = self._wild
-        else:
-            listeners = self._exact.setdefault(pattern, [])
+        listeners = self._wild if is_pattern(pattern) else self._exact.setdefault(pattern, [])
         listeners.append(subscription)
         return partial(listeners.remove, subscription)
 

@@ -20,7 +20,7 @@ from gym_runtime.errors import BrokerError, ConnectionLost
 
 log = structlog.get_logger(__name__)
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 CLOSED = "the connection to the broker is closed"
 
 
@@ -50,7 +50,7 @@ class Line:
         """Whether something can pass now."""
         return self.up and not self.frozen
 
-    def watch(self, changed: Callable[[bool], None]) -> Action:
+    def watch(self, changed: Callable[[bool], None]) -> Callable[[], None]:
         """Call ``changed`` with False at a cut and at the end, with True when the line is mended.
 
         Returns a function that ends the watch.
@@ -127,7 +127,8 @@ class Line:
             action = self._arrived.popleft()
             try:
                 action()
-            except Exception:  # noqa: BLE001 a subscriber's bug must not end the reading of all the others
+            except Exception:
+                # A subscriber's bug must not end the reading of all the others.
                 log.exception("receive failed", connection=self.name)
 
     # -- what befalls it ------------------------------------------------------------------------------

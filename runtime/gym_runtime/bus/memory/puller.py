@@ -84,15 +84,15 @@ class Puller:
         self._slots = slots
         self._handle = handle
         self._open = False
-        self._coming = 0
+        self._taken = 0
         self._in_flight: dict[MemoryDelivery, None] = {}
         self._changed = anyio.Event()
         self._tasks: TaskGroup
 
     @property
     def free(self) -> int:
-        """Slots that are neither busy nor promised to a delivery on its way."""
-        return self._slots - len(self._in_flight) - self._coming
+        """As the broker knows it: a slot counts from the dispatch until it hears that it is free again."""
+        return self._slots - self._taken
 
     async def run(self, stop: anyio.Event | None) -> None:
         """Work until cancelled, or until ``stop`` is set and everything in flight is finished.
@@ -119,10 +119,9 @@ class Puller:
         self.line.check()
 
     def expect(self) -> None:
-        self._coming += 1
+        self._taken += 1
 
     def receive(self, task: Task, deliveries: int) -> None:
-        self._coming -= 1
         delivery = MemoryDelivery(self._queue, self._carry, self.line, task, deliveries)
         if self._open:
             self._in_flight[delivery] = None
@@ -135,9 +134,15 @@ class Puller:
             self._consumer.join(self)
         elif not up:
             # What was on its way is lost; the broker delivers it again after its wait.
-            self._coming = 0
+            self._taken = len(self._in_flight)
             self._consumer.leave(self)
         self._changed.set()
+
+    def _freed(self, cuts: int) -> None:
+        # Slots that became free before a cut were counted as such there.
+        if cuts == self.line.cuts:
+            self._taken -= 1
+            self._consumer.dispatch()
 
     def _leave(self) -> None:
         self._open = False
@@ -159,7 +164,8 @@ class Puller:
         pause_s = RELEASE_S[min(delivery.deliveries, len(RELEASE_S)) - 1]
         try:
             await self._handle(delivery)
-        except Exception:  # noqa: BLE001 the boundary to the handler: its bug gives back one task, not all
+        except Exception:
+            # The boundary to the handler: its bug gives back one task, not all.
             log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
         except BaseException:
             pause_s = 0.0
@@ -169,4 +175,4 @@ class Puller:
                 delivery.give_back(pause_s)
             del self._in_flight[delivery]
             self._changed.set()
-            self._consumer.dispatch()
+            self.line.send(partial(self._freed, self.line.cuts))

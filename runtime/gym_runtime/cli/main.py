@@ -1,0 +1,96 @@
+"""``gym-runtime``: the console script, and the one place where errors become lines and exit statuses.
+
+0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file); 130 Ctrl-C.
+An error that the runtime knows is one line on standard error. An error that it does not know keeps its
+traceback. Nothing heavy is imported here or in `commands`: help is shown at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+
+import typer
+
+from gym_runtime import __version__
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line of this process; never returns."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        status = 1
+    if status:
+        _settle_output()
+    sys.exit(status)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; its exit status. What went wrong stands on standard error."""
+    from gym_runtime.cli.commands import app
+
+    try:
+        command = typer.main.get_command(app)
+        status = command.main(arguments or ["--help"], prog_name="gym-runtime", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except typer.Abort:
+        return INTERRUPTED
+    except typer.TyperException as error:
+        _complain(_reword(error.format_message()))
+        return 2
+    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it is becomes a line and a status
+        return _report(error)
+
+
+def _report(error: BaseException) -> int:
+    from gym_runtime.errors import GymError, UsageError, leaf
+
+    cause = leaf(error)
+    if isinstance(cause, SystemExit):
+        return cause.code if isinstance(cause.code, int) else 1
+    if isinstance(cause, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(cause, BrokenPipeError):
+        _settle_output()
+        return 1
+    if isinstance(cause, GymError) or (isinstance(cause, OSError) and cause.filename is not None):
+        if os.environ.get("GYM_LOG_LEVEL", "").lower() == "debug":
+            traceback.print_exception(error)
+        _complain(str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}")
+        return 2 if isinstance(cause, UsageError) else 1
+    traceback.print_exception(error)
+    _complain(f"this is a bug of gym-runtime {__version__}; please report it with the lines above")
+    return 1
+
+
+def _complain(message: str) -> None:
+    print(f"gym-runtime: {message}", file=sys.stderr, flush=True)
+
+
+def _reword(message: str) -> str:
+    """The command line library's messages in the form of ours."""
+    message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
+    message = re.sub(r"\.? Did you mean (.*)\?$", r"; did you mean \1?", message)
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _settle_output() -> None:
+    """Whoever read our output may be gone: what is still buffered must not complain at the exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1088 @@
+"""What is particular to NATS: the cures of the client's hazards, restarts, freezes, lost answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import uvloop
+from gym_runtime.broker import Broker
+from gym_runtime.bus import blobs, client, nats, reader
+from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
+from gym_runtime.bus.link import Answer
+from gym_runtime.bus.nats import Connection, NatsBus, connect
+from gym_runtime.bus.subjects import Names
+from gym_runtime.errors import (
+    BrokerError,
+    ConnectionLost,
+    DeadlineExceeded,
+    NoWorker,
+    PayloadTooLarge,
+    UsageError,
+)
+
+pytestmark = pytest.mark.timeout(20)
+
+StartServer = Callable[[str], tuple[str, int]]
+
+
+def soon(seconds: float = 10.0) -> float:
+    return time.time() + seconds
+
+
+def link_of(bus: NatsBus) -> Connection:
+    return bus._link  # type: ignore[attr-defined,return-value]
+
+
+class Inbox:
+    """Collects what arrives."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.got: list[Any] = []
+        self._count = count
+        self._full = anyio.Event()
+
+    def __call__(self, item: Any) -> None:
+        self.got.append(item)
+        if len(self.got) == self._count:
+            self._full.set()
+
+    async def full(self) -> list[Any]:
+        with anyio.fail_after(15):
+            await self._full.wait()
+        return self.got
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead broker is noticed within a second."""
+    monkeypatch.setattr(nats, "PING_INTERVAL_S", 0.2)
+
+
+# ---- connecting
+
+
+@pytest.mark.asyncio
+async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats, "DIAL_S", 0.3)
+    with pytest.raises(BrokerError, match=r"no broker at nats://127\.0\.0\.1:9 .*nats-server -js"):
+        async with connect("nats://me:secret@127.0.0.1:9"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_frozen_broker_is_unreachable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats, "DIAL_S", 0.3)
+    with frozen(broker.pid), pytest.raises(BrokerError, match="no broker at"):
+        async with connect(broker.url):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_bad_credentials_fail_at_once_without_telling_them(shared_url: str) -> None:
+    host = shared_url.rpartition("@")[2]
+    with pytest.raises(BrokerError, match="refuses the credentials") as caught:
+        async with connect(f"nats://gym:wrong@{host}"):
+            pass
+    assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.asyncio
+async def test_a_missing_credentials_file_fails_at_once(shared_url: str, tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match=r"none\.creds|nkeys"):
+        async with connect(shared_url, credentials=tmp_path / "none.creds"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_broker_without_jetstream_is_refused(start_server: StartServer) -> None:
+    url, _ = start_server("")
+    with pytest.raises(BrokerError, match="start it with 'nats-server -js'"):
+        async with connect(url):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_broker_for_small_messages_is_refused(start_server: StartServer) -> None:
+    url, _ = start_server("max_payload: 128KB")
+    with pytest.raises(BrokerError, match="max_payload: 8MB"):
+        async with connect(url):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_bad_prefix_is_refused() -> None:
+    with pytest.raises(UsageError, match="prefix"):
+        async with connect("nats://127.0.0.1:9", prefix="a b"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_tls(start_server: StartServer, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", key, "-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    url, _ = start_server(
+        f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}\n'
+        f'jetstream {{ store_dir: "{tmp_path / "js"}" }}\nmax_payload: 8MB'
+    )
+    with pytest.raises(BrokerError, match="(?i)certificate"):
+        async with connect(url):
+            pass
+    async with connect(url, tls=ssl.create_default_context(cafile=certificate)) as bus:
+        assert await bus.commit("rollout.r.1", b"x")
+
+
+@pytest.mark.asyncio
+async def test_an_error_inside_the_context_is_raised_as_it_is(shared_url: str, prefix: str) -> None:
+    with pytest.raises(KeyError):
+        async with connect(shared_url, prefix=prefix):
+            raise KeyError
+
+
+@pytest.mark.asyncio
+async def test_streams_of_the_operator_keep_their_settings(shared_url: str, prefix: str) -> None:
+    link = Connection()
+    await link.dial([shared_url], name="operator", credentials=None, tls=None)
+    config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"max_age":3600000000000}' % (
+        (prefix.encode(),) * 2
+    )
+    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
+    async with connect(shared_url, prefix=prefix) as bus:
+        assert await bus.commit("rollout.r.1", b"x")
+    info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
+    assert b'"max_age":3600000000000' in info.payload
+    assert b'"allow_direct":true' in info.payload
+    await link.close()
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_cannot_serve_is_refused(shared_url: str, prefix: str) -> None:
+    link = Connection()
+    await link.dial([shared_url], name="operator", credentials=None, tls=None)
+    config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
+    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
+    await link.close()
+    with pytest.raises(BrokerError, match=f"{prefix}_TASKS exists with other settings"):
+        async with connect(shared_url, prefix=prefix):
+            pass
+
+
+# ---- the client's hazards
+
+
+@pytest.mark.asyncio
+async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "PENDING_BYTES", 1_000_000)
+    published = 0
+    async with connect(broker.url) as bus:
+        with frozen(broker.pid), anyio.move_on_after(0.4) as scope:
+            while True:
+                await bus.publish("x", b"x" * 200_000)
+                published += 1
+        assert scope.cancelled_caught
+        assert 1_000_000 < published * 200_000 < 100_000_000
+        # Thawed, it goes on.
+        await bus.publish("x", b"x")
+
+
+@pytest.mark.asyncio
+async def test_a_full_buffer_does_not_outlast_a_requests_deadline(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "PENDING_BYTES", 1_000_000)
+    async with connect(broker.url) as bus:
+        with frozen(broker.pid):
+            with anyio.move_on_after(0.2):
+                while True:
+                    await bus.publish("x", b"x" * 200_000)
+            with pytest.raises(DeadlineExceeded):
+                await bus.request("x", b"", deadline_s=soon(0.2))
+
+
+@pytest.mark.asyncio
+async def test_failover_leaves_a_frozen_broker_with_unsent_bytes_and_fails_what_is_in_flight(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    pids = dict(start_server("") for _ in range(2))
+    link = Connection()
+    await link.dial(list(pids), name="test", credentials=None, tls=None)
+    first = link.url
+    back = anyio.Event()
+    link.watch(lambda up: back.set() if up else None)
+    link.listen("never", lambda *_: None)
+    raised: list[Exception] = []
+
+    async def ask() -> None:
+        try:
+            await link.ask("never", b"", within_s=15)
+        except ConnectionLost as error:
+            raised.append(error)
+
+    with frozen(pids[first]):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            for _ in range(20):
+                await link.send("x", b"x" * 500_000)
+            await back.wait()
+    assert raised
+    assert link.url != first
+    await link.settle()
+    await link.close()
+
+
+@pytest.mark.asyncio
+async def test_closing_fails_what_is_in_flight_at_once(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        asked = anyio.Event()
+
+        async def ask() -> None:
+            with pytest.raises(ConnectionLost):
+                await bus.request("silent", b"", deadline_s=soon(15))
+
+        async with bus.serve("silent", lambda _: asked.set()), anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await asked.wait()
+            await bus.aclose()
+        with pytest.raises(ConnectionLost):
+            await bus.publish("x", b"")
+        with pytest.raises(ConnectionLost):
+            await bus.commit("rollout.r.1", b"")
+
+
+@pytest.mark.asyncio
+async def test_closing_sends_what_is_buffered(shared_url: str, prefix: str) -> None:
+    inbox = Inbox(1000)
+    async with connect(shared_url, prefix=prefix) as listener, listener.serve("x", inbox):
+        async with connect(shared_url, prefix=prefix) as bus:
+            for number in range(1000):
+                await bus.publish("x", b"%d" % number)
+        assert [int(incoming.payload) for incoming in await inbox.full()] == list(range(1000))
+
+
+@pytest.mark.asyncio
+async def test_headers_count_against_the_limit_and_the_connection_survives(
+    shared_url: str, prefix: str
+) -> None:
+    inbox = Inbox()
+    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x", inbox):
+        with pytest.raises(PayloadTooLarge, match="of headers"):
+            await bus.publish("x", b"", headers={"a": "b" * link_of(bus).max_payload})
+        await bus.publish("x", b"small")
+        await inbox.full()
+
+
+@pytest.mark.asyncio
+async def test_an_error_of_the_broker_costs_the_connection_but_not_the_client(
+    shared_url: str, prefix: str
+) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        link, inbox, back = link_of(bus), Inbox(), anyio.Event()
+        link.watch(lambda up: back.set() if up else None)
+        async with bus.serve("x", inbox):
+            # nats-py closes for good on "-ERR 'Maximum Payload Violation'".
+            link._wire.write(b"PUB x %d\r\n" % (link.max_payload + 1))
+            await back.wait()
+            await bus.publish("x", b"after")
+            await inbox.full()
+
+
+@pytest.mark.asyncio
+async def test_a_receiver_that_raises_ends_nothing(shared_url: str, prefix: str) -> None:
+    inbox = Inbox(2)
+
+    def receive(incoming: Incoming) -> None:
+        inbox(incoming)
+        raise KeyError(incoming.subject)
+
+    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x.*", receive):
+        await bus.publish("x.1", b"")
+        await bus.publish("x.2", b"")
+        assert [incoming.subject for incoming in await inbox.full()] == ["x.1", "x.2"]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_request_leaves_nothing_behind(shared_url: str, prefix: str) -> None:
+    inbox = Inbox()
+    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x", inbox):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: bus.request("x", b"", deadline_s=soon()))
+            incoming = (await inbox.full())[0]
+            tasks.cancel_scope.cancel()
+        assert not link_of(bus)._asked
+        await bus.publish(incoming.reply, b"too late")
+        with pytest.raises(DeadlineExceeded):
+            await bus.request("x", b"", deadline_s=soon(0.05))
+        assert not link_of(bus)._asked
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_ping_does_not_end_the_reading(shared_url: str, prefix: str) -> None:
+    inbox = Inbox()
+    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x", inbox):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await link_of(bus).settle()
+        await link_of(bus).settle()
+        await bus.publish("x", b"")
+        await inbox.full()
+
+
+async def _five_thousand_in_order(url: str, prefix: str) -> None:
+    inbox = Inbox(5000)
+    async with (
+        connect(url, prefix=prefix) as receiver,
+        connect(url, prefix=prefix) as sender,
+        receiver.serve("x.*", inbox),
+    ):
+        for number in range(5000):
+            await sender.publish(f"x.{number}", b"%d" % number * 100, headers={"n": str(number)})
+        for number, incoming in enumerate(await inbox.full()):
+            assert incoming == Incoming(f"x.{number}", b"%d" % number * 100, "", {"n": str(number)})
+
+
+@pytest.mark.asyncio
+async def test_five_thousand_messages_arrive_in_order(shared_url: str, prefix: str) -> None:
+    await _five_thousand_in_order(shared_url, prefix)
+
+
+def test_five_thousand_messages_arrive_in_order_on_uvloop(shared_url: str, prefix: str) -> None:
+    uvloop.run(_five_thousand_in_order(shared_url, prefix))
+
+
+@pytest.mark.asyncio
+async def test_prefixes_do_not_hear_each_other(shared_url: str, prefix: str) -> None:
+    async with (
+        connect(shared_url, prefix=prefix) as ours,
+        connect(shared_url, prefix=f"{prefix}.b") as theirs,
+    ):
+        async with ours.serve("x", lambda _: None):
+            with pytest.raises(NoWorker):
+                await theirs.request("x", b"", deadline_s=soon())
+        assert await ours.commit("rollout.r.1", b"")
+        assert await theirs.commit("rollout.r.1", b"")
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a..b", "a.*", ">", "a\r\nPUB x 0", "x" * 2000, ".a"])
+def test_subjects_that_are_none_are_refused(subject: str) -> None:
+    with pytest.raises(UsageError):
+        Names("gym").subject(subject)
+
+
+@pytest.mark.parametrize("pattern", ["", "a b", "a.>.b", "a>", "*a"])
+def test_patterns_that_are_none_are_refused(pattern: str) -> None:
+    with pytest.raises(UsageError):
+        Names("gym").pattern(pattern)
+
+
+def test_consumer_names_stay_apart() -> None:
+    names = ["a.b", "a_b", "a b", "a=2e=b", "a-b"]
+    assert len({Names.consumer(name) for name in names}) == len(names)
+    assert Names.consumer("tool_loop-1") == "tool_loop-1"
+
+
+# ---- requests and a broker that goes away
+
+
+@pytest.mark.asyncio
+async def test_a_request_in_flight_fails_at_once_when_the_broker_dies(broker: Broker) -> None:
+    async with connect(broker.url) as bus:
+        asked = anyio.Event()
+
+        async def ask() -> None:
+            with pytest.raises(ConnectionLost):
+                await bus.request("silent", b"", deadline_s=soon(15))
+
+        async with bus.serve("silent", lambda _: asked.set()), anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await asked.wait()
+            os.kill(broker.pid, signal.SIGKILL)
+
+
+@pytest.mark.asyncio
+async def test_a_request_while_disconnected_waits_for_the_broker_but_not_beyond_its_deadline(
+    broker: Broker,
+) -> None:
+    async with connect(broker.url) as bus, anyio.create_task_group() as tasks:
+
+        def echo(incoming: Incoming) -> None:
+            tasks.start_soon(bus.publish, incoming.reply, incoming.payload)
+
+        down = anyio.Event()
+        link_of(bus).watch(lambda up: None if up else down.set())
+        async with bus.serve("echo", echo):
+            broker.stop()
+            await down.wait()
+            with pytest.raises(DeadlineExceeded):
+                await bus.request("echo", b"1", deadline_s=soon(0.1))
+            broker.restart()
+            assert await bus.request("echo", b"2", deadline_s=soon()) == b"2"
+
+
+# ---- storing through restarts
+
+
+@pytest.mark.asyncio
+async def test_commits_and_tasks_survive_a_broker_that_is_killed_and_restarted(broker: Broker) -> None:
+    async with connect(broker.url) as bus:
+        committed: list[bool] = []
+        some = anyio.Event()
+
+        async def write(number: int) -> None:
+            await bus.enqueue(f"task.a.{number}", b"%d" % number)
+            committed.append(await bus.commit(f"rollout.r.{number}", b"%d" % number))
+            if len(committed) == 200:
+                some.set()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(1000):
+                tasks.start_soon(write, number)
+            await some.wait()
+            os.kill(broker.pid, signal.SIGKILL)
+            broker.restart()
+        assert committed == [True] * 1000
+        assert len(await bus.latest("rollout.>")) == 1000
+        assert set((await bus.counts("task.>")).values()) == {1}
+        assert len(await bus.counts("task.>")) == 1000
+
+
+def lose_answers(bus: NatsBus, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker acts on the next requests, but their answers are lost."""
+    link = link_of(bus)
+    ask = link.ask
+    left = count
+
+    async def losing(subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
+        nonlocal left
+        answer = await ask(subject, payload, within_s=within_s, header=header)
+        if left:
+            left -= 1
+            raise ConnectionLost("answer lost")
+        return answer
+
+    monkeypatch.setattr(link, "ask", losing)
+
+
+@pytest.mark.asyncio
+async def test_a_commit_knows_its_own_record_when_the_answer_was_lost(
+    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+        await other.commit("rollout.r.theirs", b"")
+        lose_answers(bus, 2, monkeypatch)
+        assert await bus.commit("rollout.r.ours", b"")
+        lose_answers(bus, 2, monkeypatch)
+        assert not await bus.commit("rollout.r.theirs", b"")
+
+
+@pytest.mark.asyncio
+async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_id(
+    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Connection()
+    await link.dial([shared_url], name="operator", credentials=None, tls=None)
+    config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"duplicate_window":100000000}' % (
+        (prefix.encode(),) * 2
+    )
+    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
+    await link.close()
+    # The repetition comes after the window in which the broker would have recognised it.
+    monkeypatch.setattr("gym_runtime.bus.streams.PAUSES_S", (0.5, 0.5))
+    async with connect(shared_url, prefix=prefix) as bus:
+        lose_answers(bus, 1, monkeypatch)
+        assert await bus.commit("rollout.r.1", b"")
+        lose_answers(bus, 1, monkeypatch)
+        assert not await bus.commit("rollout.r.1", b"")
+
+
+@pytest.mark.asyncio
+async def test_a_lost_answer_stores_a_task_and_a_journal_entry_once(
+    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        lose_answers(bus, 1, monkeypatch)
+        await bus.enqueue("task.a.b", b"")
+        lose_answers(bus, 1, monkeypatch)
+        first = await bus.append("journal.1", b"a")
+        second = await bus.append("journal.1", b"b")
+        assert (first, second) == (1, 2)
+        assert await bus.counts("journal.>") == {"journal.1": 2}
+        assert await bus.counts("task.>") == {"task.a.b": 1}
+
+
+@pytest.mark.asyncio
+async def test_of_many_commits_one_wins(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as one, connect(shared_url, prefix=prefix) as two:
+        won: list[int] = []
+
+        async def commit(bus: NatsBus, number: int) -> None:
+            if await bus.commit("rollout.r.1", b"%d" % number):
+                won.append(number)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(commit, (one, two)[number % 2], number)
+        assert len(won) == 1
+        assert [record.payload for record in await one.latest("rollout.>")] == [b"%d" % won[0]]
+
+
+@pytest.mark.asyncio
+async def test_streams_come_back_when_the_broker_lost_its_disk(broker: Broker, tmp_path: Path) -> None:
+    async with connect(broker.url) as bus:
+        await bus.enqueue("task.a.b", b"")
+        broker.stop()
+        shutil.rmtree(tmp_path / "broker" / "jetstream")
+        broker.restart()
+        await bus.enqueue("task.a.c", b"")
+        assert await bus.counts("task.>") == {"task.a.c": 1}
+
+
+@pytest.mark.asyncio
+async def test_a_broker_that_stays_away_is_reported(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gym_runtime.bus.streams.PATIENCE_S", 0.3)
+    async with connect(broker.url) as bus:
+        broker.stop()
+        with pytest.raises(BrokerError, match="stored or answered nothing"):
+            await bus.enqueue("task.a.b", b"")
+
+
+# ---- records
+
+
+@pytest.mark.asyncio
+async def test_records_come_once_and_in_order_through_a_restart(broker: Broker) -> None:
+    async with connect(broker.url) as bus, connect(broker.url) as writer:
+        for number in range(700):
+            await writer.append(f"journal.{number % 7}", b"%d" % number)
+        got: list[Record] = []
+
+        async def write_more() -> None:
+            for number in range(700, 1000):
+                await writer.append(f"journal.{number % 7}", b"%d" % number)
+
+        async with anyio.create_task_group() as tasks:
+            async for record in bus.records("journal.*"):
+                got.append(record)
+                if len(got) == 300:
+                    os.kill(broker.pid, signal.SIGKILL)
+                    broker.restart()
+                    tasks.start_soon(write_more)
+                if len(got) == 1000:
+                    break
+        assert [int(record.payload) for record in got] == list(range(1000))
+        assert [record.sequence for record in got] == list(range(1, 1001))
+
+
+@pytest.mark.asyncio
+async def test_a_lost_record_is_read_again(
+    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = reader.Reader._on_message
+    arrived = 0
+
+    def losing(self: reader.Reader, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        nonlocal arrived
+        arrived += 1
+        if arrived % 40 != 0:
+            take(self, subject, reply, header, payload)
+
+    monkeypatch.setattr(reader.Reader, "_on_message", losing)
+    monkeypatch.setattr(reader, "PAUSE_S", 0.0)
+    monkeypatch.setattr(reader, "HEARTBEAT_S", 0.2)
+    async with connect(shared_url, prefix=prefix) as bus:
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(bus.append, f"journal.{number}", b"")
+        got: list[int] = []
+        async for record in bus.records("journal.>"):
+            got.append(record.sequence)
+            if len(got) == 200:
+                break
+        assert got == list(range(1, 201))
+
+
+@pytest.mark.asyncio
+async def test_records_go_on_when_their_consumer_vanished(
+    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "PAUSE_S", 0.0)
+    async with connect(shared_url, prefix=prefix) as bus:
+        await bus.append("runs.1", b"a")
+        records = bus.records("runs.>")
+        assert (await anext(records)).payload == b"a"
+        link, stream = link_of(bus), f"{prefix}_RUNS"
+        names = await link.ask(f"$JS.API.CONSUMER.NAMES.{stream}", b"", within_s=5)
+        consumer = names.payload.partition(b'"consumers":["')[2].partition(b'"')[0].decode()
+        await link.ask(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}", b"", within_s=5)
+        await bus.append("runs.2", b"b")
+        assert (await anext(records)).payload == b"b"
+        await records.aclose()
+        await link.settle()
+        names = await link.ask(f"$JS.API.CONSUMER.NAMES.{stream}", b"", within_s=5)
+        assert b'"total":0' in names.payload
+
+
+@pytest.mark.asyncio
+async def test_records_are_fetched_only_as_fast_as_they_are_read(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        async with anyio.create_task_group() as tasks:
+            for number in range(2000):
+                tasks.start_soon(bus.append, f"journal.{number}", b"")
+        records = bus.records("journal.>")
+        await anext(records)
+        await link_of(bus).settle()
+        names = await link_of(bus).ask(f"$JS.API.CONSUMER.LIST.{prefix}_JOURNAL", b"", within_s=5)
+        waiting = int(names.payload.partition(b'"num_pending":')[2].partition(b",")[0])
+        assert waiting >= 2000 - 2 * reader.BATCH
+        await records.aclose()
+
+
+@pytest.mark.asyncio
+async def test_the_newest_of_many_subjects(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        async with anyio.create_task_group() as tasks:
+            for number in range(1500):
+                tasks.start_soon(bus.append, f"journal.{number % 700}.x", b"%d" % number)
+        newest = await bus.latest("journal.*.x")
+        assert len(newest) == 700
+        assert [record.sequence for record in newest] == sorted(record.sequence for record in newest)
+        assert sum((await bus.counts("journal.>")).values()) == 1500
+        assert await bus.latest("journal.none.x") == []
+        assert await bus.latest("rollout.>") == []
+
+
+# ---- the work queue
+
+
+@pytest.mark.asyncio
+async def test_a_killed_broker_in_the_middle_of_the_work_loses_no_task(broker: Broker) -> None:
+    async with connect(broker.url) as bus, connect(broker.url) as client:
+        done: set[str] = set()
+        half, all_done = anyio.Event(), anyio.Event()
+
+        async def handle(delivery: Delivery) -> None:
+            done.add(delivery.subject)
+            await delivery.ack()
+            if len(done) == 150:
+                half.set()
+            if len(done) == 300:
+                all_done.set()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(300):
+                tasks.start_soon(client.enqueue, f"task.a.{number}", b"")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: bus.pull("task.a.*", consumer="a", slots=8, handle=handle, ack_wait_s=1.0)
+            )
+            await half.wait()
+            os.kill(broker.pid, signal.SIGKILL)
+            broker.restart()
+            await all_done.wait()
+            while await client.counts("task.>"):
+                await anyio.sleep(0.02)
+            tasks.cancel_scope.cancel()
+        assert await client.depth("a") == QueueDepth(waiting=0, in_flight=0)
+
+
+@pytest.mark.asyncio
+async def test_never_more_than_the_slots_and_all_of_them(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        busy = most = done = 0
+        finished = anyio.Event()
+
+        async def handle(delivery: Delivery) -> None:
+            nonlocal busy, most, done
+            busy += 1
+            most = max(most, busy)
+            await anyio.sleep(0.002)
+            busy -= 1
+            done += 1
+            await delivery.ack()
+            if done == 200:
+                finished.set()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(bus.enqueue, f"task.a.{number}", b"")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: bus.pull("task.>", consumer="a.b", slots=5, handle=handle))
+            await finished.wait()
+            tasks.cancel_scope.cancel()
+        assert most == 5
+        assert await bus.depth("a.b") == QueueDepth(waiting=0, in_flight=0)
+
+
+@pytest.mark.asyncio
+async def test_cancelling_gives_back_at_once_what_is_unfinished(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+        for number in range(6):
+            await bus.enqueue(f"task.a.{number}", b"")
+        started = Inbox(4)
+
+        async def stuck(delivery: Delivery) -> None:
+            started(delivery.deliveries)
+            await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=4, handle=stuck, ack_wait_s=30))
+            assert await started.full() == [1, 1, 1, 1]
+            tasks.cancel_scope.cancel()
+        redelivered = Inbox(6)
+
+        async def handle(delivery: Delivery) -> None:
+            await delivery.ack()
+            redelivered(delivery.deliveries)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: other.pull("task.a.*", consumer="a", slots=4, handle=handle, ack_wait_s=30)
+            )
+            assert sorted(await redelivered.full()) == [1, 1, 2, 2, 2, 2]
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.asyncio
+async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
+    shared_url: str, prefix: str
+) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        for number in range(4):
+            await bus.enqueue(f"task.a.{number}", b"")
+        stop, go_on, started = anyio.Event(), anyio.Event(), Inbox(2)
+
+        async def handle(delivery: Delivery) -> None:
+            started(delivery)
+            await go_on.wait()
+            await delivery.ack()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=2, handle=handle, stop=stop))
+            await started.full()
+            stop.set()
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+        assert len(started.got) == 2
+        assert await bus.depth("a") == QueueDepth(waiting=2, in_flight=0)
+
+
+@pytest.mark.asyncio
+async def test_work_that_takes_longer_than_the_wait_is_kept_alive(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        for number in range(3):
+            await bus.enqueue(f"task.a.{number}", b"")
+        done = Inbox(3)
+
+        async def handle(delivery: Delivery) -> None:
+            await anyio.sleep(1.0)
+            await delivery.ack()
+            done(delivery.deliveries)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: bus.pull("task.a.*", consumer="a", slots=8, handle=handle, ack_wait_s=0.3)
+            )
+            assert await done.full() == [1, 1, 1]
+            tasks.cancel_scope.cancel()
+        assert await bus.depth("a") == QueueDepth(waiting=0, in_flight=0)
+
+
+@pytest.mark.asyncio
+async def test_a_handler_that_raises_or_forgets_gives_the_task_back(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        await bus.enqueue("task.a.1", b"x", headers={"trace": "1"})
+        seen = Inbox(4)
+
+        async def handle(delivery: Delivery) -> None:
+            assert delivery.headers == {"trace": "1"}
+            seen(delivery.deliveries)
+            match delivery.deliveries:
+                case 1:
+                    raise KeyError
+                case 2:
+                    return
+                case 3:
+                    await delivery.release(0.05)
+                case _:
+                    await delivery.ack()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=30)
+            )
+            assert await seen.full() == [1, 2, 3, 4]
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.asyncio
+async def test_a_deleted_consumer_is_made_anew(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        done = Inbox(2)
+        first = anyio.Event()
+
+        async def handle(delivery: Delivery) -> None:
+            await delivery.ack()
+            done(delivery.subject)
+            first.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=3, handle=handle))
+            await bus.enqueue("task.a.1", b"")
+            await first.wait()
+            await link_of(bus).ask(f"$JS.API.CONSUMER.DELETE.{prefix}_TASKS.a", b"", within_s=5)
+            await bus.enqueue("task.a.2", b"")
+            assert await done.full() == ["task.a.1", "task.a.2"]
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.asyncio
+async def test_overlapping_patterns_are_refused(shared_url: str, prefix: str) -> None:
+    async def handle(delivery: Delivery) -> None:
+        await delivery.ack()
+
+    async with connect(shared_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle))
+        while await bus._streams.consumer(f"{prefix}_TASKS", "a") is None:
+            await anyio.sleep(0.005)
+        with pytest.raises(BrokerError, match="not unique"):
+            await bus.pull("task.>", consumer="b", slots=1, handle=handle)
+        tasks.cancel_scope.cancel()
+
+
+WORKER = """
+import sys, anyio
+from gym_runtime.bus.nats import connect
+
+async def main(url, prefix):
+    async with connect(url, prefix=prefix) as bus:
+        async def handle(delivery):
+            print("started", flush=True)
+            await anyio.to_thread.run_sync(sys.stdin.readline)
+            await delivery.ack()
+            print("acked", flush=True)
+        await bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=0.5)
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
+    shared_url: str, prefix: str, how: signal.Signals
+) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        await bus.enqueue("task.a.1", b"")
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(WORKER), shared_url, prefix],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert await anyio.to_thread.run_sync(process.stdout.readline) == "started\n"
+            process.send_signal(how)
+            taken, go_on, done = anyio.Event(), anyio.Event(), Inbox()
+
+            async def handle(delivery: Delivery) -> None:
+                taken.set()
+                await go_on.wait()
+                await delivery.ack()
+                done(delivery.deliveries)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(
+                    lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=0.5)
+                )
+                await taken.wait()
+                if how is signal.SIGSTOP:
+                    # The first worker wakes up and acks late; that is no harm.
+                    process.send_signal(signal.SIGCONT)
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+                    assert await anyio.to_thread.run_sync(process.stdout.readline) == "acked\n"
+                go_on.set()
+                assert await done.full() == [2]
+                while await bus.counts("task.>"):
+                    await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+            assert await bus.depth("a") == QueueDepth(waiting=0, in_flight=0)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+# ---- leases
+
+
+@pytest.mark.asyncio
+async def test_leases_begin_renew_end_and_expire(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as watcher:
+        await bus.renew("agent.a.1", b"old", ttl_s=0.3)
+        await bus.renew("agent.a.2", b"x", ttl_s=30)
+        await bus.renew("model.m.1", b"", ttl_s=30)
+        changes = watcher.leases("agent.>")
+        first = {lease.name: lease for lease in [await anext(changes), await anext(changes)]}
+        assert first == {"agent.a.1": Lease("agent.a.1", b"old"), "agent.a.2": Lease("agent.a.2", b"x")}
+        await bus.renew("agent.a.1", b"new", ttl_s=0.3)
+        assert await anext(changes) == Lease("agent.a.1", b"new")
+        assert await anext(changes) == Lease("agent.a.1", None)
+        await bus.end("agent.a.2")
+        assert await anext(changes) == Lease("agent.a.2", None)
+        later = bus.leases("*.m.*")
+        assert await anext(later) == Lease("model.m.1", b"")
+        await changes.aclose()
+        await later.aclose()
+
+
+@pytest.mark.asyncio
+async def test_leases_expire_while_the_broker_is_frozen_and_come_back_after_its_restart(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    async with connect(broker.url) as bus:
+        changes = bus.leases(">")
+        await bus.renew("a", b"1", ttl_s=0.3)
+        await bus.renew("b", b"1", ttl_s=60)
+        assert [await anext(changes), await anext(changes)] == [Lease("a", b"1"), Lease("b", b"1")]
+        with frozen(broker.pid):
+            assert await anext(changes) == Lease("a", None)
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.restart()
+        # Read anew: what was missed meanwhile shows.
+        assert await anext(changes) == Lease("b", b"1")
+        await bus.end("b")
+        assert await anext(changes) == Lease("b", None)
+        await changes.aclose()
+
+
+# ---- large payloads
+
+
+@pytest.mark.asyncio
+async def test_large_payloads_travel_by_reference_everywhere(shared_url: str, prefix: str) -> None:
+    large = os.urandom(INLINE_BYTES + 1)
+    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+        async with anyio.create_task_group() as tasks:
+
+            def reverse(incoming: Incoming) -> None:
+                tasks.start_soon(other.publish, incoming.reply, incoming.payload[::-1])
+
+            async with other.serve("reverse", reverse):
+                assert await bus.request("reverse", large, deadline_s=soon()) == large[::-1]
+        inbox = Inbox()
+        async with other.serve("signal.*", inbox):
+            await bus.publish("signal.1", large, headers={"a": "b"})
+            assert await inbox.full() == [Incoming("signal.1", large, "", {"a": "b"})]
+        await bus.enqueue("task.a.1", large)
+        done = Inbox()
+
+        async def handle(delivery: Delivery) -> None:
+            await delivery.ack()
+            done(delivery.payload)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.pull("task.>", consumer="a", slots=1, handle=handle))
+            assert await done.full() == [large]
+            tasks.cancel_scope.cancel()
+        assert await bus.commit("rollout.r.1", large)
+        await bus.append("journal.1", large)
+        assert (await anext(other.records("rollout.>"))).payload == large
+        assert [record.payload for record in await other.latest("journal.*")] == [large]
+        assert [record.payload for record in await other.latest("journal.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_a_blob_of_many_chunks_is_stored_once(shared_url: str, prefix: str) -> None:
+    large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
+    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+        await bus.commit("rollout.r.1", large)
+        stored = await bus.latest("rollout.r.1")
+        assert stored[0].payload == large
+        before = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
+        for same in (bus, other):
+            await same.commit("rollout.r.2", large)
+            await same.publish("x", large)
+        after = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
+        assert before is not None
+        assert after is not None
+        assert before.sequence == after.sequence
+        # A message that may live longer makes the blob live longer.
+        await other.enqueue("task.a.1", large)
+        after = await bus._streams.last(before.subject.decode())
+        assert after is not None
+        assert after.sequence > before.sequence
+
+
+@pytest.mark.asyncio
+async def test_a_payload_that_looks_like_a_reference_is_none(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        await bus.append("journal.1", blobs.MAGIC + b"{}")
+        assert [record.payload for record in await bus.latest("journal.1")] == [blobs.MAGIC + b"{}"]
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_or_vanished_blob_is_an_error(shared_url: str, prefix: str) -> None:
+    async with connect(shared_url, prefix=prefix) as bus:
+        await bus.append("journal.1", b"x" * (INLINE_BYTES + 1))
+        (chunk,) = await bus._streams.counts(f"{prefix}.blob.>")
+        await bus._streams.store(chunk, b"y" * (INLINE_BYTES + 1), {})
+        with pytest.raises(BrokerError, match="damaged"):
+            await bus.latest("journal.1")
+        await bus._streams.purge(f"{prefix}.blob.>")
+        with pytest.raises(BrokerError, match="gone"):
+            await bus.latest("journal.1")
+
+
+@pytest.mark.asyncio
+async def test_a_payload_beyond_the_limit_is_refused(
+    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert BLOB_BYTES == 1 << 30
+    monkeypatch.setattr(blobs, "BLOB_BYTES", 1_000_000)
+    async with connect(shared_url, prefix=prefix) as bus:
+        with pytest.raises(PayloadTooLarge, match="the limit is 1000000"):
+            await bus.enqueue("task.a.1", b"x" * 1_000_001)
+
+
+@pytest.mark.asyncio
+async def test_the_deadline_holds_while_a_large_payload_is_on_its_way(broker: Broker) -> None:
+    async with connect(broker.url) as bus:
+        with frozen(broker.pid), pytest.raises(DeadlineExceeded):
+            await bus.request("x", b"x" * (INLINE_BYTES + 1), deadline_s=soon(0.2))
+
+
+def test_the_client_module_is_the_bus() -> None:
+    assert client.NatsBus is NatsBus

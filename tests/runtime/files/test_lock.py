@@ -1,0 +1,81 @@
+"""One writer per output."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gym_runtime.errors import UsageError
+from gym_runtime.files.lock import Lock
+
+HOLD = """
+import sys
+from pathlib import Path
+from gym_runtime.files.lock import Lock
+lock = Lock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read(1)
+"""
+
+
+def test_a_second_run_is_refused_by_name(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    with (
+        Lock(output),
+        pytest.raises(UsageError, match=rf"out\.jsonl is being written by pid {os.getpid()} on "),
+    ):
+        Lock(output)
+    with Lock(output):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_the_output_is_the_output(tmp_path: Path) -> None:
+    (tmp_path / "real.jsonl").touch()
+    (tmp_path / "link.jsonl").symlink_to("real.jsonl")
+    with Lock(tmp_path / "real.jsonl"), pytest.raises(UsageError, match="being written"):
+        Lock(tmp_path / "link.jsonl")
+
+
+def test_other_outputs_are_free(tmp_path: Path) -> None:
+    with Lock(tmp_path / "a.jsonl"), Lock(tmp_path / "b.jsonl"):
+        pass
+
+
+def test_another_process_holds_it_until_it_is_killed(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    command = [sys.executable, "-c", HOLD, str(output)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(UsageError, match=f"being written by pid {holder.pid}"):
+            Lock(output)
+        holder.kill()
+        holder.wait()
+        with Lock(output):
+            pass
+
+
+def test_a_file_left_behind_means_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".out.lock").write_text("pid 1 on elsewhere\n")
+    with Lock(tmp_path / "out.jsonl"):
+        assert (tmp_path / ".out.lock").read_text().startswith(f"pid {os.getpid()} ")
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write to"):
+        Lock(tmp_path / "none" / "out.jsonl")
+
+
+def test_where_there_are_no_locks_it_only_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with Lock(tmp_path / "out.jsonl"), Lock(tmp_path / "out.jsonl"):
+        pass
+    assert list(tmp_path.iterdir()) == []
