@@ -14,11 +14,12 @@ in under a second, some 90 tokens/s on one core.
 Tools: ``tool_choice: "required"`` is enforced by a grammar, so the call fits the tool's schema, whatever
 sense it makes; this is why the wheel's version is pinned (later ones ignore it). With ``"auto"`` a model
 of this size practically never calls a tool, and ``{"type": "function", "name": …}`` is ignored by the
-engine. One call at a time, unless a row's ``metadata.extra_body`` says otherwise.
+engine. It may call twice in one turn, whatever ``parallel_tool_calls`` says.
 
 Sampling is from the full distribution (``top_k`` 0, ``top_p`` 1, ``min_p`` 0, temperature 1) unless the
-row says otherwise; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. A
-conversation that does not fit the context is answered ``incomplete``.
+row says otherwise; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. An
+answer ends at 512 tokens where a row does not limit it. A conversation that does not fit the context is
+answered ``incomplete``.
 """
 
 from __future__ import annotations
@@ -53,10 +54,19 @@ _FEW_CORES = 4
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What only this adapter knows. ``threads`` 0: one on a small machine, half the cores on a larger."""
+    """What only this adapter knows.
+
+    Attributes:
+        slots: calls that are generated at the same time.
+        context_tokens: what one conversation may hold, answer included; 23 KB of memory each and per slot
+            with the default model.
+        max_output_tokens: where a row says nothing; a model this small does not always find an end.
+        threads: 0 for one on a small machine and half the cores on a larger one.
+    """
 
     slots: int = 8
     context_tokens: int = 2048
+    max_output_tokens: int = 512
     threads: int = 0
 
 
@@ -107,7 +117,11 @@ class Adapter:
                     model=self._settings.name,
                     api="chat",
                     extra_body=msgspec.json.encode(
-                        {**_SAMPLING, "parallel_tool_calls": False, **self._settings.extra_body}
+                        {
+                            **_SAMPLING,
+                            _DIALECT.max_tokens: self._options.max_output_tokens,
+                            **self._settings.extra_body,
+                        }
                     ),
                     dialect=_DIALECT,
                 )

@@ -7,8 +7,8 @@ fails or does not fit changes nothing. Rows are told apart by their ids, and new
 are made: what is made in another order than the ground truth's is something else.
 
 The tools are `tool` methods, not a catch-all: this way their definitions come from their signatures, and
-arguments of a wrong type are refused with the reason. That, and that unknown arguments are ignored
-instead of refused, is the difference to NeMo Gym's environment of this name as far as the model can see.
+arguments that are lists or objects are refused with the reason, which is the difference to NeMo Gym's
+environment of this name as far as the model can see.
 Answers are ``{"output": ...}`` as there. The office's data are our own: rows of other data sets are
 taken as they are, but the ids and names they mean stand for other things here.
 

@@ -14,6 +14,9 @@ import importlib.util
 import pkgutil
 import re
 import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
@@ -50,22 +53,43 @@ def load(kind: Kind, name: str) -> ModuleType:
     """The module behind a name; the name may be a path to a ``.py`` file.
 
     Raises:
-        UsageError: there is no such name (with the nearest one), or its imports are not installed.
+        UsageError: there is no such name (with the nearest one), its imports are not installed, or it raises.
     """
     for path in (Path(name), Path(f"{name}.py")):
         if path.suffix == ".py" and path.is_file():
-            return _load_file(path.resolve())
+            with _importing(kind, name):
+                return _load_file(path.resolve())
     target = _modules(kind).get(name)
     if target is None:
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, names(kind))}")
-    try:
+    with _importing(kind, name):
         return importlib.import_module(target)
+
+
+@contextmanager
+def _importing(kind: Kind, name: str) -> Generator[None]:
+    """What an author's module raises while it is imported, in one line with its place."""
+    try:
+        yield
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("gym_"):
+        missing = error.name or ""
+        if missing.startswith("gym_"):
             raise
+        own = name in _modules(kind)
+        remedy = f'"gym-runtime[{name.replace("_", "-")}]"' if own else missing.partition(".")[0]
         raise UsageError(
-            f"{kind[:-1]} '{name}' needs the package '{error.name}', which is not installed: "
-            f'pip install "gym-runtime[{name.replace("_", "-")}]"'
+            f"{kind[:-1]} '{name}' needs the package '{missing}', which is not installed: pip install {remedy}"
+        ) from error
+    except UsageError:
+        raise
+    except Exception as error:
+        if isinstance(error, SyntaxError):
+            where = f"{error.filename}:{error.lineno}"
+        else:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{last.filename}:{last.lineno}"
+        raise UsageError(
+            f"{kind[:-1]} '{name}' cannot be imported: {type(error).__name__}: {error} ({where})"
         ) from error
 
 
@@ -79,7 +103,11 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[key]
+        raise
     return module
 
 

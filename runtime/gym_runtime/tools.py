@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 import structlog
 
+from gym_runtime.errors import GymError
+
 _log = structlog.get_logger()
 _F = TypeVar("_F", bound=Callable[..., Any])
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 NOT_FOUND = '{"detail":"Not Found"}'
 SERVER_ERROR = "Internal Server Error"
@@ -31,14 +34,31 @@ class ToolError(Exception):
     """An answer that tells the model what it did wrong; its text reaches the model as it is."""
 
 
-def tool(method: _F) -> _F:
+Adapt = Callable[[str, dict[str, Any], tuple[str, ...]], dict[str, Any]]
+
+
+@overload
+def tool(method: _F, /) -> _F: ...
+@overload
+def tool(*, adapt: Adapt) -> Callable[[_F], _F]: ...
+def tool(method: _F | None = None, /, *, adapt: Adapt | None = None) -> _F | Callable[[_F], _F]:
     """Mark a method of a `Session` as a tool. It may be ``async``; it must be annotated.
 
-    The arguments are checked against the annotations before the call. The docstring's first line is the
-    tool's description.
+    The arguments are checked against the annotations before the call; ``Annotated`` with
+    `msgspec.Meta` describes and limits them. The docstring's first line is the tool's description.
+
+    Args:
+        adapt: sees the arguments before they are checked, with the tool's name and its parameters'
+            names, and returns those to check; a `ToolError` from it answers the call. For environments
+            that take more than their schemas say.
     """
-    method.__dict__["gym_tool"] = True
-    return method
+
+    def mark(method: _F) -> _F:
+        method.__dict__["gym_tool"] = True
+        method.__dict__["gym_adapt"] = adapt
+        return method
+
+    return mark if method is None else mark(method)
 
 
 class Tool:
@@ -47,7 +67,7 @@ class Tool:
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
         self.name = name
         self._method = method
-        hints = get_type_hints(method)
+        hints = get_type_hints(method, include_extras=True)
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for parameter in list(inspect.signature(method).parameters.values())[1:]:
             annotation = hints.get(parameter.name, Any)
@@ -57,7 +77,8 @@ class Tool:
                 fields.append((parameter.name, annotation, parameter.default))
         self._arguments = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True)
         self._names = tuple(field[0] for field in fields)
-        self._decode = msgspec.json.Decoder(self._arguments, strict=False).decode
+        self._adapt = cast("Adapt | None", method.__dict__.get("gym_adapt"))
+        self._decode_strictly = msgspec.json.Decoder(self._arguments, strict=False).decode
 
     def definition(self) -> dict[str, Any]:
         """The tool as a Responses API function tool."""
@@ -78,9 +99,15 @@ class Tool:
         }
 
     async def call(self, session: object, arguments: str) -> str:
-        """Call the tool; whatever happens becomes the text that the model reads."""
+        """Call the tool; what goes wrong in it becomes the text that the model reads.
+
+        Raises:
+            GymError: what the tool itself needed (a judge, another worker) failed; not the model's doing.
+        """
         try:
             decoded = self._decode(arguments)
+        except ToolError as error:
+            return str(error)
         except msgspec.ValidationError as error:
             return validation_answer(str(error))
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -92,9 +119,17 @@ class Tool:
             return render(answer)
         except ToolError as error:
             return str(error)
+        except GymError:
+            raise
         except Exception:  # noqa: BLE001 - a tool's bug is the model's observation, and ours to log
             _log.exception("a tool raised", tool=self.name)
             return SERVER_ERROR
+
+    def _decode(self, arguments: str) -> Any:
+        if self._adapt is None:
+            return self._decode_strictly(arguments)
+        given = _decode_object(arguments)
+        return msgspec.convert(self._adapt(self.name, given, self._names), self._arguments, strict=False)
 
 
 def validation_answer(reason: str) -> str:

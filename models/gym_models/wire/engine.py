@@ -34,7 +34,8 @@ class Engine:
         self.model = model
         self.api: Api = api
         self._free = api == "auto"
-        self.pool = Pool(endpoint)
+        # llama.cpp closes a connection after a stream and does not say so.
+        self.pool = Pool(endpoint, reuse=not dialect.stream)
         self._extra_body = extra_body
         self._dialect = dialect
 

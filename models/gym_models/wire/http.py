@@ -38,16 +38,23 @@ class Answer(NamedTuple):
 
 
 class Pool:
-    """Connections to one engine. Enter it before use."""
+    """Connections to one engine. Enter it before use.
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    ``reuse`` false opens one per call, for engines that close connections without a word.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, reuse: bool = True) -> None:
         self.endpoint = endpoint
+        self._reuse = reuse
         self._urls: dict[str, URL] = {}
 
     async def __aenter__(self) -> Pool:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=raise_file_limit() - _RESERVED_FILES, keepalive_timeout=_KEEP_ALIVE_S, ttl_dns_cache=60
+                limit=raise_file_limit() - _RESERVED_FILES,
+                ttl_dns_cache=60,
+                force_close=not self._reuse,
+                keepalive_timeout=_KEEP_ALIVE_S if self._reuse else None,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self.endpoint.headers | self._encoding(),

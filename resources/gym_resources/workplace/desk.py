@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gym_runtime.tools import tool
+from gym_runtime.tools import ToolError, render, tool
 
 from gym_resources.workplace.tables import Fields, Table, Tables
 
@@ -46,7 +46,21 @@ def lookup(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[
         except ValueError as error:
             return {"output": failure(method.__name__, str(error))}
 
-    return tool(answer)
+    return tool(adapt=loosen)(answer)
+
+
+def loosen(name: str, arguments: dict[str, Any], parameters: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments as the office takes them: nulls are left out, numbers are as good as their text.
+
+    Raises:
+        ToolError: there is an argument that the tool does not have.
+    """
+    given = {key: value for key, value in arguments.items() if value is not None}
+    for key in given:
+        if key not in parameters:
+            reason = failure(name, f"it has no argument '{key}'")
+            raise ToolError(render({"output": reason}))
+    return {key: str(value) if isinstance(value, int | float) else value for key, value in given.items()}
 
 
 def action(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[D, P], Answer]:

@@ -11,12 +11,12 @@ stored is an empty record ``whole``; whoever finds it fresh enough need not send
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import OrderedDict
 
 import anyio.to_thread
 import msgspec
 
+from gym_runtime import clock
 from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import DAY_S, Streams
@@ -91,7 +91,7 @@ class Blobs:
         root = self._streams.names.subject(f"blob.{digest}.{chunk_bytes}")
         if await self._left_s(digest, root, probe=len(payload) > chunk_bytes) > life_s / 2:
             return reference
-        alive_until_s = time.time() + life_s
+        alive_until_s = clock.now() + life_s
         headers = {"Nats-TTL": str(life_s), ALIVE_UNTIL: str(alive_until_s)}
         for number, start in enumerate(range(0, len(payload), chunk_bytes)):
             chunk = payload[start : start + chunk_bytes]
@@ -109,7 +109,7 @@ class Blobs:
             if kept is not None:
                 alive_until_s = float(decode_headers(kept.header).get(ALIVE_UNTIL, "0"))
                 self._remember(digest, alive_until_s)
-        return 0.0 if alive_until_s is None else alive_until_s - time.time()
+        return 0.0 if alive_until_s is None else alive_until_s - clock.now()
 
     def _remember(self, digest: str, alive_until_s: float) -> None:
         self._alive_until_s[digest] = alive_until_s

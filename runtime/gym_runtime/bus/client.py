@@ -6,7 +6,6 @@ is fetched before it is handed over, so a large message may arrive after smaller
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -14,6 +13,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from gym_runtime import clock
 from gym_runtime.bus.blobs import Blobs, is_reference, must_travel_by_reference
 from gym_runtime.bus.contract import Delivery, Headers, Incoming, Lease, QueueDepth, Record
 from gym_runtime.bus.leases import LeaseWatch, lease_headers
@@ -51,12 +51,12 @@ class NatsBus:
     async def request(
         self, subject: str, payload: bytes, *, deadline_s: float, headers: Headers | None = None
     ) -> bytes:
-        within_s = deadline_s - time.time()
+        within_s = deadline_s - clock.now()
         if within_s <= 0:
             raise DeadlineExceeded(f"the deadline passed before {subject!r} was asked")
         if must_travel_by_reference(payload):
             payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload))
-            within_s = deadline_s - time.time()
+            within_s = deadline_s - clock.now()
         header = encode_headers(headers) if headers else b""
         answer = await self._link.ask(self._names.subject(subject), payload, within_s=within_s, header=header)
         if is_reference(answer.payload):
@@ -64,7 +64,7 @@ class NatsBus:
         return answer.payload
 
     async def _before(self, deadline_s: float, subject: str, work: Awaitable[bytes]) -> bytes:
-        with anyio.move_on_after(deadline_s - time.time()):
+        with anyio.move_on_after(deadline_s - clock.now()):
             return await work
         raise DeadlineExceeded(f"the deadline passed while a large payload for {subject!r} was on its way")
 

@@ -110,7 +110,7 @@ class Connection(Client):
                     ping_interval=PING_INTERVAL_S,
                     max_outstanding_pings=PINGS_OUTSTANDING,
                     pending_size=PENDING_BYTES,
-                    reconnect_to_server_handler=_choose,
+                    reconnect_to_server_handler=self._choose,
                 )
         except (errors.Error, OSError, ImportError) as error:
             self._err = cast(Exception, error)
@@ -354,6 +354,18 @@ class Connection(Client):
         finally:
             self._wire.abort()
 
+    def _choose(self, servers: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
+        """The server that failed least, not the one just lost; after a jittered wait that grows.
+
+        Thousands may reconnect at once.
+        """
+        lost = self._current_server.uri if self._current_server else None
+        random.shuffle(servers)
+        server = min(servers, key=lambda server: (server.reconnects, server.uri == lost))
+        first_s, most_s = RECONNECT_S
+        limit_s = min(most_s, first_s * 2.0 ** min(server.reconnects + 1, 10))
+        return server, random.uniform(0.0, limit_s)
+
     async def _on_reconnected(self) -> None:
         self._is_up.set()
         for changed in list(self._watchers):
@@ -372,13 +384,6 @@ class Connection(Client):
 def _expire(future: asyncio.Future[Any], subject: str, within_s: float) -> None:
     if not future.done():
         future.set_result(DeadlineExceeded(f"no answer on {subject!r} within {within_s:.1f} s"))
-
-
-def _choose(servers: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
-    """Any server, after a jittered wait that grows with its failures: thousands reconnect at once."""
-    server = random.choice(servers)
-    first, most = RECONNECT_S
-    return server, random.uniform(0.0, min(most, first * 2.0 ** min(server.reconnects + 1, 10)))
 
 
 def _without_secrets(url: str) -> str:

@@ -28,6 +28,8 @@ HEARTBEAT_S = 5.0
 SILENCE = 2.5
 INACTIVE_S = 60.0
 PAUSE_S = 0.2
+COMPLETED = ("Batch Completed", "Message Size Exceeds MaxBytes")
+"""What a pull with a limit of bytes ends with."""
 NS = 10**9
 
 
@@ -50,6 +52,7 @@ class Reader:
         self._stale = True
         self._consumed = 0
         self._pending = 0
+        self._pull = 0
         self._left = 0
         self._drained = False
         self._fruitless = 0
@@ -103,7 +106,7 @@ class Reader:
         self._drained = False
         self._name = secrets.token_hex(8)
         self._inbox = self._link.inbox()
-        self._sid = self._link.listen(self._inbox, self._on_message)
+        self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
         config = {
             "name": self._name,
             "filter_subject": self._pattern,
@@ -129,11 +132,12 @@ class Reader:
 
     def _ask(self, terms: dict[str, Any]) -> None:
         self._left = BATCH
+        self._pull += 1
         max_bytes = max(BATCH_BYTES, self._link.max_payload)
         self._link.post(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}",
             msgspec.json.encode({"batch": BATCH, "max_bytes": max_bytes, **terms}),
-            reply=self._inbox,
+            reply=f"{self._inbox}.{self._pull}",
         )
 
     async def _wait(self) -> None:
@@ -170,9 +174,15 @@ class Reader:
                 self._stale = consumed != self._consumed
                 self._fruitless = 0
             case 404 | 408:
-                self._left = 0
-                self._drained = True
-            case 409 if "maxbytes" in description(header).lower():
-                self._left = 0
+                if self._is_current(subject):
+                    self._left = 0
+                    self._drained = True
+            case 409 if description(header) in COMPLETED:
+                if self._is_current(subject):
+                    self._left = 0
             case _:
                 self._stale = True
+
+    def _is_current(self, subject: bytes) -> bool:
+        # The end of a pull whose last message had come is told when the next one is under way.
+        return int(subject.rpartition(b".")[2]) == self._pull

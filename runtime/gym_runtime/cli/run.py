@@ -38,6 +38,7 @@ from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import SystemSpec
 
 FLUSH_S = 0.2
+START_NOTE_S = 2.0
 EMBEDDED_CONCURRENCY = 16
 """More rollouts in flight than the embedded engine has slots would only wait, and use up their time."""
 INTERRUPTED = 130
@@ -76,7 +77,7 @@ class _Run:
     def run(self) -> int:
         options = self._options
         for name in options.names:
-            catalogue.environment(name)
+            catalogue.require(catalogue.environment(name))
         files = OutputFiles.beside(options.output_path)
         sources = _sources(options)
         files.refuse_inputs(*(source.path for source in sources if source.path != "-"))
@@ -173,20 +174,23 @@ class _Run:
     async def _go(self, files: OutputFiles, dataset: Dataset, manifest: Manifest, progress: Progress) -> int:
         assert self._system is not None
         system = self._system
-        total = manifest.rollouts
-        before = self._metrics.summary() if len(progress) else None
-        with Display(total, label=self._label, before=before) as display:
-            for notice in progress.notices:
-                display.note(notice)
-            with anyio.CancelScope() as scope:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._watch_interrupts, scope)
-                    await system.until("all_ready")
-                    tasks.start_soon(self._watch_system, system, display)
-                    await self._make(system.url, files, dataset, progress, display, total)
-                    tasks.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await system.stop(drain=not self._interrupted)
+        display = Display(
+            manifest.rollouts,
+            label=self._label,
+            before=self._metrics.summary() if len(progress) else None,
+        )
+        for notice in progress.notices:
+            display.note(notice)
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_interrupts, scope)
+                await self._ready(system, display)
+                tasks.start_soon(self._watch_system, system, display)
+                with display:
+                    await self._make(system.url, files, dataset, progress, display, manifest.rollouts)
+                tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await system.stop(drain=not self._interrupted)
         summary = self._metrics.summary()
         msgspec.structs.replace(manifest, counts=summary.outcomes).save(files.manifest)
         write_whole(files.aggregate_metrics, self._metrics.aggregate())
@@ -202,6 +206,18 @@ class _Run:
             display.note("interrupted; run the same command with --resume to make the other rollouts")
             return INTERRUPTED
         return 0 if summary.mean_reward is not None else 1
+
+    async def _ready(self, system: System, display: Display) -> None:
+        """Wait until the workers are up; say so when that takes a while."""
+
+        async def explain() -> None:
+            await anyio.sleep(START_NOTE_S)
+            display.note("starting the workers …")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(explain)
+            await system.until("all_ready")
+            tasks.cancel_scope.cancel()
 
     async def _make(
         self,

@@ -37,6 +37,7 @@ class _Member(msgspec.Struct, frozen=True):
     """A worker and how to observe and drain it."""
 
     hosted: _Hosted
+    pools: tuple[str, ...]
     in_use: Callable[[], int]
     load: Callable[[], float]
     drain: Callable[[], Awaitable[None]]
@@ -109,7 +110,7 @@ class _Life:
         return Presence(
             worker=self._worker,
             kind=self._pool.kind,
-            pools=list(self._pool.names),
+            pools=list(self._member.pools),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_s=self._started_s,
@@ -138,20 +139,25 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     agents = {name: catalogue.load("agents", name).Agent() for name in pool.names}
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
 
-    return _Member(hosted, lambda: hosted.in_use, lambda: hosted.load, hosted.drain)
+    return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain)
 
 
 def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     from gym_runtime.workers.resource import ResourceWorker
 
-    environments = {name: catalogue.environment(name) for name in pool.names}
+    loaded = [catalogue.environment(name) for name in pool.names]
+    for environment in loaded:
+        catalogue.require(environment)
+    environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
 
     async def drain() -> None:
         await hosted.service.drained()
         await hosted.sessions.emptied()
 
-    return _Member(hosted, lambda: len(hosted.sessions), lambda: hosted.service.load, drain)
+    return _Member(
+        hosted, hosted.service.pools, lambda: len(hosted.sessions), lambda: hosted.service.load, drain
+    )
 
 
 @asynccontextmanager
@@ -167,6 +173,7 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
         yield _Member(
             hosted,
+            pool.names,
             lambda: hosted.service.in_use,
             lambda: hosted.service.load,
             hosted.service.drained,

@@ -56,7 +56,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the supervisor says, one JSON line each.
 
-    ``event`` is ``broker`` (with ``url``), ``ready`` (one worker), ``all_ready``, ``restarted`` (with the
+    ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves), ``all_ready``, ``restarted`` (with the
     ``reason``), ``failed`` (it gave up; ``reason`` is for people) or ``stopped``.
     """
 
@@ -64,6 +64,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str = ""
     worker: str = ""
     kind: str = ""
+    pools: tuple[str, ...] = ()
     pid: int = 0
     reason: str = ""
 

@@ -180,7 +180,8 @@ class Supervisor:
             worker.said += os.read(worker.report, 65536).decode(errors="replace")
         if not worker.ready and worker.said.startswith("ready\n"):
             worker.ready = True
-            _say(Event(event="ready", worker=worker.name, kind=worker.pool.kind, pid=worker.pid))
+            pool = worker.pool
+            _say(Event(event="ready", worker=worker.name, kind=pool.kind, pools=pool.names, pid=worker.pid))
 
     def _bury(self, worker: _Worker, status: int) -> None:
         os.close(worker.report)

@@ -83,8 +83,23 @@ def test_null_is_as_good_as_nothing(office: Workplace) -> None:
 
 
 def test_wrong_type_is_refused_with_the_reason(office: Workplace) -> None:
-    said = answer(office, "calendar_create_event", {**EVENT, "duration": 30})
+    said = answer(office, "calendar_create_event", {**EVENT, "duration": [30]})
     assert "$.duration" in said
+    assert office.tables.differing(Tables()) == []
+
+
+def test_number_is_as_good_as_its_text(office: Workplace) -> None:
+    other = opened()
+    answer(office, "calendar_create_event", {**EVENT, "duration": 30})
+    answer(other, "calendar_create_event", {**EVENT, "duration": "30"})
+    assert office.tables.differing(Tables()) == ["calendar"]
+    assert office.tables.differing(other.tables) == []
+
+
+def test_unknown_argument_is_refused_and_changes_nothing(office: Workplace) -> None:
+    said = answer(office, "calendar_create_event", {**EVENT, "color": "red"})
+    assert "Error executing tool 'calendar_create_event'" in said
+    assert "color" in said
     assert office.tables.differing(Tables()) == []
 
 

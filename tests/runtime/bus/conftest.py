@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, SocketStream
-
 from gym_runtime.broker import Broker
 from gym_runtime.bus import nats
 from gym_runtime.bus.contract import Bus
@@ -155,3 +154,18 @@ class NatsSystem:
 
     async def wait_days(self, days: float) -> None:
         pass
+
+
+@pytest.fixture(params=["memory", "nats"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which bus is tested."""
+    return request.param
+
+
+@pytest.fixture
+async def system(kind: str, request: pytest.FixtureRequest) -> AsyncGenerator[System]:
+    async with AsyncExitStack() as stack:
+        if kind == "memory":
+            yield MemorySystem(stack)
+        else:
+            yield NatsSystem(stack, request.getfixturevalue("broker_url"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import shutil
 import signal
@@ -18,7 +20,7 @@ from typing import Any
 import anyio
 import pytest
 import uvloop
-from gym_runtime.broker import Broker
+from gym_runtime.broker import Broker, find_binary
 from gym_runtime.bus import blobs, client, nats, reader
 from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
 from gym_runtime.bus.link import Answer
@@ -33,9 +35,49 @@ from gym_runtime.errors import (
     UsageError,
 )
 
-pytestmark = pytest.mark.timeout(20)
-
 StartServer = Callable[[str], tuple[str, int]]
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"nats{next(_numbers)}"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker to kill, freeze and restart."""
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts a plain nats-server with a configuration of one's own; returns its URL and process id."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(config: str) -> tuple[str, int]:
+        folder = tmp_path / f"server{len(running)}"
+        folder.mkdir()
+        (folder / "conf").write_text(f'listen: "127.0.0.1:-1"\n{config}\n')
+        command = [find_binary(), "-c", str(folder / "conf"), "--ports_file_dir", str(folder)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        running.append(process)
+        ports = folder / f"nats-server_{process.pid}.ports"
+        while True:
+            try:
+                return json.loads(ports.read_text())["nats"][0], process.pid
+            except (FileNotFoundError, ValueError):
+                assert process.poll() is None
+                time.sleep(0.002)
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
 
 
 def soon(seconds: float = 10.0) -> float:
@@ -99,8 +141,8 @@ async def test_a_frozen_broker_is_unreachable(broker: Broker, monkeypatch: pytes
 
 
 @pytest.mark.asyncio
-async def test_bad_credentials_fail_at_once_without_telling_them(shared_url: str) -> None:
-    host = shared_url.rpartition("@")[2]
+async def test_bad_credentials_fail_at_once_without_telling_them(broker_url: str) -> None:
+    host = broker_url.rpartition("@")[2]
     with pytest.raises(BrokerError, match="refuses the credentials") as caught:
         async with connect(f"nats://gym:wrong@{host}"):
             pass
@@ -108,9 +150,9 @@ async def test_bad_credentials_fail_at_once_without_telling_them(shared_url: str
 
 
 @pytest.mark.asyncio
-async def test_a_missing_credentials_file_fails_at_once(shared_url: str, tmp_path: Path) -> None:
+async def test_a_missing_credentials_file_fails_at_once(broker_url: str, tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match=r"none\.creds|nkeys"):
-        async with connect(shared_url, credentials=tmp_path / "none.creds"):
+        async with connect(broker_url, credentials=tmp_path / "none.creds"):
             pass
 
 
@@ -143,17 +185,14 @@ async def test_tls(start_server: StartServer, tmp_path: Path) -> None:
     if openssl is None:
         pytest.skip("needs openssl")
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-keyout", key, "-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
+    request = f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -subj /CN=localhost"
+    command = [openssl, *request.split(), "-addext", "subjectAltName=IP:127.0.0.1"]
+    await anyio.run_process(command)
     url, _ = start_server(
         f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}\n'
         f'jetstream {{ store_dir: "{tmp_path / "js"}" }}\nmax_payload: 8MB'
     )
-    with pytest.raises(BrokerError, match="(?i)certificate"):
+    with pytest.raises(BrokerError, match=r"(?i)certificate"):
         async with connect(url):
             pass
     async with connect(url, tls=ssl.create_default_context(cafile=certificate)) as bus:
@@ -161,21 +200,21 @@ async def test_tls(start_server: StartServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_error_inside_the_context_is_raised_as_it_is(shared_url: str, prefix: str) -> None:
+async def test_an_error_inside_the_context_is_raised_as_it_is(broker_url: str, prefix: str) -> None:
     with pytest.raises(KeyError):
-        async with connect(shared_url, prefix=prefix):
+        async with connect(broker_url, prefix=prefix):
             raise KeyError
 
 
 @pytest.mark.asyncio
-async def test_streams_of_the_operator_keep_their_settings(shared_url: str, prefix: str) -> None:
+async def test_streams_of_the_operator_keep_their_settings(broker_url: str, prefix: str) -> None:
     link = Connection()
-    await link.dial([shared_url], name="operator", credentials=None, tls=None)
+    await link.dial([broker_url], name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"max_age":3600000000000}' % (
         (prefix.encode(),) * 2
     )
     await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         assert await bus.commit("rollout.r.1", b"x")
     info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
     assert b'"max_age":3600000000000' in info.payload
@@ -184,14 +223,14 @@ async def test_streams_of_the_operator_keep_their_settings(shared_url: str, pref
 
 
 @pytest.mark.asyncio
-async def test_a_stream_that_cannot_serve_is_refused(shared_url: str, prefix: str) -> None:
+async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: str) -> None:
     link = Connection()
-    await link.dial([shared_url], name="operator", credentials=None, tls=None)
+    await link.dial([broker_url], name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
     await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
     await link.close()
     with pytest.raises(BrokerError, match=f"{prefix}_TASKS exists with other settings"):
-        async with connect(shared_url, prefix=prefix):
+        async with connect(broker_url, prefix=prefix):
             pass
 
 
@@ -262,8 +301,8 @@ async def test_failover_leaves_a_frozen_broker_with_unsent_bytes_and_fails_what_
 
 
 @pytest.mark.asyncio
-async def test_closing_fails_what_is_in_flight_at_once(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_closing_fails_what_is_in_flight_at_once(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         asked = anyio.Event()
 
         async def ask() -> None:
@@ -281,10 +320,10 @@ async def test_closing_fails_what_is_in_flight_at_once(shared_url: str, prefix: 
 
 
 @pytest.mark.asyncio
-async def test_closing_sends_what_is_buffered(shared_url: str, prefix: str) -> None:
+async def test_closing_sends_what_is_buffered(broker_url: str, prefix: str) -> None:
     inbox = Inbox(1000)
-    async with connect(shared_url, prefix=prefix) as listener, listener.serve("x", inbox):
-        async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as listener, listener.serve("x", inbox):
+        async with connect(broker_url, prefix=prefix) as bus:
             for number in range(1000):
                 await bus.publish("x", b"%d" % number)
         assert [int(incoming.payload) for incoming in await inbox.full()] == list(range(1000))
@@ -292,10 +331,10 @@ async def test_closing_sends_what_is_buffered(shared_url: str, prefix: str) -> N
 
 @pytest.mark.asyncio
 async def test_headers_count_against_the_limit_and_the_connection_survives(
-    shared_url: str, prefix: str
+    broker_url: str, prefix: str
 ) -> None:
     inbox = Inbox()
-    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x", inbox):
+    async with connect(broker_url, prefix=prefix) as bus, bus.serve("x", inbox):
         with pytest.raises(PayloadTooLarge, match="of headers"):
             await bus.publish("x", b"", headers={"a": "b" * link_of(bus).max_payload})
         await bus.publish("x", b"small")
@@ -304,9 +343,9 @@ async def test_headers_count_against_the_limit_and_the_connection_survives(
 
 @pytest.mark.asyncio
 async def test_an_error_of_the_broker_costs_the_connection_but_not_the_client(
-    shared_url: str, prefix: str
+    broker_url: str, prefix: str
 ) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         link, inbox, back = link_of(bus), Inbox(), anyio.Event()
         link.watch(lambda up: back.set() if up else None)
         async with bus.serve("x", inbox):
@@ -318,23 +357,23 @@ async def test_an_error_of_the_broker_costs_the_connection_but_not_the_client(
 
 
 @pytest.mark.asyncio
-async def test_a_receiver_that_raises_ends_nothing(shared_url: str, prefix: str) -> None:
+async def test_a_receiver_that_raises_ends_nothing(broker_url: str, prefix: str) -> None:
     inbox = Inbox(2)
 
     def receive(incoming: Incoming) -> None:
         inbox(incoming)
         raise KeyError(incoming.subject)
 
-    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x.*", receive):
+    async with connect(broker_url, prefix=prefix) as bus, bus.serve("x.*", receive):
         await bus.publish("x.1", b"")
         await bus.publish("x.2", b"")
         assert [incoming.subject for incoming in await inbox.full()] == ["x.1", "x.2"]
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_request_leaves_nothing_behind(shared_url: str, prefix: str) -> None:
+async def test_a_cancelled_request_leaves_nothing_behind(broker_url: str, prefix: str) -> None:
     inbox = Inbox()
-    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x", inbox):
+    async with connect(broker_url, prefix=prefix) as bus, bus.serve("x", inbox):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: bus.request("x", b"", deadline_s=soon()))
             incoming = (await inbox.full())[0]
@@ -347,9 +386,9 @@ async def test_a_cancelled_request_leaves_nothing_behind(shared_url: str, prefix
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_ping_does_not_end_the_reading(shared_url: str, prefix: str) -> None:
+async def test_a_cancelled_ping_does_not_end_the_reading(broker_url: str, prefix: str) -> None:
     inbox = Inbox()
-    async with connect(shared_url, prefix=prefix) as bus, bus.serve("x", inbox):
+    async with connect(broker_url, prefix=prefix) as bus, bus.serve("x", inbox):
         with anyio.CancelScope() as scope:
             scope.cancel()
             await link_of(bus).settle()
@@ -372,19 +411,19 @@ async def _five_thousand_in_order(url: str, prefix: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_five_thousand_messages_arrive_in_order(shared_url: str, prefix: str) -> None:
-    await _five_thousand_in_order(shared_url, prefix)
+async def test_five_thousand_messages_arrive_in_order(broker_url: str, prefix: str) -> None:
+    await _five_thousand_in_order(broker_url, prefix)
 
 
-def test_five_thousand_messages_arrive_in_order_on_uvloop(shared_url: str, prefix: str) -> None:
-    uvloop.run(_five_thousand_in_order(shared_url, prefix))
+def test_five_thousand_messages_arrive_in_order_on_uvloop(broker_url: str, prefix: str) -> None:
+    uvloop.run(_five_thousand_in_order(broker_url, prefix))
 
 
 @pytest.mark.asyncio
-async def test_prefixes_do_not_hear_each_other(shared_url: str, prefix: str) -> None:
+async def test_prefixes_do_not_hear_each_other(broker_url: str, prefix: str) -> None:
     async with (
-        connect(shared_url, prefix=prefix) as ours,
-        connect(shared_url, prefix=f"{prefix}.b") as theirs,
+        connect(broker_url, prefix=prefix) as ours,
+        connect(broker_url, prefix=f"{prefix}.b") as theirs,
     ):
         async with ours.serve("x", lambda _: None):
             with pytest.raises(NoWorker):
@@ -495,9 +534,9 @@ def lose_answers(bus: NatsBus, count: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.asyncio
 async def test_a_commit_knows_its_own_record_when_the_answer_was_lost(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
         await other.commit("rollout.r.theirs", b"")
         lose_answers(bus, 2, monkeypatch)
         assert await bus.commit("rollout.r.ours", b"")
@@ -507,10 +546,10 @@ async def test_a_commit_knows_its_own_record_when_the_answer_was_lost(
 
 @pytest.mark.asyncio
 async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_id(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = Connection()
-    await link.dial([shared_url], name="operator", credentials=None, tls=None)
+    await link.dial([broker_url], name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"duplicate_window":100000000}' % (
         (prefix.encode(),) * 2
     )
@@ -518,7 +557,7 @@ async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_
     await link.close()
     # The repetition comes after the window in which the broker would have recognised it.
     monkeypatch.setattr("gym_runtime.bus.streams.PAUSES_S", (0.5, 0.5))
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         lose_answers(bus, 1, monkeypatch)
         assert await bus.commit("rollout.r.1", b"")
         lose_answers(bus, 1, monkeypatch)
@@ -527,9 +566,9 @@ async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_
 
 @pytest.mark.asyncio
 async def test_a_lost_answer_stores_a_task_and_a_journal_entry_once(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         lose_answers(bus, 1, monkeypatch)
         await bus.enqueue("task.a.b", b"")
         lose_answers(bus, 1, monkeypatch)
@@ -541,8 +580,8 @@ async def test_a_lost_answer_stores_a_task_and_a_journal_entry_once(
 
 
 @pytest.mark.asyncio
-async def test_of_many_commits_one_wins(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as one, connect(shared_url, prefix=prefix) as two:
+async def test_of_many_commits_one_wins(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as one, connect(broker_url, prefix=prefix) as two:
         won: list[int] = []
 
         async def commit(bus: NatsBus, number: int) -> None:
@@ -605,7 +644,7 @@ async def test_records_come_once_and_in_order_through_a_restart(broker: Broker) 
 
 @pytest.mark.asyncio
 async def test_a_lost_record_is_read_again(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = reader.Reader._on_message
     arrived = 0
@@ -619,7 +658,7 @@ async def test_a_lost_record_is_read_again(
     monkeypatch.setattr(reader.Reader, "_on_message", losing)
     monkeypatch.setattr(reader, "PAUSE_S", 0.0)
     monkeypatch.setattr(reader, "HEARTBEAT_S", 0.2)
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         async with anyio.create_task_group() as tasks:
             for number in range(200):
                 tasks.start_soon(bus.append, f"journal.{number}", b"")
@@ -633,10 +672,10 @@ async def test_a_lost_record_is_read_again(
 
 @pytest.mark.asyncio
 async def test_records_go_on_when_their_consumer_vanished(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "PAUSE_S", 0.0)
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("runs.1", b"a")
         records = bus.records("runs.>")
         assert (await anext(records)).payload == b"a"
@@ -653,8 +692,8 @@ async def test_records_go_on_when_their_consumer_vanished(
 
 
 @pytest.mark.asyncio
-async def test_records_are_fetched_only_as_fast_as_they_are_read(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_records_are_fetched_only_as_fast_as_they_are_read(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         async with anyio.create_task_group() as tasks:
             for number in range(2000):
                 tasks.start_soon(bus.append, f"journal.{number}", b"")
@@ -668,8 +707,8 @@ async def test_records_are_fetched_only_as_fast_as_they_are_read(shared_url: str
 
 
 @pytest.mark.asyncio
-async def test_the_newest_of_many_subjects(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_the_newest_of_many_subjects(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         async with anyio.create_task_group() as tasks:
             for number in range(1500):
                 tasks.start_soon(bus.append, f"journal.{number % 700}.x", b"%d" % number)
@@ -716,8 +755,8 @@ async def test_a_killed_broker_in_the_middle_of_the_work_loses_no_task(broker: B
 
 
 @pytest.mark.asyncio
-async def test_never_more_than_the_slots_and_all_of_them(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_never_more_than_the_slots_and_all_of_them(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         busy = most = done = 0
         finished = anyio.Event()
 
@@ -744,8 +783,8 @@ async def test_never_more_than_the_slots_and_all_of_them(shared_url: str, prefix
 
 
 @pytest.mark.asyncio
-async def test_cancelling_gives_back_at_once_what_is_unfinished(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+async def test_cancelling_gives_back_at_once_what_is_unfinished(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
         for number in range(6):
             await bus.enqueue(f"task.a.{number}", b"")
         started = Inbox(4)
@@ -774,9 +813,9 @@ async def test_cancelling_gives_back_at_once_what_is_unfinished(shared_url: str,
 
 @pytest.mark.asyncio
 async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
-    shared_url: str, prefix: str
+    broker_url: str, prefix: str
 ) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         for number in range(4):
             await bus.enqueue(f"task.a.{number}", b"")
         stop, go_on, started = anyio.Event(), anyio.Event(), Inbox(2)
@@ -797,8 +836,8 @@ async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
 
 
 @pytest.mark.asyncio
-async def test_work_that_takes_longer_than_the_wait_is_kept_alive(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_work_that_takes_longer_than_the_wait_is_kept_alive(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         for number in range(3):
             await bus.enqueue(f"task.a.{number}", b"")
         done = Inbox(3)
@@ -818,8 +857,8 @@ async def test_work_that_takes_longer_than_the_wait_is_kept_alive(shared_url: st
 
 
 @pytest.mark.asyncio
-async def test_a_handler_that_raises_or_forgets_gives_the_task_back(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_a_handler_that_raises_or_forgets_gives_the_task_back(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         await bus.enqueue("task.a.1", b"x", headers={"trace": "1"})
         seen = Inbox(4)
 
@@ -845,8 +884,8 @@ async def test_a_handler_that_raises_or_forgets_gives_the_task_back(shared_url: 
 
 
 @pytest.mark.asyncio
-async def test_a_deleted_consumer_is_made_anew(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_a_deleted_consumer_is_made_anew(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         done = Inbox(2)
         first = anyio.Event()
 
@@ -866,11 +905,11 @@ async def test_a_deleted_consumer_is_made_anew(shared_url: str, prefix: str) -> 
 
 
 @pytest.mark.asyncio
-async def test_overlapping_patterns_are_refused(shared_url: str, prefix: str) -> None:
+async def test_overlapping_patterns_are_refused(broker_url: str, prefix: str) -> None:
     async def handle(delivery: Delivery) -> None:
         await delivery.ack()
 
-    async with connect(shared_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
+    async with connect(broker_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle))
         while await bus._streams.consumer(f"{prefix}_TASKS", "a") is None:
             await anyio.sleep(0.005)
@@ -899,12 +938,12 @@ anyio.run(main, *sys.argv[1:])
 @pytest.mark.asyncio
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
-    shared_url: str, prefix: str, how: signal.Signals
+    broker_url: str, prefix: str, how: signal.Signals
 ) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         await bus.enqueue("task.a.1", b"")
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WORKER), shared_url, prefix],
+            [sys.executable, "-c", textwrap.dedent(WORKER), broker_url, prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -948,8 +987,8 @@ async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
 
 
 @pytest.mark.asyncio
-async def test_leases_begin_renew_end_and_expire(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as watcher:
+async def test_leases_begin_renew_end_and_expire(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as watcher:
         await bus.renew("agent.a.1", b"old", ttl_s=0.3)
         await bus.renew("agent.a.2", b"x", ttl_s=30)
         await bus.renew("model.m.1", b"", ttl_s=30)
@@ -992,9 +1031,9 @@ async def test_leases_expire_while_the_broker_is_frozen_and_come_back_after_its_
 
 
 @pytest.mark.asyncio
-async def test_large_payloads_travel_by_reference_everywhere(shared_url: str, prefix: str) -> None:
+async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, prefix: str) -> None:
     large = os.urandom(INLINE_BYTES + 1)
-    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
         async with anyio.create_task_group() as tasks:
 
             def reverse(incoming: Incoming) -> None:
@@ -1025,9 +1064,9 @@ async def test_large_payloads_travel_by_reference_everywhere(shared_url: str, pr
 
 
 @pytest.mark.asyncio
-async def test_a_blob_of_many_chunks_is_stored_once(shared_url: str, prefix: str) -> None:
+async def test_a_blob_of_many_chunks_is_stored_once(broker_url: str, prefix: str) -> None:
     large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
-    async with connect(shared_url, prefix=prefix) as bus, connect(shared_url, prefix=prefix) as other:
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
         await bus.commit("rollout.r.1", large)
         stored = await bus.latest("rollout.r.1")
         assert stored[0].payload == large
@@ -1047,15 +1086,15 @@ async def test_a_blob_of_many_chunks_is_stored_once(shared_url: str, prefix: str
 
 
 @pytest.mark.asyncio
-async def test_a_payload_that_looks_like_a_reference_is_none(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_a_payload_that_looks_like_a_reference_is_none(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("journal.1", blobs.MAGIC + b"{}")
         assert [record.payload for record in await bus.latest("journal.1")] == [blobs.MAGIC + b"{}"]
 
 
 @pytest.mark.asyncio
-async def test_a_damaged_or_vanished_blob_is_an_error(shared_url: str, prefix: str) -> None:
-    async with connect(shared_url, prefix=prefix) as bus:
+async def test_a_damaged_or_vanished_blob_is_an_error(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("journal.1", b"x" * (INLINE_BYTES + 1))
         (chunk,) = await bus._streams.counts(f"{prefix}.blob.>")
         await bus._streams.store(chunk, b"y" * (INLINE_BYTES + 1), {})
@@ -1068,11 +1107,11 @@ async def test_a_damaged_or_vanished_blob_is_an_error(shared_url: str, prefix: s
 
 @pytest.mark.asyncio
 async def test_a_payload_beyond_the_limit_is_refused(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert BLOB_BYTES == 1 << 30
     monkeypatch.setattr(blobs, "BLOB_BYTES", 1_000_000)
-    async with connect(shared_url, prefix=prefix) as bus:
+    async with connect(broker_url, prefix=prefix) as bus:
         with pytest.raises(PayloadTooLarge, match="the limit is 1000000"):
             await bus.enqueue("task.a.1", b"x" * 1_000_001)
 
