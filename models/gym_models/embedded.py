@@ -134,6 +134,11 @@ class Adapter:
     ) -> None:
         await self._stack.aclose()
 
+    @property
+    def url(self) -> str:
+        """The base URL of the engine, for metrics and the curious; it changes with every start."""
+        return self._process.url
+
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; those beyond the slots wait here. Cancelling stops the generation.
 

@@ -76,20 +76,21 @@ def _importing(kind: Kind, name: str) -> Generator[None]:
         if missing.startswith("gym_"):
             raise
         own = name in _modules(kind)
-        remedy = f'"gym-runtime[{name.replace("_", "-")}]"' if own else missing.partition(".")[0]
+        wanted = f'"gym-runtime[{name.replace("_", "-")}]"' if own else missing.partition(".")[0]
         raise UsageError(
-            f"{kind[:-1]} '{name}' needs the package '{missing}', which is not installed: pip install {remedy}"
+            f"{kind[:-1]} '{name}' needs the package '{missing}', which is not installed: "
+            f"pip install {wanted}"
         ) from error
     except UsageError:
         raise
     except Exception as error:
+        what = str(error)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}:{last.lineno}"
         if isinstance(error, SyntaxError):
-            where = f"{error.filename}:{error.lineno}"
-        else:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{last.filename}:{last.lineno}"
+            what, where = error.msg, f"{error.filename}:{error.lineno}"
         raise UsageError(
-            f"{kind[:-1]} '{name}' cannot be imported: {type(error).__name__}: {error} ({where})"
+            f"{kind[:-1]} '{name}' cannot be imported: {type(error).__name__}: {what} ({where})"
         ) from error
 
 

@@ -160,8 +160,7 @@ def _thought_and_text(message: _Message) -> tuple[str, bytes | Raw]:
     thought = message.reasoning_content or message.reasoning or ""
     if not thought and b"think" in bytes(content):
         thought, text = split_thought(decode_text(content))
-        if thought:
-            content = encode(text)
+        content = encode(text)
     return thought, content
 
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import aiohttp
+import anyio
+from aiohttp.client_proto import ResponseHandler
 from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable
 from yarl import URL
@@ -25,8 +27,27 @@ CONNECT_S = 10.0
 # Below the 5 s after which vLLM (uvicorn) and llama.cpp close an idle connection: to reuse one that is
 # being closed costs a retry.
 _KEEP_ALIVE_S = 4.5
+_OPENING_AT_ONCE = 128
 _RESERVED_FILES = 512
 _LARGE_BYTES = 1 << 20  # aiohttp warns about larger bodies that are not a stream
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Opens so many connections at a time and no more.
+
+    A burst of thousands would overflow the engine's backlog (4,096 on Linux, often 128), whose remedy is
+    to drop and to be asked again after 1, 2, 4 … seconds. aiohttp has no public place for this.
+    """
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._opening = anyio.Semaphore(_OPENING_AT_ONCE, fast_acquire=True)
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        async with self._opening:
+            return await super()._create_connection(req, traces, timeout)
 
 
 class Answer(NamedTuple):
@@ -50,7 +71,7 @@ class Pool:
 
     async def __aenter__(self) -> Pool:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
+            connector=_Connector(
                 limit=raise_file_limit() - _RESERVED_FILES,
                 ttl_dns_cache=60,
                 force_close=not self._reuse,

@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 TTL = "Gym-Lease-TTL"
 LOOK_S = 5.0
 LOOK_AGAIN_S = 0.5
+SETTLE_S = 0.5
 MAX_WAITING = 10_000
 """Changes that a slow watcher has not taken; beyond, a lease's older changes give way to its newest."""
 
@@ -64,14 +65,21 @@ class LeaseWatch:
                 await self._look()
             while self._waiting:
                 yield self._waiting.popleft()
-            now_s = time.monotonic()
-            for name in [name for name, expires_s in self._expires_s.items() if expires_s <= now_s]:
-                self._apply(name, b"", 0.0)
+            if self._overdue():
+                # If it was ourselves who were frozen, the renewals wait in the socket.
+                with anyio.move_on_after(SETTLE_S):
+                    await self._link.settle()
+                for name in self._overdue():
+                    self._apply(name, b"", 0.0)
             if not self._waiting and not self._snapshot:
                 next_s = min(self._expires_s.values(), default=math.inf)
                 self._wake.clear()
-                with anyio.move_on_after(next_s - now_s):
+                with anyio.move_on_after(next_s - time.monotonic()):
                     await self._wake.wait()
+
+    def _overdue(self) -> list[str]:
+        now_s = time.monotonic()
+        return [name for name, expires_s in self._expires_s.items() if expires_s <= now_s]
 
     async def _look(self) -> None:
         """Read what is stored. Gives up soon, to try again: meanwhile leases must expire."""
@@ -93,7 +101,8 @@ class LeaseWatch:
         for kept in stored:
             # What is heard meanwhile is newer.
             if self._name(kept.subject) not in self._heard:
-                self._take(kept.subject, kept.header, kept.payload)
+                age_s = max(0.0, reader.opened_s - kept.stored_s)
+                self._take(kept.subject, kept.header, kept.payload, age_s)
 
     def _on_link(self, up: bool) -> None:
         if up:
@@ -108,10 +117,10 @@ class LeaseWatch:
     def _name(self, subject: bytes) -> str:
         return self._streams.names.bare(subject).partition(".")[2]
 
-    def _take(self, subject: bytes, header: bytes, payload: bytes) -> None:
+    def _take(self, subject: bytes, header: bytes, payload: bytes, age_s: float = 0.0) -> None:
         ttl_s = decode_headers(header).get(TTL)
         if ttl_s is not None:
-            self._apply(self._name(subject), payload, float(ttl_s))
+            self._apply(self._name(subject), payload, float(ttl_s) - age_s)
 
     def _apply(self, name: str, payload: bytes, ttl_s: float) -> None:
         if ttl_s > 0:

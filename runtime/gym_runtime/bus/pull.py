@@ -76,9 +76,10 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """A task arrived."""
+    """A task arrived; ``expected`` is False on an inbox that was given up."""
 
     now_s: float
+    expected: bool = True
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -144,9 +145,12 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
             phase = Phase.DOWN if state.phase is Phase.OPEN else state.phase
             return msgspec.structs.replace(state, phase=phase, pulls=()), []
         case Stopped():
+            if state.phase is Phase.CLOSING:
+                return state, []
             return msgspec.structs.replace(state, phase=Phase.CLOSING, pulls=()), ["leave"]
-        case Delivered(now_s):
-            state = msgspec.structs.replace(state, heard_s=now_s, pulls=_book(state.pulls))
+        case Delivered(now_s, expected):
+            pulls = _book(state.pulls) if expected else state.pulls
+            state = msgspec.structs.replace(state, heard_s=now_s, pulls=pulls)
             if state.busy >= state.slots or state.phase is Phase.CLOSING:
                 return state, ["refuse"]
             state = msgspec.structs.replace(state, busy=state.busy + 1, pulls=_fit(state))

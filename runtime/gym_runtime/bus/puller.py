@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import msgspec
@@ -42,6 +43,8 @@ from gym_runtime.errors import GymError
 log = structlog.get_logger(__name__)
 
 EXPIRES_S = 30.0
+"""A pull lives half as long as the wait for an acknowledgement, and this long at most: when the tasks of a
+frozen worker are delivered again, its open pulls must be gone, or it would get them back."""
 HEARTBEAT_S = 5.0
 MAX_ACK_PENDING = 65536
 """Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
@@ -96,7 +99,7 @@ class QueueDelivery:
 
 
 class Puller:
-    """One call of `gym_runtime.bus.contract.Bus.pull`. The times are parameters for the tests only."""
+    """One call of `gym_runtime.bus.contract.Bus.pull`."""
 
     def __init__(
         self,
@@ -109,8 +112,6 @@ class Puller:
         slots: int,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float,
-        heartbeat_s: float = HEARTBEAT_S,
-        expires_s: float = EXPIRES_S,
     ) -> None:
         self._link = link
         self._streams = streams
@@ -120,10 +121,9 @@ class Puller:
         self._consumer = streams.names.consumer(consumer)
         self._handle = handle
         self._ack_wait_s = ack_wait_s
-        self._request = {
-            "expires": int(expires_s * 1e9),
-            "idle_heartbeat": int(heartbeat_s * 1e9),
-        }
+        expires_s = min(EXPIRES_S, ack_wait_s / 2)
+        heartbeat_s = min(HEARTBEAT_S, expires_s / 2)
+        self._request = {"expires": int(expires_s * 1e9), "idle_heartbeat": int(heartbeat_s * 1e9)}
         self._credit = Credit(slots=slots, heartbeat_s=heartbeat_s)
         self._in_flight: set[QueueDelivery] = set()
         self._inbox = ""
@@ -192,10 +192,20 @@ class Puller:
                 self._open()
 
     def _open(self) -> None:
-        self._link.unlisten(self._sid)
-        self._inbox = self._link.inbox()
-        self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
+        self._change_inbox()
         self._feed(Opened(time.monotonic()))
+
+    def _change_inbox(self) -> None:
+        if self._sid:
+            self._link.mute(self._sid)
+            self._tasks.start_soon(self._retire, self._sid)
+        inbox = self._inbox = self._link.inbox()
+        self._sid = self._link.listen(f"{inbox}.*", partial(self._on_message, inbox))
+
+    async def _retire(self, sid: int) -> None:
+        # After a freeze of our own, what was sent to the old inbox has only now been read.
+        await self._link.settle()
+        self._link.unlisten(sid)
 
     def _on_link(self, up: bool) -> None:
         if up:
@@ -203,6 +213,7 @@ class Puller:
             self._open()
         else:
             self._link.unlisten(self._sid)
+            self._sid = 0
             self._feed(Broke())
 
     async def _until_stopped(self, stop: anyio.Event) -> None:
@@ -266,9 +277,7 @@ class Puller:
                 assert delivery is not None
                 delivery.give_back(0.0)
             case "reopen":
-                self._link.unlisten(self._sid)
-                self._inbox = self._link.inbox()
-                self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
+                self._change_inbox()
             case "leave":
                 self._link.mute(self._sid)
             case "restore":

@@ -56,6 +56,8 @@ class Reader:
         self._left = 0
         self._drained = False
         self._fruitless = 0
+        self.opened_s = 0.0
+        """When the present consumer was made, by the broker's clock."""
         self._wake = asyncio.Event()
         self._unwatch = link.watch(self._on_link)
 
@@ -122,6 +124,7 @@ class Reader:
             self._stale = True
             raise
         self._pending = consumer.num_pending
+        self.opened_s = consumer.ts.timestamp() if consumer.ts else 0.0
 
     def _drop(self) -> None:
         self._stale = True
@@ -168,7 +171,7 @@ class Reader:
                 self._last = stamp.sequence
                 self._left = max(0, self._left - 1)
                 self._fruitless = 0
-                self._buffer.append(Kept(subject, header, payload, stamp.sequence))
+                self._buffer.append(Kept(subject, header, payload, stamp.sequence, stamp.stored_s))
             case 100:
                 consumed = int(decode_headers(header).get("Nats-Last-Consumer", self._consumed))
                 self._stale = consumed != self._consumed

@@ -11,6 +11,7 @@ import base64
 import random
 import secrets
 import time
+from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio
@@ -90,6 +91,8 @@ class Consumer(msgspec.Struct):
     name: str = ""
     num_pending: int = 0
     num_ack_pending: int = 0
+    ts: datetime | None = None
+    """When the broker answered, by its own clock."""
     error: ApiError | None = None
 
 
@@ -112,6 +115,8 @@ class Kept(msgspec.Struct, frozen=True):
     header: bytes
     payload: bytes
     sequence: int
+    stored_s: float = 0.0
+    """By the broker's clock, in seconds since the epoch; 0 where it was not asked for."""
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -122,6 +127,8 @@ class Stamp(msgspec.Struct, frozen=True):
     """In the stream."""
     consumed: int
     """In the consumer: how many it has delivered, this one included."""
+    stored_s: float
+    """By the broker's clock, in seconds since the epoch."""
     pending: int
     """How many the consumer still has to deliver."""
 
@@ -130,7 +137,8 @@ class Stamp(msgspec.Struct, frozen=True):
         """``$JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumed.time.pending[.token]``"""
         words = reply.split(b".")
         at = 4 if len(words) < 11 else 6
-        return Stamp(int(words[at]), int(words[at + 1]), int(words[at + 2]), int(words[at + 4]))
+        deliveries, sequence, consumed, stored_ns, pending = map(int, words[at : at + 5])
+        return Stamp(deliveries, sequence, consumed, stored_ns / 1e9, pending)
 
 
 # What a stream must be for the promises to hold; operators may set everything else.
@@ -215,15 +223,13 @@ class Streams:
             raise BrokerError(f"{NO_JETSTREAM} ({error})") from error
         return msgspec.json.decode(answer.payload, type=kind)
 
-    async def ask(
-        self, subject: str, payload: bytes, *, header: bytes = b"", patience_s: float = PATIENCE_S
-    ) -> tuple[Answer, int]:
+    async def ask(self, subject: str, payload: bytes, *, header: bytes = b"") -> tuple[Answer, int]:
         """Ask something that is safe to repeat, until it is answered; also returns how often it was sent.
 
         Raises:
-            BrokerError: There was no answer within ``patience_s``.
+            BrokerError: There was no answer within `PATIENCE_S`.
         """
-        give_up = time.monotonic() + patience_s
+        give_up = time.monotonic() + PATIENCE_S
         attempts = 0
         while True:
             try:
@@ -237,7 +243,7 @@ class Streams:
                     raise
                 if time.monotonic() > give_up:
                     raise BrokerError(
-                        f"the broker stored or answered nothing within {patience_s:.0f} s ({error}): "
+                        f"the broker stored or answered nothing within {PATIENCE_S:.0f} s ({error}): "
                         "see its log; is its disk full?"
                     ) from error
                 await anyio.sleep(PAUSES_S[min(attempts, len(PAUSES_S)) - 1] * random.uniform(0.5, 1.5))

@@ -130,28 +130,30 @@ def start(
     model: flags.Model = "",
     model_url: flags.ModelUrl = None,
     model_api: flags.ModelApi = "auto",
-    concurrency: flags.Concurrency = 1024,
-    workers: flags.Workers = 1,
+    concurrency: flags.ConcurrencyIfSaid = None,
+    workers: flags.WorkersIfSaid = None,
     nats: flags.Nats = "",
-    prefix: flags.Prefix = "gym",
+    prefix: flags.Prefix = "",
     state_dir: flags.StateDir = "",
 ) -> int:
     """Start workers that stay, and a broker unless --nats names one; prints what is ready.
 
-    Ctrl-C lets rollouts finish and stops; a second one ends at once.
+    Ctrl-C lets rollouts finish, then stops; a second one ends at once.
 
-    A system can also be described in a file, --config system.toml (deploy/system.toml is an example):
+    --config FILE describes a system in TOML, of which POOLs pick a part. deploy/system.toml is an example:
 
-        nats = "nats://10.0.0.5:4222"\n
-        \n
-        [[pools]]\n
-        kind = "resource"\n
-        names = ["mcqa", "reasoning_gym"]\n
-        processes = 4\n
-        \n
-        [[pools]]\n
-        kind = "model"\n
-        model = { provider = "openai", name = "Qwen/Qwen3-4B", urls = ["http://10.0.0.7:8000/v1"] }
+    [dim]
+    nats = "nats://10.0.0.5:4222"
+
+    [\\[pools]]
+    kind = "resource"
+    names = ["mcqa", "reasoning_gym"]
+    processes = 4
+
+    [\\[pools]]
+    kind = "model"
+    model = { provider = "openai", name = "Qwen/Qwen3-4B", urls = ["http://10.0.0.7:8000/v1"] }
+    [/dim]
     """
     from gym_runtime.cli import start as starts
     from gym_runtime.cli.options import StartOptions, parse_urls
@@ -331,6 +333,6 @@ def reverify(
     json: flags.AsJson = False,
 ) -> int:
     """Compute the rewards of stored rollouts anew, without a model; recorded tool calls are repeated."""
-    from gym_runtime.cli import author
+    from gym_runtime.cli import reverify as rejudging
 
-    return author.reverify(name, rollouts, output, concurrency=concurrency, as_json=json)
+    return rejudging.reverify(name, rollouts, output, concurrency=concurrency, as_json=json)

@@ -107,7 +107,9 @@ class Display:
         if self._animated:
             from rich.live import Live
 
-            self._live = Live(self, console=self._console, refresh_per_second=REDRAWS_PER_S)
+            self._live = Live(
+                self, console=self._console, refresh_per_second=REDRAWS_PER_S, redirect_stdout=False
+            )
             self._live.start(refresh=True)
         return self
 

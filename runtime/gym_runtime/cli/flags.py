@@ -40,14 +40,13 @@ Nats = Annotated[
         "A URL with a password belongs into the variable.",
     ),
 ]
-Prefix = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=SYSTEM,
-        help="Tells systems that share a broker apart.",
-    ),
-]
+_PREFIX = typer.Option(
+    metavar="NAME",
+    rich_help_panel=SYSTEM,
+    show_default="gym",
+    help="Tells systems that share a broker apart.",
+)
+Prefix = Annotated[str, _PREFIX]
 StateDir = Annotated[
     str,
     typer.Option(
@@ -64,15 +63,20 @@ Config = Annotated[
         help="A system described in TOML, as 'gym-runtime start --help' shows. Options given here win.",
     ),
 ]
-Workers = Annotated[
-    int, typer.Option(metavar="W", min=1, rich_help_panel=SYSTEM, help="Processes of each kind.")
-]
-Concurrency = Annotated[
-    int,
-    typer.Option(
-        metavar="C", min=1, rich_help_panel=SYSTEM, help="Rollouts in flight, over all agent workers."
-    ),
-]
+_WORKERS = typer.Option(
+    metavar="W", min=1, rich_help_panel=SYSTEM, show_default="1", help="Processes of each kind."
+)
+_CONCURRENCY = typer.Option(
+    metavar="C",
+    min=1,
+    rich_help_panel=SYSTEM,
+    show_default="1024",
+    help="Rollouts in flight, over all agent workers.",
+)
+Workers = Annotated[int, _WORKERS]
+WorkersIfSaid = Annotated[int | None, _WORKERS]
+Concurrency = Annotated[int, _CONCURRENCY]
+ConcurrencyIfSaid = Annotated[int | None, _CONCURRENCY]
 
 Model = Annotated[
     str,

@@ -89,7 +89,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``start`` was asked to do. Empty means: not said.
+    """What ``start`` was asked to do. None and empty mean: not said.
 
     Attributes:
         pools: as they were typed, such as ``resource:mcqa,reasoning_gym``.
@@ -100,10 +100,10 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     model_urls: tuple[str, ...] = ()
     model_api: ModelApi = "auto"
-    concurrency: int = DEFAULT_CONCURRENCY
-    workers: int = 1
+    concurrency: int | None = None
+    workers: int | None = None
     nats: tuple[str, ...] = ()
-    prefix: str = "gym"
+    prefix: str = ""
     state_dir: str = ""
 
 

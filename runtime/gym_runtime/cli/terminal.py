@@ -6,16 +6,20 @@ Nothing printed is taken for markup: names and messages come from elsewhere. Col
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
+UNLIMITED = 10_000
+
 
 def output() -> Console:
-    """Where results go."""
-    return Console(markup=False, highlight=False, emoji=False)
+    """Where results go; in a pipe or a file, lines are as long as they are."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNLIMITED
+    return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def errors() -> Console:

@@ -167,7 +167,10 @@ def _read(reader: RowReader, line: bytes, position: int) -> Row:
 
 
 def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
-    """The row without what the rollout carries itself, with the sampling settings laid over."""
+    """The row without what the rollout carries itself, with the sampling settings laid over.
+
+    A row that does not say which tools the model gets has those of its environment.
+    """
     line = row.line
     if not row.plain:
         fields = _decode_fields(line)
@@ -176,6 +179,9 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
         if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
             fields.pop("gold", None)
         line = _encode(fields)
+    tools = row.environment.resource.tools
+    if tools and b'"tools"' not in bytes(row.params):
+        sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
     return override(line, sampling)
 
 

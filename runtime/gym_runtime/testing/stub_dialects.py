@@ -120,7 +120,7 @@ def responses_answer(call: Call, size_bytes: int, text: str = DONE) -> bytes:
             "truncation": "disabled",
             "usage": {
                 "input_tokens": tokens_in,
-                "input_tokens_details": {"cached_tokens": 0},
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
                 "output_tokens": tokens_out,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": tokens_in + tokens_out,

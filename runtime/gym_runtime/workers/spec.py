@@ -56,8 +56,9 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the supervisor says, one JSON line each.
 
-    ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves), ``all_ready``, ``restarted`` (with the
-    ``reason``), ``failed`` (it gave up; ``reason`` is for people) or ``stopped``.
+    ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves),
+    ``all_ready``, ``restarted`` (with the ``reason``), ``failed`` (it gave up; ``reason`` is for people)
+    or ``stopped``.
     """
 
     event: Literal["broker", "ready", "all_ready", "restarted", "failed", "stopped"]

@@ -559,7 +559,7 @@ async def test_the_task_of_a_lost_worker_is_delivered_again_after_the_ack_wait(
 ) -> None:
     await bus.enqueue("task.a.b", b"x")
     lost, pool = Pool(), Pool()
-    async with pulling(fragile.bus, lost.hold):
+    async with pulling(fragile.bus, lost.hold, slots=1):
         await lost.first(1)
         getattr(fragile, fault)()
         began_s = anyio.current_time()

@@ -116,6 +116,12 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+async def until_empty(bus: NatsBus) -> None:
+    """Acknowledgements take effect at the broker, which tells nobody."""
+    while await bus.counts("task.>"):  # noqa: ASYNC110
+        await anyio.sleep(0.01)
+
+
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead broker is noticed within a second."""
     monkeypatch.setattr(nats, "PING_INTERVAL_S", 0.2)
@@ -748,8 +754,7 @@ async def test_a_killed_broker_in_the_middle_of_the_work_loses_no_task(broker: B
             os.kill(broker.pid, signal.SIGKILL)
             broker.restart()
             await all_done.wait()
-            while await client.counts("task.>"):
-                await anyio.sleep(0.02)
+            await until_empty(client)
             tasks.cancel_scope.cancel()
         assert await client.depth("a") == QueueDepth(waiting=0, in_flight=0)
 
@@ -906,13 +911,16 @@ async def test_a_deleted_consumer_is_made_anew(broker_url: str, prefix: str) -> 
 
 @pytest.mark.asyncio
 async def test_overlapping_patterns_are_refused(broker_url: str, prefix: str) -> None:
+    ready = anyio.Event()
+
     async def handle(delivery: Delivery) -> None:
         await delivery.ack()
+        ready.set()
 
     async with connect(broker_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
+        await bus.enqueue("task.a.1", b"")
         tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle))
-        while await bus._streams.consumer(f"{prefix}_TASKS", "a") is None:
-            await anyio.sleep(0.005)
+        await ready.wait()
         with pytest.raises(BrokerError, match="not unique"):
             await bus.pull("task.>", consumer="b", slots=1, handle=handle)
         tasks.cancel_scope.cancel()
@@ -935,6 +943,11 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
+def start_worker(url: str, prefix: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(WORKER), url, prefix]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
@@ -942,12 +955,7 @@ async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
 ) -> None:
     async with connect(broker_url, prefix=prefix) as bus:
         await bus.enqueue("task.a.1", b"")
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WORKER), broker_url, prefix],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        process = start_worker(broker_url, prefix)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -974,8 +982,7 @@ async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
                     assert await anyio.to_thread.run_sync(process.stdout.readline) == "acked\n"
                 go_on.set()
                 assert await done.full() == [2]
-                while await bus.counts("task.>"):
-                    await anyio.sleep(0.01)
+                await until_empty(bus)
                 tasks.cancel_scope.cancel()
             assert await bus.depth("a") == QueueDepth(waiting=0, in_flight=0)
         finally:

@@ -83,7 +83,7 @@ def test_a_wrong_booking_is_put_right() -> None:
     assert right.pulls == (Pull(2, 2), Pull(3, 4))
     # And here that it had less left.
     right, _ = step(state, Ended(1.0, 1, left=1))
-    assert right.pulls == (Pull(2, 5),)
+    assert right.pulls == (Pull(2, 5), Pull(3, 1))
 
 
 def test_a_refused_pull_waits_before_it_asks_again() -> None:

@@ -109,13 +109,15 @@ class Puller:
                 self._open = True
                 if self.line.up:
                     self._consumer.join(self)
-                while not self.line.closed and (self._open or self._in_flight):
-                    self._changed = anyio.Event()
-                    await self._changed.wait()
+                try:
+                    while not self.line.closed and (self._open or self._in_flight):
+                        self._changed = anyio.Event()
+                        await self._changed.wait()
+                finally:
+                    self._leave()
                 self._tasks.cancel_scope.cancel()
         finally:
             unwatch()
-            self._leave()
         self.line.check()
 
     def expect(self) -> None:
@@ -168,7 +170,9 @@ class Puller:
             # The boundary to the handler: its bug gives back one task, not all.
             log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
         except BaseException:
+            # The pull is cancelled: nothing must be given to it before it gives back what it has.
             pause_s = 0.0
+            self._leave()
             raise
         finally:
             if not delivery.settled:

@@ -1,0 +1,124 @@
+"""``new`` and ``test``: an environment to start from, and what is missing until it is one."""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from importlib import resources
+from pathlib import Path
+
+import anyio
+import msgspec
+from rich.console import Console
+
+from gym_runtime import catalogue, contract
+from gym_runtime.cli import figures, terminal
+from gym_runtime.contract import Finding
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import UsageError
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the contract says of one environment; ``skipped`` is why it could not be asked."""
+
+    environment: str
+    passed: bool
+    skipped: str = ""
+    findings: list[Finding] = []
+
+
+# -- new ----------------------------------------------------------------------------------------------
+
+
+def new(name: str, shape: str, directory: Path) -> None:
+    """Write NAME.py and NAME.jsonl.
+
+    Raises:
+        UsageError: the name is none, is taken, or one of the files is there; nothing was written.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+        raise UsageError(f"'{name}' cannot name a module: small letters, digits and _, as in my_environment")
+    if name in catalogue.names("environments"):
+        raise UsageError(f"there is an environment '{name}' already; choose another name")
+    targets = [(directory / f"{name}{suffix}", suffix) for suffix in (".py", ".jsonl")]
+    for target, _ in targets:
+        if target.exists():
+            raise UsageError(f"{target} exists; choose another name or --directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for target, suffix in targets:
+            source = resources.files("gym_runtime.cli.scaffold").joinpath(f"{shape}{suffix}")
+            with target.open("xb") as file:
+                file.write(source.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
+    console = terminal.output()
+    module, rows = (str(target) for target, _ in targets)
+    known_as = name if directory == Path() else module
+    console.print(f"wrote {module} and {rows}; next:", soft_wrap=True)
+    console.print(f"  gym-runtime test {known_as}", soft_wrap=True)
+    console.print(f"  gym-runtime run {known_as}", soft_wrap=True)
+
+
+# -- test ---------------------------------------------------------------------------------------------
+
+
+def test(names: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
+    """Check environments; 0 if all of them keep the contract.
+
+    Raises:
+        UsageError: nothing was named, there is no such environment, or its module cannot be imported.
+    """
+    if bool(names) == everything:
+        raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
+    environments = [catalogue.environment(name) for name in names]
+    reports: list[Report] = []
+
+    async def check() -> None:
+        for environment in environments:
+            reports.append(await _check(environment))
+        for name in catalogue.names("environments") if everything else ():
+            reports.append(await _check_if_runnable(name))
+
+    anyio.run(check, backend_options={"use_uvloop": sys.platform != "win32"})
+    if as_json:
+        terminal.print_json(reports)
+    else:
+        for report in reports:
+            _show(report, terminal.output(), in_full=not everything)
+    return 0 if all(report.passed or report.skipped for report in reports) else 1
+
+
+async def _check(environment: LoadedEnvironment) -> Report:
+    findings = await contract.check(environment)
+    return Report(
+        environment=environment.name,
+        passed=all(finding.passed for finding in findings),
+        findings=findings,
+    )
+
+
+async def _check_if_runnable(name: str) -> Report:
+    try:
+        environment = catalogue.environment(name)
+        catalogue.require(environment)
+    except UsageError as error:
+        return Report(environment=name, passed=False, skipped=error.message)
+    return await _check(environment)
+
+
+def _show(report: Report, console: Console, *, in_full: bool) -> None:
+    good, bad = ("✓", "✗") if console.encoding.startswith("utf") else ("ok", "FAILED")
+    if report.skipped:
+        console.print(f"- {report.environment}: skipped: {report.skipped}", soft_wrap=True, style="dim")
+        return
+    failed = sum(not finding.passed for finding in report.findings)
+    said = f"{failed} of {len(report.findings)} rules broken" if failed else "keeps the contract"
+    mark, colour = (bad, "bold red") if failed else (good, "bold green")
+    console.print(f"{mark} {report.environment}: {said}", soft_wrap=True, style=colour)
+    for finding in report.findings:
+        if in_full or not finding.passed:
+            mark, colour = (good, "green") if finding.passed else (bad, "red")
+            detail = f": {figures.shorten(finding.detail, 2000)}" if finding.detail else ""
+            console.print(f"  {mark} ", style=colour, end="")
+            console.print(f"{finding.rule}{detail}", soft_wrap=True)

@@ -1,0 +1,144 @@
+"""A system described in a file, TOML:
+
+    nats = ["nats://10.0.0.5:4222"]     # the broker; left out, a private one is started
+    prefix = "gym"                      # tells systems that share a broker apart
+    state_dir = "/var/lib/gym-runtime"  # where a private broker keeps its queue
+    drain_s = 60                        # how long stopping workers may take to finish
+
+    [[pools]]                           # as many as you like
+    kind = "resource"                   # agent, resource or model
+    names = ["mcqa", "reasoning_gym"]   # left out: all agents, all runnable environments, "policy"
+    processes = 4
+    capacity = 512                      # per process: rollouts in flight, or calls in progress
+
+    [[pools]]
+    kind = "model"
+    [pools.model]
+    provider = "openai"
+    name = "Qwen/Qwen3-4B"
+    urls = ["http://10.0.0.7:8000/v1", "http://10.0.0.8:8000/v1"]
+    api_key_variable = "MODEL_KEY"      # better than api_key = "…"
+
+An ``api_key`` is accepted if nobody else can read the file; it goes to the workers through their
+environment, never through arguments, logs or messages. Everything in ``[pools.model]`` but ``api_key`` is a
+field of `gym_runtime.model.ModelSettings`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+from gym_runtime.model import ModelSettings
+from gym_runtime.workers.spec import Kind, SystemSpec
+
+KEY = "api_key"
+KEY_VARIABLE = "GYM_MODEL_KEY_{number}"
+
+
+class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pool as the file describes it; ``names`` empty: all there are."""
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+    processes: int = 1
+    capacity: int = 0
+    model: ModelSettings | None = None
+
+
+class SystemConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file."""
+
+    nats: str | tuple[str, ...] = ()
+    prefix: str = SystemSpec().prefix
+    state_dir: str = ""
+    drain_s: float = SystemSpec().drain_s
+    pools: tuple[PoolConfig, ...] = ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.nats,) if isinstance(self.nats, str) else self.nats
+
+
+def load_config(path: Path) -> SystemConfig:
+    """Read a system's file. Keys that stand in it are put into this process's environment.
+
+    Raises:
+        UsageError: the file cannot be read, is not TOML, has an unknown field (with the nearest one) or a
+            wrong value, or holds a key and others can read it.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            document = tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    keys = _take_keys(document)
+    if keys and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(
+            f"{path} holds an {KEY} and others can read it: chmod 600 {path}, "
+            "or name an environment variable in api_key_variable instead"
+        )
+    _refuse_unknown(path, document)
+    try:
+        config = msgspec.convert(document, SystemConfig)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {_place(str(error))}") from None
+    for pool in config.pools:
+        if pool.processes < 1 or pool.capacity < 0:
+            raise UsageError(f"{path}: a pool needs at least one process, and a capacity of 0 or more")
+    os.environ.update(keys)
+    return config
+
+
+def _pools(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    pools = document.get("pools")
+    found = cast("list[Any]", pools) if isinstance(pools, list) else []
+    return [(f"pools[{i}]", cast("dict[str, Any]", p)) for i, p in enumerate(found) if isinstance(p, dict)]
+
+
+def _models(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    models = [(f"{where}.model", pool.get("model")) for where, pool in _pools(document)]
+    return [(where, cast("dict[str, Any]", model)) for where, model in models if isinstance(model, dict)]
+
+
+def _take_keys(document: dict[str, Any]) -> dict[str, str]:
+    """Take the keys out of the document and name the variables that will hold them instead."""
+    keys: dict[str, str] = {}
+    for number, (_, model) in enumerate(_models(document)):
+        key = model.pop(KEY, None)
+        if key is not None:
+            variable = KEY_VARIABLE.format(number=number)
+            keys[variable] = str(key)
+            model["api_key_variable"] = variable
+    return keys
+
+
+def _refuse_unknown(path: Path, document: dict[str, Any]) -> None:
+    tables: list[tuple[str, dict[str, Any], type[msgspec.Struct]]] = [("", document, SystemConfig)]
+    tables += [(where, pool, PoolConfig) for where, pool in _pools(document)]
+    tables += [(where, model, ModelSettings) for where, model in _models(document)]
+    for where, table, struct in tables:
+        known = list(struct.__struct_fields__)
+        for name in table:
+            if name not in known:
+                place = f" in {where}" if where else ""
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(known)}"
+                raise UsageError(f"{path}: there is no setting '{name}'{place}{hint}")
+
+
+def _place(message: str) -> str:
+    """msgspec's message, with the place first."""
+    what, _, where = message.partition(" - at `$")
+    place = where.rstrip("`").lstrip(".")
+    return f"{place}: {what[:1].lower()}{what[1:]}" if place else what

@@ -1,0 +1,256 @@
+"""``status``, ``ls`` and ``cancel``: what there is, what is alive, and stopping a run."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+from rich.table import Table
+
+from gym_runtime import catalogue
+from gym_runtime.cli import figures, terminal
+from gym_runtime.cli.options import require_broker
+from gym_runtime.client import Gym, RunInfo, Status, connect
+from gym_runtime.errors import UsageError
+
+T = TypeVar("T")
+
+WIDE = 110
+
+
+class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment in a listing. ``needs`` is what must be done before it runs; empty if nothing."""
+
+    name: str
+    domain: str = ""
+    shape: str = ""
+    agent: str = ""
+    runnable: bool = True
+    needs: str = ""
+    data_license: str = ""
+    description: str = ""
+    source: str = ""
+
+
+class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent or a model provider in a listing."""
+
+    name: str
+    runnable: bool = True
+    needs: str = ""
+    description: str = ""
+
+
+# -- ls -----------------------------------------------------------------------------------------------
+
+
+def ls(what: str, *, nats: tuple[str, ...], prefix: str, as_json: bool) -> None:
+    """Print a listing. Only that of the runs asks a running system."""
+    if what == "runs":
+        runs = _ask(nats, prefix, lambda gym: gym.runs())
+        if as_json:
+            terminal.print_json([_in_full(run) for run in runs])
+        else:
+            _show_runs(runs)
+    elif what == "environments":
+        environments = [describe_environment(name) for name in catalogue.names("environments")]
+        if as_json:
+            terminal.print_json(environments)
+        else:
+            _show_environments(environments)
+    else:
+        kind: catalogue.Kind = "agents" if what == "agents" else "models"
+        modules = [describe_module(kind, name) for name in catalogue.names(kind)]
+        if as_json:
+            terminal.print_json(modules)
+        else:
+            _show_modules(modules)
+
+
+def describe_environment(name: str) -> EnvironmentEntry:
+    """An environment's entry, also if it cannot be imported."""
+    try:
+        environment = catalogue.environment(name)
+    except UsageError as error:
+        return EnvironmentEntry(name=name, runnable=False, needs=_remedy(error))
+    needs = ""
+    try:
+        catalogue.require(environment)
+    except UsageError as error:
+        needs = _remedy(error)
+    definition = environment.definition
+    return EnvironmentEntry(
+        name=name,
+        domain=definition.domain,
+        shape=definition.shape,
+        agent=definition.agent,
+        runnable=not needs,
+        needs=needs,
+        data_license=definition.data_license,
+        description=definition.description,
+        source=str(environment.source),
+    )
+
+
+def describe_module(kind: catalogue.Kind, name: str) -> ModuleEntry:
+    """An agent's or a model provider's entry, also if it cannot be imported."""
+    try:
+        module = catalogue.load(kind, name)
+    except UsageError as error:
+        return ModuleEntry(name=name, runnable=False, needs=_remedy(error))
+    return ModuleEntry(name=name, description=(inspect.getdoc(module) or "").partition("\n")[0])
+
+
+def _remedy(error: UsageError) -> str:
+    """The command that installs what is missing, or else all that is known."""
+    _, found, command = error.message.partition("which is not installed: ")
+    return command if found else error.message
+
+
+def _show_environments(entries: list[EnvironmentEntry]) -> None:
+    console = terminal.output()
+    columns = ["name", "domain", "shape", "licence", "description"]
+    if console.width < WIDE:
+        columns = ["name", "shape", "description"]
+    table = _table(*columns)
+    for entry in entries:
+        cells = {
+            "name": entry.name,
+            "domain": entry.domain,
+            "shape": entry.shape,
+            "licence": entry.data_license,
+            "description": entry.description if entry.runnable else f"needs: {entry.needs}",
+        }
+        table.add_row(*(cells[column] for column in columns), style="" if entry.runnable else "dim")
+    console.print(table)
+
+
+def _show_modules(entries: list[ModuleEntry]) -> None:
+    table = _table("name", "description")
+    for entry in entries:
+        about = entry.description if entry.runnable else f"needs: {entry.needs}"
+        table.add_row(entry.name, about, style="" if entry.runnable else "dim")
+    terminal.output().print(table)
+
+
+def _show_runs(runs: list[RunInfo]) -> None:
+    table = _table("run", "state", "rollouts", "environments", "started")
+    for run in runs:
+        table.add_row(run.run, run.state, f"{run.total:,}", ", ".join(run.environments), _ago(run.created_s))
+    console = terminal.output()
+    if runs:
+        console.print(table)
+    else:
+        console.print("the system knows of no runs")
+
+
+# -- status -------------------------------------------------------------------------------------------
+
+
+def status(*, nats: tuple[str, ...], prefix: str, as_json: bool) -> None:
+    """Print what is alive and what is waiting."""
+    found = _ask(nats, prefix, lambda gym: gym.status())
+    if as_json:
+        terminal.print_json(
+            {
+                "workers": [_in_full(worker) for worker in found.workers],
+                "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
+                "runs": [_in_full(run) for run in found.runs],
+            }
+        )
+    else:
+        _show_status(found)
+
+
+def _show_status(found: Status) -> None:
+    console = terminal.output()
+    if not found.workers:
+        console.print("no workers are alive; 'gym-runtime start --nats URL' starts some")
+    else:
+        workers = _table("kind", "pools", "worker", "host", "pid", "in use", "load", "up")
+        for worker in sorted(found.workers, key=lambda worker: (worker.kind, worker.pools, worker.worker)):
+            workers.add_row(
+                worker.kind,
+                ", ".join(worker.pools) + "".join(f" = {said}" for said in worker.detail.values()),
+                worker.worker,
+                worker.host,
+                str(worker.pid),
+                f"{worker.in_use:,} of {worker.capacity:,}",
+                f"{worker.load:.0%}" + (", draining" if worker.draining else ""),
+                _since(worker.started_s),
+            )
+        console.print(workers)
+    console.print()
+    queues = _table("queue", "waiting", "in flight")
+    for agent, depth in found.queues.items():
+        queues.add_row(agent, f"{depth.waiting:,}", f"{depth.in_flight:,}")
+    if found.queues:
+        console.print(queues)
+        console.print()
+    active = [run for run in found.runs if run.state == "active"]
+    if active:
+        _show_runs(active)
+    else:
+        console.print("no run is active")
+
+
+# -- cancel -------------------------------------------------------------------------------------------
+
+
+def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, ...], prefix: str) -> None:
+    """Stop a run, one of its tasks, or one rollout.
+
+    Raises:
+        UsageError: there is no such run, or a rollout was named without its task.
+    """
+    if rollout is not None and task is None:
+        raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
+    _ask(nats, prefix, lambda gym: gym.cancel(run, task, rollout))
+    which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
+    terminal.output().print(f"cancelled {which}", soft_wrap=True)
+
+
+# -- what they share ----------------------------------------------------------------------------------
+
+
+def _ask(nats: tuple[str, ...], prefix: str, question: Callable[[Gym], Awaitable[T]]) -> T:
+    """Ask a running system one thing."""
+    urls = require_broker(nats)
+
+    async def ask() -> T:
+        async with connect(urls, prefix=prefix) as gym:
+            return await question(gym)
+
+    return anyio.run(ask, backend_options={"use_uvloop": sys.platform != "win32"})
+
+
+def _in_full(struct: msgspec.Struct) -> dict[str, Any]:
+    """Every field, also those with their default values, which the wire leaves out."""
+    return msgspec.structs.asdict(struct)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        right = column in ("pid", "rollouts", "waiting", "in flight", "load", "in use")
+        first = column in ("name", "run", "worker", "pid")
+        table.add_column(
+            column,
+            justify="right" if right else "left",
+            no_wrap=first,
+            overflow="ellipsis" if first else "fold",
+        )
+    return table
+
+
+def _since(started_s: float) -> str:
+    return figures.span(max(0.0, time.time() - started_s)) if started_s else "-"
+
+
+def _ago(started_s: float) -> str:
+    return f"{_since(started_s)} ago" if started_s else "-"

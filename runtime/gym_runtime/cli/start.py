@@ -1,0 +1,228 @@
+"""``start``: a system, or a part of one, that stays until it is told to stop."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from typing import get_args
+from urllib.parse import urlsplit
+
+import anyio
+from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
+
+from gym_runtime import catalogue
+from gym_runtime.cli import terminal
+from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
+from gym_runtime.cli.options import DEFAULT_CONCURRENCY, StartOptions, parse_model
+from gym_runtime.errors import UsageError
+from gym_runtime.model import ModelSettings
+from gym_runtime.system import System, launch
+from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MODEL_POOL = "policy"
+INTERRUPTED = 130
+
+
+def start(options: StartOptions) -> int:
+    """Start the workers and stay until SIGINT or SIGTERM; the process's exit status.
+
+    Raises:
+        UsageError: the system cannot start, or has given up; the message says why.
+    """
+    notes = terminal.errors()
+    system = plan(options, notes)
+    for pool in system.pools:
+        if pool.model is not None:
+            _fetch_weights(pool.model)
+    anyio.run(_stay, system, notes, backend_options={"use_uvloop": sys.platform != "win32"})
+    return 0
+
+
+# -- what to start ------------------------------------------------------------------------------------
+
+
+def plan(options: StartOptions, notes: Console) -> SystemSpec:
+    """The system that was asked for: the file's, and what the command line says of it.
+
+    Raises:
+        UsageError: a name, a kind or the file is wrong.
+    """
+    config = load_config(options.config) if options.config else SystemConfig()
+    wanted = [_parse_pool(text) for text in options.pools]
+    if config.pools:
+        chosen = [pool for pool in config.pools if not wanted] or _pick(config.pools, wanted)
+    else:
+        chosen = wanted or [PoolConfig(kind=kind) for kind in KINDS]
+    has_model = any(pool.kind == "model" for pool in chosen)
+    if options.model and not has_model:
+        raise UsageError(f"--model {options.model}: no model pool is to be started; add 'model'")
+    return SystemSpec(
+        pools=tuple(_complete(pool, options, notes) for pool in chosen),
+        nats=options.nats or config.urls,
+        prefix=options.prefix or config.prefix,
+        state_dir=options.state_dir or config.state_dir,
+        drain_s=config.drain_s,
+    )
+
+
+def _parse_pool(text: str) -> PoolConfig:
+    kind, _, names = text.partition(":")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "agent, resource or model, as in resource:mcqa"
+        raise UsageError(f"there is no kind of pool '{kind}'; {hint}")
+    return PoolConfig(kind=kind, names=tuple(name.strip() for name in names.split(",") if name.strip()))
+
+
+def _pick(pools: Iterable[PoolConfig], wanted: Iterable[PoolConfig]) -> list[PoolConfig]:
+    """The file's pools of these kinds, with these of their names only."""
+    picked: list[PoolConfig] = []
+    for want in wanted:
+        found = [pool for pool in pools if pool.kind == want.kind]
+        if want.names:
+            found = [
+                replace(pool, names=names)
+                for pool in found
+                if (names := tuple(name for name in want.names if not pool.names or name in pool.names))
+            ]
+        if not found:
+            names = f":{','.join(want.names)}" if want.names else ""
+            raise UsageError(f"the file has no pool '{want.kind}{names}'")
+        picked += found
+    return picked
+
+
+def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSpec:
+    processes = options.workers or pool.processes
+    model = capacity = None
+    if pool.kind == "agent":
+        names = _known("agents", pool.names)
+        if options.concurrency or not pool.capacity:
+            capacity = max(-(-(options.concurrency or DEFAULT_CONCURRENCY) // processes), len(names))
+    elif pool.kind == "resource":
+        names = _known("environments", pool.names) if pool.names else _runnable(notes)
+    else:
+        names = pool.names or (MODEL_POOL,)
+        model = pool.model
+        if options.model or options.model_urls or model is None:
+            model = parse_model(options.model, urls=options.model_urls, api=options.model_api)
+    return PoolSpec(
+        kind=pool.kind,
+        names=names,
+        processes=processes,
+        capacity=pool.capacity if capacity is None else capacity,
+        model=model,
+    )
+
+
+def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if kind == "environments":
+            catalogue.require(catalogue.environment(name))
+        else:
+            catalogue.load(kind, name)
+    return names or tuple(catalogue.names(kind))
+
+
+def _runnable(notes: Console) -> tuple[str, ...]:
+    """Every environment whose packages are installed; says which are left out."""
+    names: list[str] = []
+    for name in catalogue.names("environments"):
+        try:
+            catalogue.require(catalogue.environment(name))
+        except UsageError as error:
+            notes.print(f"left out: {error}", soft_wrap=True)
+        else:
+            names.append(name)
+    return tuple(names)
+
+
+def _fetch_weights(model: ModelSettings) -> None:
+    """Have the embedded model's weights at hand before its worker needs them, with progress."""
+    if model.provider == "embedded":
+        from gym_runtime.cli.download import downloading
+
+        fetch = catalogue.load("models", "embedded").fetch_weights
+        with downloading(f"weights of {model.name}") as report:
+            fetch(model.name, report)
+
+
+# -- staying ------------------------------------------------------------------------------------------
+
+
+async def _stay(system: SystemSpec, notes: Console) -> None:
+    running = launch(system)
+    stopping = anyio.CancelScope()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch_signals, running, stopping, notes)
+            with stopping:
+                await running.until("all_ready")
+                show_ready(running, system, terminal.output())
+                async for event in running.events():
+                    _say(event, notes)
+                raise UsageError("the workers stopped without saying why; their log is above")
+            with anyio.CancelScope(shield=True):
+                await running.stop()
+            tasks.cancel_scope.cancel()
+    except BaseException:
+        running.kill()
+        raise
+
+
+async def _watch_signals(running: System, stopping: anyio.CancelScope, notes: Console) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            if stopping.cancel_called:
+                running.kill()
+                os._exit(INTERRUPTED)
+            notes.print("stopping when the rollouts in flight are finished; Ctrl-C again ends at once")
+            stopping.cancel()
+
+
+def _say(event: Event, notes: Console) -> None:
+    if event.event == "restarted":
+        notes.print(f"{event.reason}; it is started again", soft_wrap=True)
+    elif event.event == "ready":
+        pools = ", ".join(event.pools)
+        notes.print(f"{event.kind} worker {event.pid} is ready, serving {pools}", soft_wrap=True)
+
+
+def show_ready(running: System, system: SystemSpec, console: Console) -> None:
+    """Print what is ready, and how to join it."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("kind")
+    table.add_column("pools", overflow="fold")
+    table.add_column("worker", no_wrap=True)
+    table.add_column("pid", justify="right", no_wrap=True)
+    models = {pool.names: pool.model for pool in system.pools}
+    for event in running.workers.values():
+        model = models.get(event.pools)
+        serves = ", ".join(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
+        table.add_row(event.kind, serves, event.worker, str(event.pid))
+    console.print(table)
+    console.print()
+    if system.nats:
+        console.print(f"joined {', '.join(map(without_password, system.nats))}", soft_wrap=True)
+    else:
+        console.print("ready; to join from this machine:", style="bold")
+        console.print(f"export GYM_NATS_URL={running.url}", soft_wrap=True)
+    if system.prefix != SystemSpec().prefix:
+        console.print(f"with --prefix {system.prefix}")
+    sys.stdout.flush()
+
+
+def without_password(url: str) -> str:
+    """A broker's URL without who we are to it.
+
+    >>> without_password("nats://gym:secret@10.0.0.5:4222")
+    'nats://10.0.0.5:4222'
+    """
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,0 +1,55 @@
+"""Calls as an agent makes them, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.messages.responses import Response, decode_response
+from gym_runtime.model import CallContext
+from msgspec import Raw
+
+TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+USER = {"role": "user", "content": "What is the weather in San Francisco? Use the tool."}
+
+
+def model_call(*items: dict[str, Any], return_tokens: bool = False, **params: Any) -> ModelCall:
+    """A call with these input items (one user message by default) and parameters."""
+    return ModelCall(
+        params=Raw(json.dumps(params).encode()),
+        input=[Raw(json.dumps(item).encode()) for item in items or (USER,)],
+        return_tokens=return_tokens,
+    )
+
+
+def context(*, limit_s: float = 15.0, rollout: str = "run.0.0", **headers: str) -> CallContext:
+    """Whose call it is; ``x_stub_fault="429"`` becomes that header."""
+    return CallContext(
+        rollout=rollout,
+        attempt=1,
+        deadline_s=time.time() + limit_s,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+def decoded(answer: ModelAnswer) -> Response:
+    """The response in an answer, checked."""
+    return decode_response(bytes(answer.response))
+
+
+def output(answer: ModelAnswer) -> list[dict[str, Any]]:
+    """Its output items."""
+    return json.loads(bytes(answer.response))["output"]

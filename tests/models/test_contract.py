@@ -1,0 +1,132 @@
+"""What every adapter promises, on every adapter, with real servers behind those that need one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from gym_models.embedded import Adapter as EmbeddedAdapter
+from gym_models.openai import Adapter as OpenAIAdapter
+from gym_models.scripted import Adapter as ScriptedAdapter
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.model import Adapter, ModelSettings
+from gym_runtime.testing.stub_engine import StubEngine
+from models.model_calls import TOOL, USER, context, decoded, model_call, output
+
+pytestmark = pytest.mark.anyio
+
+EMBEDDED = pytest.param("embedded", marks=[pytest.mark.slow, pytest.mark.timeout(180)])
+ADAPTERS = ["scripted", "openai-responses", "openai-chat", "openai-auto", EMBEDDED]
+
+
+def build(kind: str, url: str) -> Adapter:
+    """An adapter, not yet entered."""
+    if kind == "scripted":
+        return ScriptedAdapter(ModelSettings.parse("scripted/tool-then-message"))
+    if kind == "embedded":
+        return EmbeddedAdapter(ModelSettings.parse("embedded/smollm2-135m"))
+    api = kind.removeprefix("openai-")
+    return OpenAIAdapter(ModelSettings(provider="openai", name="stub", urls=(url,), api=api))
+
+
+@pytest.fixture(params=ADAPTERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def adapter(kind: str, stub: StubEngine) -> AsyncIterator[Adapter]:
+    if kind == "embedded" and importlib.util.find_spec("xllamacpp") is None:
+        pytest.skip("xllamacpp is not installed")
+    made = build(kind, stub.url)
+    try:
+        await made.__aenter__()
+    except UsageError as error:
+        if kind != "embedded":
+            raise
+        pytest.skip(f"no weights: {error}")
+    try:
+        yield made
+    finally:
+        await made.__aexit__(None, None, None)
+
+
+async def test_a_message(adapter: Adapter) -> None:
+    response = decoded(await adapter.respond(model_call(max_output_tokens=16), context()))
+    assert response.object == "response"
+    assert response.id
+    assert response.model
+    assert response.status in ("completed", "incomplete")
+    (item,) = [json.loads(bytes(raw)) for raw in response.output]
+    assert item["type"] == "message"
+    assert item["role"] == "assistant"
+    assert item["content"][0]["type"] == "output_text"
+    assert item["content"][0]["text"]
+
+
+async def test_usage(adapter: Adapter) -> None:
+    usage = decoded(await adapter.respond(model_call(max_output_tokens=16), context())).usage
+    assert usage is not None
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+
+
+async def test_a_tool_call_then_a_message(adapter: Adapter) -> None:
+    params = {"tools": [TOOL], "tool_choice": "required", "temperature": 0, "max_output_tokens": 128}
+    first = output(await adapter.respond(model_call(**params), context()))
+    calls = [item for item in first if item["type"] == "function_call"]
+    assert calls
+    assert calls[0]["name"] == "get_weather"
+    assert calls[0]["call_id"]
+    assert isinstance(json.loads(calls[0]["arguments"])["city"], str)
+    results = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": '{"weather": "cold"}'}
+        for item in calls
+    ]
+    params |= {"tool_choice": "none"}
+    second = output(await adapter.respond(model_call(USER, *first, *results, **params), context()))
+    assert [item["type"] for item in second] == ["message"]
+
+
+async def test_many_at_once(adapter: Adapter, kind: str) -> None:
+    count = 16 if kind == "embedded" else 512
+    ids: set[str] = set()
+
+    async def one(number: int) -> None:
+        mine = context(rollout=f"run.{number}.0", limit_s=120.0)
+        ids.add(decoded(await adapter.respond(model_call(max_output_tokens=4), mine)).id)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(count):
+            tasks.start_soon(one, number)
+    assert len(ids) == count
+
+
+async def test_tokens(adapter: Adapter, kind: str) -> None:
+    if kind == "openai-responses":
+        pytest.skip("no engine gives tokens in the Responses API")
+    call = model_call(return_tokens=True, max_output_tokens=8)
+    answer = await adapter.respond(call, context())
+    usage = decoded(answer).usage
+    assert answer.tokens is not None
+    assert usage is not None
+    assert len(answer.tokens.generation_ids) == len(answer.tokens.log_probs) == 4 * usage.output_tokens
+    if kind != "embedded":  # llama.cpp does not give the prompt's
+        assert len(answer.tokens.prompt_ids) == 4 * usage.input_tokens
+
+
+async def test_cancellation_leaves_the_adapter_usable(adapter: Adapter) -> None:
+    with anyio.move_on_after(0.02):
+        await adapter.respond(model_call(max_output_tokens=400), context())
+    assert output(await adapter.respond(model_call(max_output_tokens=4), context()))
+
+
+async def test_a_row_that_cannot_be_carried(adapter: Adapter, kind: str) -> None:
+    if kind not in ("openai-chat", "embedded"):
+        pytest.skip("this adapter carries it")
+    with pytest.raises(TaskError, match="web_search_call"):
+        await adapter.respond(model_call({"type": "web_search_call", "id": "w"}), context())

@@ -1,0 +1,123 @@
+"""What refusals mean: class, pause, message; and that no secret is in it."""
+
+from __future__ import annotations
+
+import json
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.failures import MAX_MESSAGE_CHARS, failure, is_context_overflow, retry_after_s
+from gym_models.wire.http import Answer
+from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
+
+KEY = "sk-secret-0123456789"
+ENDPOINT = Endpoint(
+    url="http://e/v1", headers={"authorization": f"Bearer {KEY}"}, private=False, has_key=True
+)
+
+
+def answer(status: int, body: Any, **headers: str) -> Answer:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, data)
+
+
+def error(message: str, code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "t", "param": None, "code": code}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "cls"),
+    [
+        (400, error("bad"), ModelRefused),
+        (401, error("key"), ModelRefused),
+        (403, error("no"), ModelRefused),
+        (404, error("model"), ModelRefused),
+        (408, error("slow"), ModelUnavailable),
+        (409, error("conflict"), ModelUnavailable),
+        (422, {"detail": [{"msg": "x"}]}, ModelRefused),
+        (429, error("slow down", "rate_limit_exceeded"), ModelUnavailable),
+        (429, error("pay", "insufficient_quota"), ModelRefused),
+        (302, b"", ModelRefused),
+        (500, error("oops"), ModelUnavailable),
+        (502, b"<html><body><h1>502 Bad Gateway</h1></body></html>", ModelUnavailable),
+        (503, b"", ModelUnavailable),
+        (529, error("overloaded"), ModelUnavailable),
+    ],
+)
+def test_classes(status: int, body: Any, cls: type[ModelError]) -> None:
+    found = failure(answer(status, body), ENDPOINT)
+    assert type(found) is cls
+    assert found.stage == "model"
+    assert str(status) in found.message
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (error("bad thing", "some_code"), "bad thing (some_code)"),
+        ({"error": "plain"}, "plain"),
+        ({"message": "vllm", "object": "error"}, "vllm"),
+        ({"detail": "Not Found"}, "Not Found"),
+        (b"<html><h1>502 Bad Gateway</h1></html>", "502 Bad Gateway"),
+        (b"two\n lines", "two lines"),
+    ],
+)
+def test_messages(body: Any, said: str) -> None:
+    assert failure(answer(500, body), ENDPOINT).message == f"http://e/v1 answered 500: {said}"
+
+
+def test_messages_are_short_and_hold_no_secrets() -> None:
+    long = failure(answer(400, error("x" * 5000)), ENDPOINT).message
+    assert len(long) <= MAX_MESSAGE_CHARS + 40
+    leaky = failure(answer(401, error(f"Incorrect API key provided: {KEY} or sk-other-987654321")), ENDPOINT)
+    assert "sk-" not in leaky.message
+    assert "OPENAI_API_KEY" in leaky.message
+    assert KEY not in repr(ENDPOINT)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "overflow"),
+    [
+        (400, "This model's maximum context length is 8192 tokens. However, you requested 9000", True),
+        (400, "the request exceeds the available context size, try increasing it", True),
+        (400, "Input is too long for requested model.", True),
+        (400, "prompt is too long: 250000 tokens > 200000 maximum", True),
+        (422, "`inputs` must have less than max_model_len tokens", True),
+        (400, "Invalid value for 'temperature'", False),
+        (500, "maximum context length", False),
+    ],
+)
+def test_context_overflow(status: int, message: str, overflow: bool) -> None:
+    assert is_context_overflow(answer(status, error(message))) is overflow
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry_after": "3"}, 3.0),
+        ({"Retry_After": "0.5"}, 0.5),
+        ({"retry_after_ms": "250", "retry_after": "1"}, 0.25),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "-4"}, 0.0),
+        ({"retry_after": formatdate(0, usegmt=True)}, 0.0),
+        ({"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "20ms"}, 0.02),
+        (
+            {
+                "x_ratelimit_remaining_requests": "9",
+                "x_ratelimit_reset_requests": "1s",
+                "x_ratelimit_remaining_tokens": "0",
+                "x_ratelimit_reset_tokens": "1m30s",
+            },
+            90.0,
+        ),
+        ({"x_ratelimit_reset_tokens": "7"}, 7.0),
+    ],
+)
+def test_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    found = failure(answer(429, error("slow down"), **headers), ENDPOINT)
+    assert isinstance(found, ModelUnavailable)
+    assert found.retry_after_s == (pytest.approx(seconds) if seconds is not None else None)
+    assert retry_after_s({}) is None

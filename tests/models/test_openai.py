@@ -1,0 +1,269 @@
+"""The `openai` adapter against the stub engine in a process of its own: faults, cancellation, start-up."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from gym_models.openai import Adapter
+from gym_models.wire.chat_request import Dialect
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.engine import Engine
+from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, UsageError
+from gym_runtime.model import ModelSettings
+from gym_runtime.testing import stub_engine
+from gym_runtime.testing.stub_engine import StubEngine
+from models.model_calls import context, decoded, model_call, output
+
+pytestmark = pytest.mark.anyio
+KEY = "sk-test-0123456789"
+
+
+def settings(*urls: str, name: str = "stub", **more: Any) -> ModelSettings:
+    return ModelSettings(provider="openai", name=name, urls=urls, **more)
+
+
+@asynccontextmanager
+async def entered(*urls: str, **more: Any) -> AsyncIterator[Adapter]:
+    async with Adapter(settings(*urls, **more)) as adapter:
+        yield adapter
+
+
+@pytest.fixture(params=["responses", "chat", "auto"])
+def api(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def until(stub: StubEngine, **wanted: int) -> None:
+    """Wait for counts of the stub."""
+    with anyio.fail_after(5):
+        # The counts are in another process.
+        while any(getattr(stub.stats(), name) != count for name, count in wanted.items()):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "said"),
+    [
+        ("401", ModelRefused, "401"),
+        ("404", ModelRefused, "does not exist"),
+        ("429", ModelUnavailable, "Rate limit"),
+        ("quota", ModelRefused, "quota"),
+        ("500", ModelUnavailable, "500"),
+        ("503", ModelUnavailable, "overloaded"),
+        ("filter", ModelRefused, "filtered"),
+        ("html", ModelUnavailable, "502 Bad Gateway"),
+        ("malformed", ModelUnavailable, "no response"),
+        ("foreign", ModelUnavailable, "no response"),
+        ("cut", ModelUnavailable, "broke in mid-answer"),
+        ("drop", ModelUnavailable, "broke in mid-answer"),
+    ],
+)
+async def test_faults_by_class(
+    stub: StubEngine, api: str, fault: str, error: type[GymError], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    async with entered(stub.url, api=api) as adapter:
+        with pytest.raises(error, match=said) as caught:
+            await adapter.respond(model_call(), context(x_stub_fault=fault))
+        assert type(caught.value) is error
+        assert KEY not in caught.value.message
+        assert caught.value.stage == "model"
+        assert output(await adapter.respond(model_call(), context()))
+
+
+async def test_retry_after(stub: StubEngine, api: str) -> None:
+    async with entered(stub.url, api=api) as adapter:
+        with pytest.raises(ModelUnavailable) as caught:
+            await adapter.respond(model_call(), context(x_stub_fault="429"))
+        assert caught.value.retry_after_s == 1.0
+
+
+async def test_context_overflow_is_an_answer_that_stops_short(stub: StubEngine, api: str) -> None:
+    async with entered(stub.url, api=api) as adapter:
+        response = decoded(await adapter.respond(model_call(), context(x_stub_fault="context")))
+        assert response.output == []
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+
+
+async def test_the_deadline(stub: StubEngine, api: str) -> None:
+    async with entered(stub.url, api=api) as adapter:
+        with pytest.raises(DeadlineExceeded):
+            await adapter.respond(model_call(), context(limit_s=0.2, x_stub_fault="hang"))
+        with pytest.raises(DeadlineExceeded, match="before the model was asked"):
+            await adapter.respond(model_call(), context(limit_s=-1))
+
+
+async def test_cancelling_reaches_the_engine(api: str) -> None:
+    with stub_engine.running() as stub:
+        async with entered(stub.url, api=api) as adapter:
+            stub.stats(reset=True)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(adapter.respond, model_call(), context(x_stub_fault="hang"))
+                await until(stub, in_flight=8)
+                tasks.cancel_scope.cancel()
+            await until(stub, in_flight=0, aborted=8)
+            assert output(await adapter.respond(model_call(), context()))
+
+
+async def test_connections_are_reused() -> None:
+    with stub_engine.running() as stub:
+        async with entered(stub.url) as adapter:
+            for _ in range(20):
+                await adapter.respond(model_call(), context())
+            assert stub.stats().connections == 2  # ours, and the one that asks
+
+
+async def test_all_of_many_are_at_the_engine_at_once() -> None:
+    with stub_engine.running("--latency-s", "0.5") as stub:
+        async with entered(stub.url) as adapter, anyio.create_task_group() as tasks:
+            for number in range(1024):
+                tasks.start_soon(adapter.respond, model_call(), context(rollout=f"r.{number}.0"))
+        assert stub.stats().max_in_flight == 1024
+
+
+async def test_max_concurrent_requests() -> None:
+    with stub_engine.running("--latency-s", "0.02") as stub:
+        async with entered(stub.url, max_concurrent_requests=3) as adapter:
+            stub.stats(reset=True)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(12):
+                    tasks.start_soon(adapter.respond, model_call(), context())
+        assert stub.stats().max_in_flight == 3
+        assert stub.stats().requests == 12
+
+
+@pytest.mark.parametrize("has", ["responses", "chat", "both"])
+async def test_auto_finds_the_api(has: str) -> None:
+    with stub_engine.running("--api", has) as stub:
+        async with entered(stub.url) as adapter:
+            stub.stats(reset=True)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(32):
+                    tasks.start_soon(adapter.respond, model_call(), context())
+            assert stub.stats().requests == 32  # none of them in vain
+
+
+async def test_auto_without_a_look_before_pays_once() -> None:
+    with stub_engine.running("--api", "chat") as stub:
+        endpoint = Endpoint(url=stub.url, headers={}, private=True)
+        async with Engine(endpoint, model="stub", api="auto", dialect=Dialect()) as engine:
+            with pytest.raises(ModelUnavailable):
+                await engine.respond(model_call(), context(x_stub_fault="503"))
+            assert engine.api == "auto"
+            stub.stats(reset=True)
+            for _ in range(3):
+                assert output(await engine.respond(model_call(), context()))
+            assert engine.api == "chat"
+            assert stub.stats().requests == 4
+
+
+async def test_a_rollout_keeps_to_one_engine() -> None:
+    with stub_engine.running() as one, stub_engine.running() as other:
+        async with entered(one.url, other.url) as adapter:
+            one.stats(reset=True)
+            other.stats(reset=True)
+            for _ in range(5):
+                await adapter.respond(model_call(), context(rollout="r.1.0"))
+            assert {one.stats().requests, other.stats().requests} == {0, 5}
+            for number in range(50):
+                await adapter.respond(model_call(), context(rollout=f"r.{number}.0"))
+            assert min(one.stats().requests, other.stats().requests) > 5
+
+
+async def test_large_bodies_go_through(stub: StubEngine, api: str) -> None:
+    async with entered(stub.url, api=api) as adapter:
+        large = {"role": "user", "content": "x" * (3 << 20)}
+        usage = decoded(await adapter.respond(model_call(large), context())).usage
+        assert usage is not None
+        assert usage.input_tokens > 3 << 18
+
+
+async def test_a_key_is_sent_and_a_wrong_one_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stub_engine.running("--require-key", KEY) as stub:
+        monkeypatch.setenv("MY_KEY", KEY)
+        async with entered(stub.url, api_key_variable="MY_KEY") as adapter:
+            assert output(await adapter.respond(model_call(), context()))
+        monkeypatch.setenv("MY_KEY", "sk-wrong-0123456789")
+        with pytest.raises(UsageError, match="the key in MY_KEY") as caught:
+            await Adapter(settings(stub.url, api_key_variable="MY_KEY")).__aenter__()
+        assert "sk-" not in caught.value.message
+        assert "\n" not in caught.value.message
+        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+        with pytest.raises(UsageError, match="no key, OPENAI_API_KEY is empty"):
+            await Adapter(settings(stub.url)).__aenter__()
+
+
+async def test_the_model_must_be_there(stub: StubEngine) -> None:
+    with pytest.raises(UsageError, match=r"has no model 'stob'; did you mean 'stub'\?"):
+        await Adapter(settings(stub.url, name="stob")).__aenter__()
+    with pytest.raises(UsageError, match="it serves stub, vendor/other"):
+        await Adapter(settings(stub.url, name="xyz")).__aenter__()
+    with pytest.raises(UsageError, match="serves 2 models; name one"):
+        await Adapter(settings(stub.url, name="")).__aenter__()
+    async with entered(stub.url, name="other"), entered(stub.url, name="xyz", options={"check_model": False}):
+        pass
+
+
+async def test_the_only_model_needs_no_name() -> None:
+    with stub_engine.running("--models", "alone") as stub:
+        async with entered(stub.url, name="") as adapter:
+            assert decoded(await adapter.respond(model_call(), context())).model == "alone"
+
+
+async def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(UsageError, match=f"nothing listens at http://127.0.0.1:{port}/v1"):
+            await Adapter(settings(f"http://127.0.0.1:{port}")).__aenter__()
+
+
+@pytest.mark.slow
+async def test_somebody_listens_and_says_nothing() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        started = time.perf_counter()
+        with pytest.raises(UsageError, match="did not answer within 5 s"):
+            await Adapter(settings(f"http://127.0.0.1:{silent.getsockname()[1]}")).__aenter__()
+        assert time.perf_counter() - started < 7
+
+
+async def test_the_engine_goes_away() -> None:
+    with stub_engine.running() as stub:
+        adapter = Adapter(settings(stub.url))
+        await adapter.__aenter__()
+    try:
+        with pytest.raises(ModelUnavailable, match=r"nothing listens|broke"):
+            await adapter.respond(model_call(), context())
+    finally:
+        await adapter.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"api": "completions"}, "api is one of"),
+        ({"options": {"resoning": "drop"}}, "resoning"),
+        ({"options": {"reasoning": "loud"}}, "reasoning"),
+    ],
+)
+async def test_settings_that_are_wrong(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Adapter(settings("http://127.0.0.1:1", **more))
+
+
+async def test_extra_body_and_headers(stub: StubEngine) -> None:
+    more = {"extra_body": {"tool_choice": "none"}, "headers": {"X-Stub-Fault": ""}}
+    async with entered(stub.url, **more) as adapter:
+        tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+        (item,) = output(await adapter.respond(model_call(tools=[tool]), context()))
+        assert item["type"] == "message"
