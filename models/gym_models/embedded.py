@@ -34,23 +34,24 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime.errors import ModelUnavailable, UsageError
+from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.model import CallContext, ModelSettings
 
 from gym_models import llama_cpp
 from gym_models.llama_cpp.process import Launch, ServerProcess
-from gym_models.llama_cpp.progress import shown
-from gym_models.llama_cpp.weights import PACKAGED, fetch_weights
+from gym_models.llama_cpp.weights import PACKAGED, Report, fetch_weights
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 
-__all__ = ["Adapter", "Options", "fetch_weights", "prepare"]
+__all__ = ["Adapter", "Options", "fetch_weights"]
 
 _SAMPLING: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 _DIALECT = Dialect(stream=True, token_fields=(("logprobs", True), ("top_logprobs", 1)))
 _HEADERS = {"content-type": "application/json"}
 _FEW_CORES = 4
+_LOG_STEP = 0.25
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,18 +71,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     threads: int = 0
 
 
-def prepare(settings: ModelSettings) -> Path:
-    """Have the weights on this machine, with the progress shown. Blocks.
-
-    To be called before workers start, so that they don't each wait in silence.
-
-    Raises:
-        UsageError: as `fetch_weights`.
-    """
-    with shown(f"fetching the weights of {settings.name}") as report:
-        return fetch_weights(settings.name, report)
-
-
 class Adapter:
     """The embedded engine. See the module."""
 
@@ -96,12 +85,13 @@ class Adapter:
         self._gate = anyio.Semaphore(settings.max_concurrent_requests or self._options.slots)
 
     async def __aenter__(self) -> Self:
-        weights = await anyio.to_thread.run_sync(prepare, self._settings)
-        packaged = PACKAGED.get(self._settings.name)
+        name = self._settings.name
+        weights = await anyio.to_thread.run_sync(fetch_weights, name, _logged(name))
+        packaged = PACKAGED.get(name)
         template = Path(llama_cpp.__file__ or "").with_name(packaged.template) if packaged else None
         launch = Launch(
             weights=weights,
-            name=self._settings.name,
+            name=name,
             slots=self._options.slots,
             context_tokens=self._options.context_tokens,
             threads=self._options.threads or _threads(),
@@ -111,10 +101,8 @@ class Adapter:
             self._process = await stack.enter_async_context(ServerProcess(launch))
             self._engine = await stack.enter_async_context(
                 Engine(
-                    Endpoint(
-                        url=self._process.url, headers={"content-type": "application/json"}, private=True
-                    ),
-                    model=self._settings.name,
+                    Endpoint(url=self.url, headers=_HEADERS, private=True),
+                    model=name,
                     api="chat",
                     extra_body=msgspec.json.encode(
                         {
@@ -156,6 +144,19 @@ class Adapter:
                 raise ModelUnavailable(
                     f"the embedded engine died (exit code {self._process.returncode})", stage="model"
                 ) from error
+
+
+def _logged(name: str) -> Report:
+    """A log line now and then: who wants a bar calls `fetch_weights` before."""
+    due = 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal due
+        if done / total >= due:
+            logger().info("fetching weights", model=name, done_bytes=done, total_bytes=total)
+            due = done / total + _LOG_STEP
+
+    return report
 
 
 def _threads() -> int:

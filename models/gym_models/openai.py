@@ -34,7 +34,8 @@ from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.model import CallContext, ModelSettings
 
 from gym_models.wire import endpoint, preflight
-from gym_models.wire.chat_request import Dialect, Reasoning
+from gym_models.wire.chat_messages import Reasoning
+from gym_models.wire.chat_request import Dialect
 from gym_models.wire.engine import Api, Engine
 
 

@@ -10,6 +10,7 @@ Whatever the shape, a worker sees a `Resource` that makes `Session` objects.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
@@ -150,13 +151,8 @@ class Resource:
         return session
 
     async def close(self, session: Session[Any]) -> None:
-        """Release a session, also while being cancelled; at most `CLOSE_LIMIT_S` seconds are spent on it.
-
-        Raises:
-            ResourceError: its ``close`` raised.
-        """
-        with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-            await _guarded("close", session.close)
+        """As `close_session`."""
+        await close_session(session)
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
         """Call a tool; the answer is the text that the model reads, whatever went wrong."""
@@ -193,6 +189,8 @@ class Resource:
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
         step = _returned(await _guarded("step", session.step, Reply(response)), Step, "step")
+        if not math.isfinite(step.reward):
+            raise ResourceError(f"step returned reward = {step.reward}; it must be finite", stage="step")
         session.total_reward += step.reward
         session.last_info = step.info
         outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
@@ -202,6 +200,16 @@ class Resource:
             terminated=step.terminated,
             truncated=step.truncated,
         )
+
+
+async def close_session(session: Session[Any]) -> None:
+    """Release a session, also while being cancelled; at most `CLOSE_LIMIT_S` seconds are spent on it.
+
+    Raises:
+        ResourceError: its ``close`` raised.
+    """
+    with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+        await _guarded("close", session.close)
 
 
 def _observation(observation: str | list[dict[str, Any]] | None) -> list[Raw]:

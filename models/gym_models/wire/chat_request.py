@@ -1,19 +1,15 @@
 """Responses API → Chat Completions: the way to engines that have only the older dialect.
 
-    input                                     messages
-    instructions, system, developer           one system message, first
-    user                                      user; a lone text part becomes a plain string
-    reasoning, assistant text, function_call  one assistant message per run of them
-    function_call_output                      tool
-
-Only the joints are written anew: text, arguments and tool schemas are passed on as the JSON that they
-are. Source: OpenAI's API reference of both, and NeMo Gym's converter for what it leaves open.
+The conversation becomes messages (`chat_messages`), which differ from turn to turn. All the rest, the
+sampling settings and the tools, is the same for every turn of a rollout and is put together once; tool
+schemas are passed on as the JSON that they are. Source: OpenAI's API reference of both, and NeMo Gym's
+converter for what it leaves open.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from gym_runtime.errors import TaskError
@@ -21,7 +17,8 @@ from gym_runtime.messages.calls import ModelCall
 from msgspec import Raw
 
 from gym_models.wire import pieces
-from gym_models.wire.pieces import Bytes, decode_text, encode, is_null, is_string
+from gym_models.wire.chat_messages import Reasoning, messages
+from gym_models.wire.pieces import decode_text, encode, is_null
 
 PATH = "/chat/completions"
 
@@ -30,8 +27,6 @@ _SAME_NAME = (
     "prompt_cache_key",
 )
 _IMPOSSIBLE = ("previous_response_id", "prompt", "conversation")
-
-Reasoning = Literal["reasoning_content", "reasoning", "think", "drop"]
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,31 +45,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: str = "max_tokens"
     token_fields: tuple[tuple[str, bool | int], ...] = (("logprobs", True), ("return_token_ids", True))
     stream: bool = False
-
-
-class _Entry(msgspec.Struct):
-    """Any input item; what is passed on stays JSON."""
-
-    type: str = "message"
-    role: str = ""
-    content: Raw = Raw()
-    call_id: Raw = Raw()
-    name: Raw = Raw()
-    arguments: Raw = Raw()
-    output: Raw = Raw()
-    summary: Raw = Raw()
-
-
-class _Part(msgspec.Struct):
-    type: str = "input_text"
-    text: Raw = Raw()
-    image_url: Raw = Raw()
-    detail: Raw = Raw()
-    input_audio: Raw = Raw()
-    refusal: Raw = Raw()
-    file_id: Raw = Raw()
-    file_data: Raw = Raw()
-    filename: Raw = Raw()
 
 
 class _Tool(msgspec.Struct):
@@ -109,8 +79,6 @@ class _Effort(msgspec.Struct):
     effort: str | None = None
 
 
-_decode_entry = msgspec.json.Decoder(_Entry).decode
-_decode_parts = msgspec.json.Decoder(list[_Part]).decode
 _decode_tools = msgspec.json.Decoder(list[_Tool]).decode
 _decode_choice = msgspec.json.Decoder(str | _Choice).decode
 _decode_text_settings = msgspec.json.Decoder(_Text).decode
@@ -125,133 +93,9 @@ def request(call: ModelCall, model: str, extra_body: bytes, dialect: Dialect) ->
     """
     try:
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
-        messages = _Messages(instructions, dialect)
-        for raw in call.input:
-            messages.add(_decode_entry(raw))
-        return head + b",".join(messages.finish()) + b"]}"
+        return head + b",".join(messages(call.input, instructions, dialect.reasoning)) + b"]}"
     except msgspec.DecodeError as error:
         raise TaskError(f"a conversation that is no Responses API input: {error}", stage="model") from error
-
-
-class _Messages:
-    """Messages so far, and the assistant's pieces that are still to be merged into one."""
-
-    def __init__(self, instructions: str | None, dialect: Dialect) -> None:
-        self._system: list[str] = [instructions] if instructions else []
-        self._done: list[bytes] = []
-        self._dialect = dialect
-        self._texts: list[Bytes] = []
-        self._thoughts: list[str] = []
-        self._calls: list[bytes] = []
-
-    def add(self, entry: _Entry) -> None:
-        match entry.type:
-            case "message":
-                self._add_message(entry)
-            case "function_call":
-                if not (is_string(entry.call_id) and is_string(entry.name) and is_string(entry.arguments)):
-                    raise TaskError("a function_call lacks its call_id, name or arguments", stage="model")
-                self._calls.append(
-                    b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
-                    % (entry.call_id, entry.name, entry.arguments)
-                )
-            case "function_call_output":
-                if not is_string(entry.call_id):
-                    raise TaskError("a function_call_output lacks its call_id", stage="model")
-                self._flush()
-                content = entry.output if is_string(entry.output) else _content(entry.output)
-                self._done.append(
-                    b'{"role":"tool","tool_call_id":%b,"content":%b}' % (entry.call_id, content)
-                )
-            case "reasoning":
-                self._thoughts.append(_joined(entry.content) or _joined(entry.summary))
-            case other:
-                raise TaskError(
-                    f"Chat Completions cannot carry an input item of type '{other}'", stage="model"
-                )
-
-    def _add_message(self, entry: _Entry) -> None:
-        match entry.role:
-            case "user":
-                self._flush()
-                content = entry.content if is_string(entry.content) else _content(entry.content)
-                self._done.append(b'{"role":"user","content":%b}' % content)
-            case "assistant":
-                self._texts.extend(
-                    [entry.content] if is_string(entry.content) else _assistant_texts(entry.content)
-                )
-            case "system" | "developer":
-                self._system.append(_joined(entry.content))
-            case other:
-                raise TaskError(f"an input message has the role '{other}'", stage="model")
-
-    def _flush(self) -> None:
-        if not (self._texts or self._calls or self._thoughts):
-            return
-        thoughts = "".join(self._thoughts)
-        texts = self._texts
-        fields = b""
-        if thoughts and self._dialect.reasoning == "think":
-            texts = [encode(f"<think>{thoughts}</think>"), *texts]
-        elif thoughts and self._dialect.reasoning != "drop":
-            fields += b',"%b":%b' % (self._dialect.reasoning.encode(), encode(thoughts))
-        if self._calls:
-            fields += b',"tool_calls":' + pieces.array(self._calls)
-        if texts or fields:
-            content = b"null" if self._calls else b'""'
-            if len(texts) == 1:
-                content = texts[0]
-            elif texts:
-                content = encode("".join(map(decode_text, texts)))
-            self._done.append(b'{"role":"assistant","content":%b%b}' % (content, fields))
-        self._texts, self._thoughts, self._calls = [], [], []
-
-    def finish(self) -> list[bytes]:
-        self._flush()
-        if self._system:
-            text = "\n\n".join(text for text in self._system if text)
-            return [b'{"role":"system","content":%b}' % encode(text), *self._done]
-        return self._done
-
-
-def _joined(content: Raw) -> str:
-    """The text of a string or of a list of parts."""
-    if is_null(content):
-        return ""
-    if is_string(content):
-        return decode_text(content)
-    return "".join(decode_text(part.text) for part in _decode_parts(content) if not is_null(part.text))
-
-
-def _assistant_texts(content: Raw) -> list[Bytes]:
-    found = (part.refusal if part.type == "refusal" else part.text for part in _decode_parts(content))
-    return [text for text in found if not is_null(text)]
-
-
-def _content(content: Raw) -> Bytes:
-    """A user's or a tool's content parts in the Chat form; a lone text is a string, as templates like it."""
-    parts = _decode_parts(content)
-    if len(parts) == 1 and not is_null(parts[0].text):
-        return parts[0].text
-    return pieces.array(map(_part, parts))
-
-
-def _part(part: _Part) -> bytes:
-    match part.type:
-        case "input_text" | "output_text" | "text":
-            return b'{"type":"text","text":%b}' % part.text
-        case "input_image":
-            if is_null(part.image_url):
-                raise TaskError("Chat Completions needs the 'image_url' of an input_image", stage="model")
-            detail = b"" if is_null(part.detail) else b',"detail":%b' % part.detail
-            return b'{"type":"image_url","image_url":{"url":%b%b}}' % (part.image_url, detail)
-        case "input_audio":
-            return b'{"type":"input_audio","input_audio":%b}' % part.input_audio
-        case "input_file":
-            file = {"file_id": part.file_id, "file_data": part.file_data, "filename": part.filename}
-            return encode({"type": "file", "file": {k: v for k, v in file.items() if not is_null(v)}})
-        case other:
-            raise TaskError(f"Chat Completions cannot carry a content part of type '{other}'", stage="model")
 
 
 @lru_cache(maxsize=256)

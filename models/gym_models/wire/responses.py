@@ -136,9 +136,9 @@ def _convert(value: Any, kind: type[Any]) -> Any:
         return None
 
 
-def _failed(raw: Raw | None) -> ModelError:
+def _failed(raw: Raw) -> ModelError:
     try:
-        error = _decode_error(raw or b"{}")
+        error = _decode_error(raw)
     except msgspec.DecodeError:
         error = _Error()
     text = f"the engine's response failed: {error.message or 'no reason given'} ({error.code or 'no code'})"

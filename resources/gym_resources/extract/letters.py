@@ -1,6 +1,7 @@
 r"""Which option of a multiple-choice question a text names: by its letter, or by its wording.
 
-Every function takes the options as ``{"A": "its wording", ...}`` and returns a letter among them or None.
+Options are given as ``{"A": "its wording", ...}``; a function that takes them returns a letter among them or
+None.
 The letters outside ASCII are those of OpenAI's multilingual MMLU evaluation.
 Source: github.com/openai/simple-evals, ``common.py`` (MIT).
 """
@@ -23,6 +24,8 @@ _MARKUP = "*_`$\"'‘’“”\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2069"
 _ANSWER_MARK = re.compile(rf"answer[\s{_MARKUP}]*:[\s{_MARKUP}]*", re.IGNORECASE)
 _LATEX = re.compile(rf"\\(?:boxed|text|textbf|mathbf|mathrm)\s*\{{|\\[()\[\]]|[{{}}{_MARKUP}]")
 _LEADING_LETTER = re.compile(r"\(?(\w)(?:\s*[.:)]|$)")
+_CAPITAL = re.compile(r"\b[A-Z]\b")
+_ANSWER_LETTER = re.compile(r"answer[*_]{0,2}\s*:[\s*_]{0,2}\s*([A-Z])(?![A-Za-z0-9])", re.IGNORECASE)
 _FOREIGN = str.maketrans("أابجدঅবডঢ", "AABCDABCD")
 
 
@@ -34,6 +37,16 @@ def named(candidate: str, options: Options) -> str | None:
     """
     letter = candidate.strip().upper()
     return letter if letter in options else _letters_by_wording(options).get(_plain(candidate))
+
+
+def only_letter(text: str, options: Options) -> str | None:
+    """The option whose capital letter stands alone in the text, if there is just one such option.
+
+    >>> only_letter("Fix B, since B is simpler.", {"A": "this", "B": "that"})
+    'B'
+    """
+    found = {letter for letter in _CAPITAL.findall(text) if letter in options}
+    return found.pop() if len(found) == 1 else None
 
 
 def in_box(text: str, options: Options) -> str | None:
@@ -82,6 +95,24 @@ def after_last_answer(text: str, options: Options) -> str | None:
         if found is not None:
             return found
     return None
+
+
+def in_box_or_after_answer(text: str) -> str | None:
+    r"""The last lone capital letter in the last box, else the letter behind the last ``Answer:``.
+
+    It need not be an option's. Source: Artificial Analysis, methodology of its intelligence index; GPQA's
+    usual grading.
+
+    >>> in_box_or_after_answer(r"Answer: A. No: \boxed{\text{B}}")
+    'B'
+    >>> in_box_or_after_answer(r"It is \boxed{10^{-4}}. **Answer: c**")
+    'C'
+    """
+    capitals = _CAPITAL.findall(last_boxed(text) or "")
+    if capitals:
+        return capitals[-1]
+    behind = _ANSWER_LETTER.findall(text)
+    return behind[-1].upper() if behind else None
 
 
 def _letters_by_wording(options: Options) -> dict[str, str]:

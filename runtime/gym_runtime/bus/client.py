@@ -207,6 +207,13 @@ class NatsBus:
         finally:
             watch.close()
 
+    async def alive(self, pattern: str) -> list[Lease]:
+        watch = LeaseWatch(self._link, self._streams, pattern)
+        try:
+            return await watch.now()
+        finally:
+            watch.close()
+
     async def open(self) -> None:
         """Create the streams that are missing; `connect` calls it."""
         await self._streams.open()

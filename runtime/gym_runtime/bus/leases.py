@@ -77,6 +77,12 @@ class LeaseWatch:
                 with anyio.move_on_after(next_s - time.monotonic()):
                     await self._wake.wait()
 
+    async def now(self) -> list[Lease]:
+        """Those alive at this moment."""
+        while self._snapshot:
+            await self._look()
+        return [lease for lease in self._waiting if lease.payload is not None]
+
     def _overdue(self) -> list[str]:
         now_s = time.monotonic()
         return [name for name, expires_s in self._expires_s.items() if expires_s <= now_s]

@@ -235,14 +235,15 @@ class Puller:
                 for delivery in self._in_flight:
                     delivery.keep_alive()
 
-    def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+    def _on_message(self, inbox: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         now_s = time.monotonic()
         match status(header):
             case 0:
-                self._feed(
-                    Delivered(now_s),
-                    QueueDelivery(self._link, self._streams.names.bare(subject), reply, header, payload),
-                )
+                name = self._streams.names.bare(subject)
+                delivery = QueueDelivery(self._link, name, reply, header, payload)
+                self._feed(Delivered(now_s, inbox == self._inbox), delivery)
+            case _ if inbox != self._inbox:
+                pass
             case 100:
                 self._feed(Beat(now_s))
             case 503:

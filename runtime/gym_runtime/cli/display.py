@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -84,25 +84,33 @@ class Display:
     Args:
         total: rollouts of the whole run, the earlier part of a resumed one included.
         before: what that earlier part made.
-        console: where to; standard error unless a test says otherwise.
+        console: where to; standard error by default.
+        now: the clock, in seconds.
     """
 
     def __init__(
-        self, total: int, *, label: str = "", before: Summary | None = None, console: Console | None = None
+        self,
+        total: int,
+        *,
+        label: str = "",
+        before: Summary | None = None,
+        console: Console | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tally = Tally(total, before)
         self._label = label
+        self._now = now
         self._console = console or terminal.errors()
         self._live: Live | None = None
         self._animated = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._started = self._ended = time.monotonic()
+        self._started = self._ended = now()
         self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW_S * REDRAWS_PER_S)
         self._next_line = self._last_line = 0.0
         self._next_done = 0.0
         self._said = -1
 
     def __enter__(self) -> Self:
-        self._started = self._last_line = time.monotonic()
+        self._started = self._last_line = self._now()
         self._next_line = self._started + FIRST_LINE_S
         if self._animated:
             from rich.live import Live
@@ -116,7 +124,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended = time.monotonic()
+        self._ended = self._now()
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -127,13 +135,13 @@ class Display:
     def wall_s(self) -> float:
         """How long rollouts have been coming in, or came in, in seconds."""
         running = self._ended <= self._started
-        return (time.monotonic() if running else self._ended) - self._started
+        return (self._now() if running else self._ended) - self._started
 
     def add(self, record: RolloutRecord) -> None:
         """Show one more record."""
         self.tally.add(record)
         if not self._animated:
-            now = time.monotonic()
+            now = self._now()
             if now >= self._next_line and (
                 self.tally.done >= self._next_done or now >= self._last_line + LINE_AT_LEAST_EVERY_S
             ):
@@ -194,7 +202,7 @@ class Display:
 
     def _rate(self) -> float:
         """Rollouts per second over the last half minute."""
-        now = time.monotonic()
+        now = self._now()
         if not self._samples:
             self._samples.append((self._started, 0))
         self._samples.append((now, self.tally.added))
@@ -236,10 +244,11 @@ class Display:
                 room -= len(text) + GAP
         tail = (" " * GAP).join(text for _, text in pieces if text in shown)
         grid = Table.grid(padding=(0, GAP, 0, 0))
-        cells: list[Text | ProgressBar] = [Text(head, no_wrap=True)]
+        cells: list[Text | ProgressBar] = [Text(head, no_wrap=True, overflow="crop")]
         if with_bar:
             bar_width = min(BAR_WIDTH, MIN_BAR_WIDTH + room)
             cells.append(ProgressBar(total=max(1, tally.total), completed=tally.done, width=bar_width))
-        cells.append(Text(tail, no_wrap=True, style="yellow" if tally.trouble else ""))
+        if tail:
+            cells.append(Text(tail, no_wrap=True, overflow="crop", style="yellow" if tally.trouble else ""))
         grid.add_row(*cells)
         yield grid

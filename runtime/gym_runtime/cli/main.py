@@ -49,10 +49,11 @@ def run(arguments: list[str]) -> int:
         _complain(_reword(error.format_message()))
         return 2
     except BaseException as error:  # noqa: BLE001 - the boundary: whatever it is becomes a line and a status
-        return _report(error)
+        return report(error)
 
 
-def _report(error: BaseException) -> int:
+def report(error: BaseException) -> int:
+    """Say what went wrong; the exit status that it means."""
     from gym_runtime.errors import GymError, UsageError, leaf
 
     cause = leaf(error)

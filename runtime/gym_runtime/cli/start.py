@@ -26,6 +26,7 @@ from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MODEL_POOL = "policy"
+EMBEDDED_CONCURRENCY = 16
 INTERRUPTED = 130
 
 
@@ -59,11 +60,16 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         chosen = [pool for pool in config.pools if not wanted] or _pick(config.pools, wanted)
     else:
         chosen = wanted or [PoolConfig(kind=kind) for kind in KINDS]
-    has_model = any(pool.kind == "model" for pool in chosen)
-    if options.model and not has_model:
+    if options.model and not any(pool.kind == "model" for pool in chosen):
         raise UsageError(f"--model {options.model}: no model pool is to be started; add 'model'")
+    pools = [_complete(pool, options, notes) for pool in chosen]
+    if options.concurrency is None and any(
+        pool.model and pool.model.provider == "embedded" for pool in pools
+    ):
+        # More would only wait for the small engine, and use up their time.
+        pools = [_limited(pool, EMBEDDED_CONCURRENCY) if pool.kind == "agent" else pool for pool in pools]
     return SystemSpec(
-        pools=tuple(_complete(pool, options, notes) for pool in chosen),
+        pools=tuple(pools),
         nats=options.nats or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
@@ -119,6 +125,11 @@ def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSp
         capacity=pool.capacity if capacity is None else capacity,
         model=model,
     )
+
+
+def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
+    slots = max(-(-concurrency // pool.processes), len(pool.names))
+    return replace(pool, capacity=min(pool.slots, slots))
 
 
 def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:

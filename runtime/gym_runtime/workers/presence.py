@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import msgspec
 
 from gym_runtime.bus.contract import Bus
+from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 
 LEASE_S = 4.0
@@ -52,7 +54,8 @@ async def announce(bus: Bus, current: Callable[[], Presence]) -> None:
             await bus.renew(name, encode_presence(current()), ttl_s=LEASE_S)
             await anyio.sleep(RENEW_S)
     finally:
-        with anyio.move_on_after(1, shield=True):
+        # Without this it ends by itself; an error must not take the place of what ended the work.
+        with anyio.move_on_after(1, shield=True), suppress(GymError):
             await bus.end(name)
 
 

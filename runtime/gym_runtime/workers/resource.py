@@ -10,10 +10,11 @@ from msgspec import Raw
 
 from gym_runtime.bus.contract import Bus
 from gym_runtime.environment import LoadedEnvironment
-from gym_runtime.errors import RuntimeFault
+from gym_runtime.errors import ResourceError, RuntimeFault
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.messages import calls
 from gym_runtime.resource import Episode
+from gym_runtime.verdict import Verdict
 from gym_runtime.workers.service import Service
 from gym_runtime.workers.sessions import GRACE_S, Entry, Sessions
 
@@ -64,13 +65,23 @@ class ResourceWorker:
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             return await self._judge_stateless(environment, call.task, call.response)
         entry = await self._entry(environment, call, request)
-        return await entry.once(request.key, lambda: self._answer(environment, entry, call))
+        try:
+            answer = await entry.once(request.key, lambda: self._answer(environment, entry, call))
+            entry.known = True
+            return answer
+        finally:
+            # Only an answer tells the rollout where its session is: without one nobody would close it.
+            if not entry.known:
+                await self.sessions.close(call.session)
 
     async def _entry(
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
     ) -> Entry:
         opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
-        return await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+        entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+        if opener is not None and environment.definition.heavy:
+            entry.row = call.task.copy()
+        return entry
 
     async def _answer(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
         resource, session = environment.resource, entry.session
@@ -78,7 +89,7 @@ class ResourceWorker:
             output = await resource.call_tool(session, call.name, call.arguments)
             return calls.pack(calls.ToolAnswer(output=output))
         if isinstance(call, calls.Verify):
-            return Raw(_encode(await resource.verify(session, call.response)))
+            return await self._judge(environment, entry, call.response)
         if isinstance(call, calls.OpenSession):
             observation = await resource.reset(session) if isinstance(session, Episode) else []
             return calls.pack(calls.StepAnswer(items=observation))
@@ -86,13 +97,24 @@ class ResourceWorker:
             return calls.pack(await resource.step(session, call.response))
         raise RuntimeFault(f"a session does not answer {type(call).__name__}")
 
+    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Raw:
+        if entry.row is not None:
+            return await self._judge_heavy(environment, entry.row, response)
+        return _pack(await environment.resource.verify(entry.session, response))
+
     async def _judge_stateless(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
-        definition = environment.definition
-        if definition.heavy:
-            verdict = await verify_heavy(
-                str(environment.source), bytes(row), bytes(response), timeout_s=definition.verify_timeout_s
-            )
-        else:
-            session = await environment.resource.open(row)
-            verdict = await environment.resource.verify(session, response)
+        if environment.definition.heavy:
+            return await self._judge_heavy(environment, row, response)
+        session = await environment.resource.open(row)
+        return _pack(await environment.resource.verify(session, response))
+
+    async def _judge_heavy(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
+        source, limit_s = str(environment.source), environment.definition.verify_timeout_s
+        return _pack(await verify_heavy(source, bytes(row), bytes(response), timeout_s=limit_s))
+
+
+def _pack(verdict: Verdict) -> Raw:
+    try:
         return Raw(_encode(verdict))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ResourceError(f"the verdict's fields are not JSON: {error}", stage="verify") from error

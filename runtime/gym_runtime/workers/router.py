@@ -9,6 +9,7 @@ so is the state, and `SessionLost` says so.
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -152,11 +153,10 @@ class Router:
             else:
                 data = await self._ask_instance(view, pool, worker, payload, request.deadline_s, headers)
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(1, shield=True):
-                await self._abort(worker, request)
+            await self._abort(view.kind, pool, worker, request)
             raise
         except DeadlineExceeded:
-            await self._abort(worker, request)
+            await self._abort(view.kind, pool, worker, request)
             raise DeadlineExceeded(
                 f"the deadline passed while waiting for {view.kind} '{pool}'"
                 + (f" (worker {worker})" if worker else ""),
@@ -184,14 +184,19 @@ class Router:
             raise NoWorker(f"worker {worker} of {view.kind} '{pool}' stopped renewing its lease")
         return data
 
-    async def _abort(self, worker: str | None, request: Request) -> None:
-        if worker is not None and request.key:
-            await self._bus.publish(f"abort.{worker}", request.key.encode())
+    async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
+        """Stop the work on a request; when it is not known who has it, the whole pool is told."""
+        subject = f"abort.{kind}.{pool}" if worker is None else f"abort.{worker}"
+        if request.key:
+            # An error here must not take the place of the cancellation.
+            with anyio.move_on_after(1, shield=True), suppress(GymError):
+                await self._bus.publish(subject, request.key.encode())
 
 
 async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:
     """Wait a jittered moment; returns how long to wait the next time."""
-    if clock.now() + pause_s >= deadline_s:
+    wait_s = pause_s * random.uniform(0.5, 1.5)
+    if clock.now() + wait_s >= deadline_s:
         raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
-    await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
+    await anyio.sleep(wait_s)
     return min(pause_s * 2, LONGEST_PAUSE_S)

@@ -1,8 +1,9 @@
 """The serving side of a hop: admission, deadline, cancellation, answer.
 
 A service answers on ``<kind>.<pool>.<worker>`` for each of its pools and, sharing with its peers, on
-``<kind>.<pool>``. A request above the capacity is refused with `Busy` at once. A request whose deadline
-has passed is dropped: nobody waits for it. ``abort.<worker>`` cancels a request by its key.
+``<kind>.<pool>``. A request above the capacity is refused with `Busy` at once, unless nobody waits for an
+answer and so could ask again. A request whose deadline has passed is not worked on. ``abort.<worker>``
+and ``abort.<kind>.<pool>`` cancel a request by its key.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Service:
             await stack.enter_async_context(self._bus.serve(f"{self.kind}.*.{self.worker}", receive))
             for pool in self.pools:
                 subject = f"{self.kind}.{pool}"
+                await stack.enter_async_context(self._bus.serve(f"abort.{subject}", self._abort))
                 await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
             ready()
             await anyio.sleep_forever()
@@ -83,10 +85,12 @@ class Service:
             logger().error("a request cannot be read", subject=incoming.subject, error=str(error))
             return
         pool = incoming.subject.split(".", 2)[1]
-        if self.in_use >= self.capacity:
-            tasks.start_soon(
-                self._answer, incoming, Reply(fault=self._busy_fault, worker=self.worker, load=1)
-            )
+        if request.deadline_s <= clock.now():
+            tasks.start_soon(self._answer, incoming, self._too_late(pool))
+            return
+        if self.in_use >= self.capacity and incoming.reply:
+            busy = Reply(fault=self._busy_fault, worker=self.worker, load=1)
+            tasks.start_soon(self._answer, incoming, busy)
             return
         self.in_use += 1
         tasks.start_soon(self._serve, pool, request, incoming)
@@ -105,16 +109,15 @@ class Service:
         try:
             with scope:
                 reply = await self._work(pool, request, incoming)
-            if reply is None and clock.now() >= request.deadline_s:
-                fault = DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'", stage=self.kind)
-                reply = self._failure(fault)
+            if scope.cancelled_caught and anyio.current_time() >= scope.deadline:
+                reply = self._too_late(pool)
         finally:
             if self._scopes.get(key) is scope:
                 del self._scopes[key]
             self.in_use -= 1
             if not self.in_use:
                 self._idle.set()
-        if reply is not None and incoming.reply:
+        if reply is not None:
             await self._answer(incoming, reply)
 
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> Reply:
@@ -133,8 +136,15 @@ class Service:
             error.stage = self.kind
         return Reply(fault=error.fault(), worker=self.worker, load=self.load)
 
+    def _too_late(self, pool: str) -> Reply:
+        return self._failure(DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'"))
+
     async def _answer(self, incoming: Incoming, reply: Reply) -> None:
+        if not incoming.reply:
+            return
         try:
             await self._bus.publish(incoming.reply, encode(reply))
         except GymError as error:
             logger().warning("an answer was not delivered", error=str(error))
+            if reply.fault is None:
+                await self._answer(incoming, self._failure(error))

@@ -7,7 +7,7 @@ worker stops.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
-from gym_runtime.resource import Session
+from gym_runtime.resource import Session, close_session
 
 REMEMBERED_ANSWERS = 256
 GRACE_S = 30.0
@@ -33,15 +33,24 @@ class _Answer:
 
 
 class Entry:
-    """One session and what it has answered."""
+    """One session and what it has answered.
+
+    Attributes:
+        row: its task's row, where judging needs it again.
+        known: some call has been answered, so its rollout knows where the session is.
+    """
 
     def __init__(self, session: Session[Any], expires_s: float) -> None:
         self.session = session
         self.expires_s = expires_s
+        self.row: Raw | None = None
+        self.known = False
         self._answers: dict[str, _Answer] = {}
 
     async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:
-        """Do the work of a key, or get the answer that this key has had."""
+        """Do the work of a key, or get the answer that this key has had. An empty key is not remembered."""
+        if not key:
+            return await work()
         known = self._answers.get(key)
         while known is not None:
             await known.done.wait()
@@ -60,9 +69,15 @@ class Entry:
         finally:
             if answer.body is None and answer.error is None:
                 del self._answers[key]
-            elif len(self._answers) > REMEMBERED_ANSWERS:
-                del self._answers[next(iter(self._answers))]
             answer.done.set()
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        if len(self._answers) > REMEMBERED_ANSWERS:
+            finished = (key for key, answer in self._answers.items() if answer.done.is_set())
+            oldest = next(finished, None)
+            if oldest is not None:
+                del self._answers[oldest]
 
 
 class Sessions:
@@ -101,6 +116,8 @@ class Sessions:
 
     async def close(self, name: str) -> None:
         """End a session; unknown ones are closed already."""
+        while name in self._opening:
+            await self._opening[name].wait()
         entry = self._entries.pop(name, None)
         if entry is not None:
             await _close(name, entry.session)
@@ -118,19 +135,23 @@ class Sessions:
         while True:
             await anyio.sleep(SWEEP_S)
             now_s = clock.now()
-            for name in [name for name, entry in self._entries.items() if entry.expires_s < now_s]:
+            overdue = [name for name, entry in self._entries.items() if entry.expires_s < now_s]
+            for name in overdue:
                 logger().warning("a session outlived its rollout and is closed", session=name)
-                await self.close(name)
+            await self._close_each(overdue)
 
     async def close_all(self) -> None:
         """End every session; part of a worker's shutdown."""
-        for name in list(self._entries):
-            await self.close(name)
+        await self._close_each(list(self._entries))
+
+    async def _close_each(self, names: Sequence[str]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(self.close, name)
 
 
 async def _close(name: str, session: Session[Any]) -> None:
     try:
-        with anyio.move_on_after(5, shield=True):
-            await session.close()
-    except Exception:  # noqa: BLE001 - an author's clean-up must not keep the other sessions open
+        await close_session(session)
+    except GymError:
         logger().exception("a session's close() raised", session=name)

@@ -1,0 +1,112 @@
+"""Blackjack against a dealer: one move a turn, until the player stands or is bust.
+
+The model moves by ``hit`` or ``stand``: in its last ``<action>`` tag, as the last of these words in its
+message, or as a call of a tool of that name, if its row offers such tools. An answer without a move changes
+nothing and is asked for again. Winning is worth 1, a draw 0, losing -1. The dealer draws up to 17 or more;
+an ace counts 11 where it can, else 1; cards come from a deck that never runs out.
+
+``verifier_metadata.seed`` decides the cards, so a task is the same game in all of its rollouts; without one
+they follow from the row's input. Step-by-step shape as its namesake in NeMo Gym, with at most ten answers.
+Source: the rules and rewards of Gymnasium's ``Blackjack-v1`` (github.com/Farama-Foundation/Gymnasium, MIT),
+after Sutton and Barto, "Reinforcement Learning", example 5.1; the rows are our own.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+
+import msgspec
+from gym_runtime import Environment, Episode, Reply, Step, Task
+
+from gym_resources.extract.tagged import last_tagged
+
+CARDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10)
+BEST = 21
+DEALER_STANDS = 17
+ASK = "Your move is missing: answer with <action>hit</action> or <action>stand</action>."
+
+_MOVE = re.compile(r"\b(?:hit|stand)\b", re.IGNORECASE)
+
+
+class Deal(msgspec.Struct):
+    seed: int | None = None
+
+
+class BlackjackTask(Task):
+    verifier_metadata: Deal = msgspec.field(default_factory=Deal)
+
+
+class Blackjack(Episode[BlackjackTask]):
+    async def open(self) -> None:
+        seed = self.task.verifier_metadata.seed
+        self.deck = random.Random(bytes(self.task.responses_create_params.input) if seed is None else seed)
+        self.player = [self.draw(), self.draw()]
+        self.dealer = [self.draw(), self.draw()]
+
+    def draw(self) -> int:
+        return self.deck.choice(CARDS)
+
+    async def reset(self) -> str:
+        return f"{self.hand()} The dealer shows {name(self.dealer[0])}. Hit or stand?"
+
+    def hand(self) -> str:
+        return f"You hold {', '.join(map(name, self.player))}: {total(self.player)}."
+
+    async def step(self, reply: Reply) -> Step:
+        move = chosen(reply)
+        if move is None:
+            return self.tell(reply, ASK)
+        if move == "hit":
+            self.player.append(self.draw())
+            if total(self.player) <= BEST:
+                return self.tell(reply, f"{self.hand()} Hit or stand?")
+            return self.tell(reply, f"{self.hand()} You are bust.", reward=-1.0, over=True)
+        while total(self.dealer) < DEALER_STANDS:
+            self.dealer.append(self.draw())
+        player, dealer = total(self.player), total(self.dealer)
+        won = dealer > BEST or player > dealer
+        reward = 1.0 if won else 0.0 if player == dealer else -1.0
+        shown = f"The dealer has {', '.join(map(name, self.dealer))}: {dealer}."
+        return self.tell(reply, shown, reward=reward, over=True)
+
+    def tell(self, reply: Reply, text: str, *, reward: float = 0.0, over: bool = False) -> Step:
+        """A step that says something: as the answer to the first tool call, else as the user."""
+        answers = [text, *("Ignored: one move a turn." for _ in reply.function_calls[1:])]
+        outputs = {call.call_id: said for call, said in zip(reply.function_calls, answers, strict=False)}
+        return Step(
+            observation=None if outputs else text,
+            tool_outputs=outputs,
+            reward=reward,
+            terminated=over,
+            info={"player_total": total(self.player), "dealer_total": total(self.dealer)} if over else {},
+        )
+
+
+def chosen(reply: Reply) -> str | None:
+    """``hit``, ``stand``, or None for an answer without a move."""
+    if reply.function_calls:
+        called = reply.function_calls[0].name
+        return called if called in ("hit", "stand") else None
+    tagged = last_tagged(reply.text, "action")
+    moves = _MOVE.findall(reply.text if tagged is None else tagged)
+    return moves[-1].lower() if moves else None
+
+
+def name(card: int) -> str:
+    return "an ace" if card == 1 else str(card)
+
+
+def total(hand: list[int]) -> int:
+    """The hand's worth, one ace counted 11 if that does not make it bust."""
+    worth = sum(hand)
+    return worth + 10 if 1 in hand and worth + 10 <= BEST else worth
+
+
+environment = Environment(
+    resource=Blackjack,
+    description="Play a game of blackjack against the dealer, move by move.",
+    domain="games",
+    agent="step_loop",
+    max_turns=10,
+)

@@ -1,0 +1,51 @@
+"""Whether the arguments of a call come near enough to those expected.
+
+Structure and types must be the same, down to the last list; numbers must be equal, and texts of several
+words may be worded otherwise: as a summary or a search query is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+FLOAT_TOLERANCE = 1e-6
+FEWEST_WORDS = 2
+
+
+def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
+    """Whether two values decoded from JSON are alike.
+
+    Types are the same (1 is neither 1.0 nor true), objects have the same keys, lists the same length, and
+    what they hold is alike; floats differ by less than `FLOAT_TOLERANCE`. A text of `FEWEST_WORDS` or more
+    has a `similarity` of at least ``word_similarity``; a shorter one is the same.
+    """
+    if type(expected) is not type(actual):
+        return False
+    if isinstance(expected, Mapping):
+        wanted, given = cast("Mapping[str, Any]", expected), cast("Mapping[str, Any]", actual)
+        return wanted.keys() == given.keys() and all(
+            alike(value, given[key], word_similarity) for key, value in wanted.items()
+        )
+    if isinstance(expected, list):
+        pairs = cast("Sequence[Any]", expected), cast("Sequence[Any]", actual)
+        return len(pairs[0]) == len(pairs[1]) and all(
+            alike(one, other, word_similarity) for one, other in zip(*pairs, strict=True)
+        )
+    if isinstance(expected, float):
+        return abs(expected - actual) < FLOAT_TOLERANCE
+    if isinstance(expected, str) and len(expected.split()) >= FEWEST_WORDS:
+        return similarity(expected, actual) >= word_similarity
+    return expected == actual
+
+
+def similarity(expected: str, actual: str) -> float:
+    """How many words two texts share, each as often as both have it, of all their words: 0 to 0.5.
+
+    >>> similarity("refund the last order", "refund it")
+    0.16666666666666666
+    """
+    wanted, given = Counter(expected.split()), Counter(actual.split())
+    total = wanted.total() + given.total()
+    return (wanted & given).total() / total if total else 0.0

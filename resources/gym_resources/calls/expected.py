@@ -1,0 +1,50 @@
+"""What a row expects of one model turn: a message, one call, or a batch of calls in any order.
+
+The objects are those of the Responses API, ``arguments`` being JSON text, as a model writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class ExpectedMessage(msgspec.Struct, frozen=True, tag_field="type", tag="message"):
+    """Words, and no call; which words does not matter. ``content`` is what was once said."""
+
+    content: Any = None
+
+
+class ExpectedCall(msgspec.Struct, frozen=True, tag_field="type", tag="function_call"):
+    """A call of one tool."""
+
+    name: str
+    arguments: str
+
+    def __post_init__(self) -> None:
+        if decoded(self.arguments) is INVALID:
+            raise ValueError(f"the arguments expected of '{self.name}' are not JSON: {self.arguments:.100}")
+
+
+class ExpectedBatch(msgspec.Struct, frozen=True, tag_field="type", tag="function_call_batch"):
+    """Calls of one turn, whose order does not matter."""
+
+    calls: list[ExpectedCall]
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            raise ValueError("a batch of no calls expects nothing; expect a message instead")
+
+
+ExpectedAction = ExpectedMessage | ExpectedCall | ExpectedBatch
+INVALID = object()
+"""What `decoded` gives for text that is not JSON."""
+
+
+def decoded(arguments: str) -> Any:
+    """Arguments as values, or `INVALID`."""
+    try:
+        return msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return INVALID

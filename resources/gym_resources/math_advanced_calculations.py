@@ -1,0 +1,122 @@
+"""Calculate in an alternate universe, where the operators do not do what their names promise.
+
+The model has eleven tools and must use them for every single operation, since what it knows of arithmetic
+is wrong here: adding adds 1.2 too much, negating changes nothing, pi is e. The reward is 1 if every value of
+``ground_truth`` (a list of numbers, as a JSON string) is among the solutions that the tools gave; what the
+model says does not matter.
+
+Tools, rows and rewards as its namesake in NeMo Gym. There, values must be equal to the last bit; here they
+may differ by one part in 10¹², since mathematical libraries round differently. An operation that has no real
+result says so instead of ``Internal Server Error``.
+Source: "Multiverse Math" of LangChain (github.com/langchain-ai/langchain-benchmarks, MIT); rows are our own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+from gym_runtime import Environment, Reply, Session, Task, ToolError, Verdict, tool
+
+from gym_resources.extract import jsons
+
+TOLERANCE = 1e-12
+
+
+class Solution(msgspec.Struct):
+    solution: float
+
+
+class CalculationTask(Task):
+    ground_truth: str
+
+    def __post_init__(self) -> None:
+        if jsons.decode(self.ground_truth, list[float]) is None:
+            raise ValueError("'ground_truth' must be a list of numbers, as a JSON string")
+
+
+class Universe(Session[CalculationTask]):
+    @tool
+    def multiply(self, a: float, b: float) -> Solution:
+        """Multiply two numbers; a * b."""
+        return solve(lambda: 1.1 * a * b)
+
+    @tool
+    def divide(self, a: float, b: float) -> Solution:
+        """Divide two numbers; a / b. Division is neither commutative nor associative."""
+        return solve(lambda: 0.5 * a / b)
+
+    @tool
+    def add(self, a: float, b: float) -> Solution:
+        """Add two numbers; a + b."""
+        return solve(lambda: a + b + 1.2)
+
+    @tool
+    def sin(self, radians: float) -> Solution:
+        """The sine of an angle in radians."""
+        return solve(lambda: math.cos(radians))
+
+    @tool
+    def cos(self, radians: float) -> Solution:
+        """The cosine of an angle in radians."""
+        return solve(lambda: math.sin(radians))
+
+    @tool
+    def subtract(self, a: float, b: float) -> Solution:
+        """Subtract two numbers; a - b."""
+        return solve(lambda: a - b - 3)
+
+    @tool
+    def power(self, a: float, b: float) -> Solution:
+        """Raise a number to a power; a ** b."""
+        return solve(lambda: math.pow(a, b + 2))
+
+    @tool
+    def log(self, a: float, base: float) -> Solution:
+        """Take the log of a number; log(a, base). The base is always positive in this alternate universe."""
+        return solve(lambda: math.log(a, abs(base + 1.5)))
+
+    @tool
+    def pi(self) -> Solution:
+        """Returns a precise value of PI for this alternate universe."""
+        return solve(lambda: math.e)
+
+    @tool
+    def negate(self, a: float) -> Solution:
+        """Negate a number; -a."""
+        return solve(lambda: a)
+
+    @tool
+    def return_constant(self, a: float) -> Solution:
+        """Return a constant number: a with no modifications"""
+        return solve(lambda: a)
+
+    async def verify(self, reply: Reply) -> Verdict:
+        outputs = [output.output for output in reply.tool_outputs if isinstance(output.output, str)]
+        given = [found.solution for found in (jsons.decode(text, Solution) for text in outputs) if found]
+        wanted = jsons.decode(self.task.ground_truth, list[float]) or []
+        found = [any(math.isclose(value, one, rel_tol=TOLERANCE) for one in given) for value in wanted]
+        return Verdict(float(all(found)), fields={"num_expected": len(found), "num_found": sum(found)})
+
+
+def solve(operation: Callable[[], float]) -> Solution:
+    """What a tool answers.
+
+    Raises:
+        ToolError: the result is no real number, or too large for one.
+    """
+    try:
+        value = operation()
+    except (ArithmeticError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ToolError('{"detail":"this operation has no finite real result"}')
+    return Solution(value)
+
+
+environment = Environment(
+    resource=Universe,
+    description="Arithmetic in a universe whose operators are not ours: only the tools know the results.",
+    domain="agent",
+)

@@ -1,0 +1,41 @@
+"""Judge proposed fixes of a software issue: which of the labelled diffs solves it?
+
+The answer stands in the last ``<solution>`` tag. With ``grading_mode`` ``strict`` the tag must hold one
+option's letter and nothing else; with ``lenient`` it may also hold one letter among other words (``Fix B``),
+or the whole diff. The answer is compared with ``expected_answer``.
+
+Rows and rewards as its namesake in NeMo Gym. Source: the rule of NeMo Gym's ``swerl_llm_judge``, whose rows
+are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are our own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gym_runtime import Environment, Reply, Task, Verdict
+
+from gym_resources.extract import letters
+from gym_resources.extract.tagged import last_tagged
+
+
+class SwerlTask(Task):
+    options: list[dict[str, str]]
+    expected_answer: str
+    grading_mode: Literal["strict", "lenient"] = "strict"
+
+
+async def verify(task: SwerlTask, reply: Reply) -> Verdict:
+    options = {letter.upper(): diff for option in task.options for letter, diff in option.items()}
+    tagged = last_tagged(reply.text, "solution") or ""
+    answer = tagged if tagged in options else None
+    if answer is None and task.grading_mode == "lenient":
+        answer = letters.only_letter(tagged, options) or letters.named(tagged, options)
+    return Verdict(float(answer == task.expected_answer.strip().upper()), fields={"extracted_answer": answer})
+
+
+environment = Environment(
+    resource=verify,
+    description="Choose the right one of several proposed patches to a software issue.",
+    domain="coding",
+    data_license="MIT",
+)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import Reply, catalogue
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.heavy import verify_heavy
+from gym_runtime.verdict import Verdict
+
+pytestmark = pytest.mark.anyio
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "math_with_judge"
+
+
+@pytest.fixture
+def source() -> str:
+    environment = catalogue.environment("math_with_judge")
+    try:
+        catalogue.require(environment)
+    except UsageError as error:
+        pytest.skip(error.message)
+    return str(environment.source)
+
+
+async def judge(source: str, expected: str, *items: Any) -> Verdict:
+    row = {"responses_create_params": {"input": "?"}, "question": "?", "expected_answer": expected}
+    return await verify_heavy(source, msgspec.json.encode(row), bytes(Reply.of(*items).raw), 15)
+
+
+ANSWERS: list[tuple[str, str, float]] = [
+    ("32", r"It is \boxed{32}.", 1.0),
+    ("32", r"It is \boxed{32.0}.", 1.0),
+    ("32", r"It is \boxed{\frac{64}{2}}.", 1.0),
+    ("32", r"It is \boxed{33}.", 0.0),
+    ("32", "The answer is 32.", 1.0),
+    ("32", "31, or rather 32", 1.0),
+    ("32", r"\boxed{32} is more than 31", 1.0),
+    ("32", r"$32$", 1.0),
+    ("32", r"\boxed{x = 32}", 1.0),
+    ("32", r"\boxed{32", 0.0),
+    ("32", r"\boxed{}", 0.0),
+    ("32", "I give up.", 0.0),
+    ("32", "", 0.0),
+    ("0.333333", r"\boxed{\frac13}", 1.0),
+    (r"\(\frac{333}{1997}\)", r"\boxed{\dfrac{333}{1997}}", 1.0),
+    (r"\frac{1}{2}", r"\boxed{50\%}", 1.0),
+    (r"\{1, 2\}", r"\boxed{\{2, 1\}}", 1.0),
+    ("(1, 2)", r"\boxed{(2, 1)}", 0.0),
+    ("x^2 - 1", r"\boxed{(x-1)(x+1)}", 1.0),
+    ("x^2 - 1", r"\boxed{(y-1)(y+1)}", 0.0),
+]
+
+
+async def test_answers_are_compared_symbolically(source: str) -> None:  # in one test: they share a process
+    for expected, text, reward in ANSWERS:
+        verdict = await judge(source, expected, text)
+        assert (verdict.reward, verdict.fields["library_reward"]) == (reward, reward), (expected, text)
+
+    # All messages count, and nothing else.
+    assert (await judge(source, "32", r"\boxed{32}", "I am sure.")).reward == 1.0
+    assert (await judge(source, "32", r"\boxed{32}", r"No: \boxed{33}")).reward == 0.0
+    assert (await judge(source, "32", {"type": "reasoning", "summary": []})).reward == 0.0
+
+    # The answer is shown as it was written, even one that nobody wants to see computed.
+    assert (await judge(source, "32", r"\boxed{2^{100000}}")).fields["extracted_answer"] == "2^{100000}"
+    assert (await judge(source, "32", "")).fields["extracted_answer"] is None
+
+    with pytest.raises(TaskError, match="the expected answer '' cannot be read as LaTeX"):
+        await judge(source, "", r"\boxed{1}")
+
+
+def test_its_data_go_by_several_names() -> None:
+    for name in ("math_with_judge_simple_agent", "dapo17k_simple_agent", "math_stack_overflow_simple_agent"):
+        assert catalogue.resolve_agent_ref(name) == "math_with_judge"
+
+
+async def test_the_expected_answer_itself_scores_full_on_its_namesakes_rows(source: str) -> None:
+    if not SHARED.exists():
+        pytest.skip(f"no rows of NeMo Gym's 'math_with_judge' in {SHARED}")
+    for line in (SHARED / "example.jsonl").read_bytes().splitlines():
+        gold = rf"So \boxed{{{json.loads(line)['expected_answer']}}}"
+        assert (await verify_heavy(source, line, bytes(Reply.of(gold).raw), 15)).reward == 1.0

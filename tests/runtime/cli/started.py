@@ -1,0 +1,56 @@
+"""A system started by the real command, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
+
+
+class Started:
+    """``gym-runtime start`` until the end of the ``with``. ``url`` is its broker's."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [SCRIPT, "start", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "GYM_NATS_URL"},
+        )
+        self.lines: list[str] = []
+        self.url = ""
+
+    def __enter__(self) -> Started:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip())
+            if line.startswith("export GYM_NATS_URL="):
+                self.url = line.strip().partition("=")[2]
+                return self
+        raise AssertionError(self._process.communicate()[1])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self.end(signal.SIGTERM)
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+    def error_line(self) -> str:
+        """The next line on standard error."""
+        assert self._process.stderr is not None
+        return self._process.stderr.readline().rstrip()
+
+    def end(self, number: signal.Signals) -> int:
+        """Signal it and wait; its exit status."""
+        self._process.send_signal(number)
+        return self._process.wait(30)

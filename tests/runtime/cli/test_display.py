@@ -1,0 +1,250 @@
+"""What a run shows: lines by the clock, one line that fits any width, and the result at the end."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from gym_runtime.cli import terminal
+from gym_runtime.cli.display import Display
+from gym_runtime.errors import Fault
+from gym_runtime.files.metrics import Metrics
+from gym_runtime.files.results import OutputFiles
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
+from msgspec import Raw
+from rich.console import Console
+
+ROW = Raw(b'{"agent_ref":{"name":"mcqa"}}')
+
+
+def record(index: int, reward: float | None = 1.0, outcome: Outcome | None = None) -> RolloutRecord:
+    return RolloutRecord(
+        run="r", task_index=index, rollout_index=0, environment="mcqa", reward=reward, row=ROW, turns=1,
+        tool_calls=2, outcome=outcome or Completed(),
+        numbers={"input_tokens": 1000, "output_tokens": 10, "total_tokens": 1010},
+    )  # fmt: skip
+
+
+def failed(index: int, message: str = "the engine answered 500", kind: str = "model") -> RolloutRecord:
+    fault = Fault(kind=kind, message=message, stage="respond")
+    return record(index, None, Failed(fault=fault))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def plain(width: int = 200) -> Console:
+    return Console(file=io.StringIO(), width=width, markup=False, highlight=False, force_terminal=False)
+
+
+def lines(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def at_terminal(width: int, encoding: str = "utf-8") -> Console:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    return Console(
+        file=file,
+        width=width,
+        markup=False,
+        highlight=False,
+        force_terminal=True,
+        record=True,
+        color_system=None,
+    )
+
+
+# -- plain lines --------------------------------------------------------------------------------------
+
+
+def test_lines_come_after_two_seconds_then_every_ten_seconds_and_five_percent() -> None:
+    clock, console = Clock(), plain()
+    said_at: list[float] = []
+    with Display(1000, console=console, now=clock) as display:
+        for index in range(400):
+            display.add(record(index))
+            if len(lines(console)) > len(said_at):
+                said_at.append(clock.now_s - 100)
+            clock.now_s += 0.25  # 4 rollouts a second: 5 % take 12.5 s
+    assert said_at == [2.0, 14.5, 27.0, 39.5, 52.0, 64.5, 77.0, 89.5]
+    assert lines(console)[0] == (
+        "Finished 9 / 1,000 rollouts (1%) in 2.0 s (270 rollouts/min). Mean reward 1. About 3 min 40 s left."
+    )
+
+
+def test_a_slow_run_still_says_something_each_minute() -> None:
+    clock, console = Clock(), plain()
+    with Display(100_000, console=console, now=clock) as display:
+        for index in range(60):
+            display.add(record(index))
+            clock.now_s += 5
+    assert len(lines(console)) == 1 + 4 + 1
+
+
+def test_the_last_line_is_never_missing_and_never_twice() -> None:
+    clock, console = Clock(), plain()
+    with Display(3, console=console, now=clock) as display:
+        for index in range(3):
+            display.add(record(index))
+    assert [line.split(" in ")[0] for line in lines(console)] == ["Finished 3 / 3 rollouts (100%)"]
+
+
+def test_a_line_names_failures_by_kind() -> None:
+    console = plain()
+    with Display(5, console=console, now=Clock()) as display:
+        for one in (record(0, 0.0), failed(1), failed(2), failed(3, kind="deadline")):
+            display.add(one)
+        display.add(record(4, None, Cancelled()))
+    assert "Mean reward 0. 3 failed (2 model, 1 deadline), 1 cancelled." in lines(console)[0]
+
+
+def test_a_resumed_run_counts_what_is_there() -> None:
+    metrics = Metrics()
+    for one in (record(0, 1.0), record(1, 0.0), failed(2)):
+        metrics.add(one)
+    clock, console = Clock(), plain()
+    with Display(4, before=metrics.summary(), console=console, now=clock) as display:
+        clock.now_s += 1
+        display.add(record(3, 0.5))
+    assert lines(console) == [
+        "Finished 4 / 4 rollouts (100%) in 1.0 s (60 rollouts/min). Mean reward 0.5. 1 failed (1 model)."
+    ]
+
+
+def test_notes_stand_on_their_own_line_and_are_no_markup() -> None:
+    console = plain(width=20)
+    with Display(1, console=console) as display:
+        display.note("[red]agent worker 12 was killed[/red] by SIGKILL")
+    assert lines(console) == ["[red]agent worker 12 was killed[/red] by SIGKILL"]
+
+
+# -- the bar ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", range(10, 140, 3))
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_the_bar_is_one_line_at_any_width(width: int, encoding: str) -> None:
+    clock, console = Clock(), at_terminal(width, encoding)
+    display = Display(2000, label="mcqa", console=console, now=clock)
+    for index in range(990):
+        display.add(record(index, 0.5))
+    for index in range(10):
+        display.add(failed(index))
+    clock.now_s += 4
+    console.print(display)
+    shown = console.export_text().splitlines()
+    assert len(shown) == 1
+    assert len(shown[0]) <= width
+    if width >= 22:
+        assert shown[0].startswith("mcqa 1,000/2,000 50%")
+    if width >= 60:
+        assert "10 failed (10 model)" in shown[0]
+    if width >= 85:
+        assert "reward 0.5" in shown[0]
+        assert "250/s" in shown[0]
+    if width >= 95:
+        assert "4 s left" in shown[0]
+
+
+def test_a_terminal_gets_a_bar_that_ends_with_the_time_it_took() -> None:
+    clock, console = Clock(), at_terminal(100)
+    with Display(10, label="mcqa", console=console, now=clock) as display:
+        for index in range(10):
+            display.add(record(index))
+        display.note("agent worker 12 was killed")
+        clock.now_s += 5
+    shown = console.export_text()
+    assert "agent worker 12 was killed\n" in shown
+    assert shown.splitlines()[-1].startswith("mcqa 10/10 100%")
+    assert shown.rstrip().endswith("2.0/s  reward 1  in 5 s")
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    console = at_terminal(100)
+    with Display(1, console=console, now=Clock()) as display:
+        display.add(record(0))
+    assert console.export_text().startswith("Finished 1 / 1 rollouts")
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    file = io.StringIO()
+    console = Console(file=file, width=100, force_terminal=True, color_system="truecolor")
+    display = Display(2, console=console)
+    display.add(failed(0))
+    console.print(display)
+    assert "\x1b[3" not in file.getvalue()
+
+
+# -- the result ---------------------------------------------------------------------------------------
+
+
+def finish(tmp_path: Path, *, as_json: bool, environments: int = 1) -> None:
+    clock, metrics = Clock(), Metrics()
+    files = OutputFiles.beside(tmp_path / "out.jsonl")
+    files.rollouts.write_text("{}\n")
+    with Display(4, console=plain(), now=clock) as display:
+        for one in (record(0, 1.0), record(1, 0.0), failed(2, "answered\n500 \x1b[31m[bold]"), failed(3)):
+            display.add(one)
+            metrics.add(one)
+        clock.now_s += 8
+    summary = metrics.summary()
+    parts = {f"environment_{number}": summary for number in range(environments)}
+    display.final_table(summary, run="some-run", files=files, parts=parts, as_json=as_json)
+
+
+def test_the_table_has_all_that_matters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    finish(tmp_path, as_json=False)
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert shown == [
+        "run            some-run",
+        "mean reward    0.5  (of 2 rollouts)",
+        "pass@k         pass@1 50.0%",
+        "rollouts       2 completed, 2 failed",
+        "failed: model  2 (in respond): answered 500 [31m[bold]",
+        "tokens         4,000 in, 40 out",
+        "turns          4, with 8 tool calls",
+        "time           8 s, 30/min",
+        f"rollouts       {tmp_path / 'out.jsonl'}",
+    ]
+
+
+def test_several_environments_get_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finish(tmp_path, as_json=False, environments=2)
+    shown = capsys.readouterr().out
+    assert "environment_0" in shown
+    assert "environment_1" in shown
+
+
+def test_the_document_is_all_there_is_on_standard_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finish(tmp_path, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["run"] == "some-run"
+    assert document["summary"]["mean_reward"] == 0.5
+    assert document["summary"]["outcomes"] == {"completed": 2, "truncated": 0, "failed": 2, "cancelled": 0}
+    assert document["failures"]["model"]["count"] == 2
+    assert document["failures"]["model"]["example"].startswith("answered 500")
+    assert document["files"] == {"rollouts": str(tmp_path / "out.jsonl")}
+    assert (document["rollouts"], document["wall_s"], document["rollouts_per_s"]) == (4, 8.0, 0.5)
+
+
+def test_lines_in_a_pipe_are_not_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    terminal.output().print("word " * 100)
+    assert capsys.readouterr().out.count("\n") == 1

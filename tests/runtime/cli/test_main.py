@@ -1,0 +1,197 @@
+"""The command line as a whole: help is light, every mistake is one line, bugs keep their traceback."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gym_runtime import __version__
+from gym_runtime.cli import figures, main, start
+from gym_runtime.errors import BrokerError, UsageError
+
+SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
+COMMANDS = [
+    "run", "start", "publish", "collect", "cancel", "status", "ls", "new", "test", "reverify",
+]  # fmt: skip
+HEAVY = {
+    "aiohttp", "anyio", "gym_agents", "gym_models", "gym_resources", "gym_runtime.client", "msgspec", "nats",
+    "openai", "opentelemetry", "rich.live", "rich.progress", "structlog", "uvloop",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_import_nothing_heavy(argument: str) -> None:
+    code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "gym_runtime.cli.commands" in imported
+    assert not imported & HEAVY
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"gym-runtime {command}" in shown
+    assert "--help" in shown
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"│ {command}" in shown for command in COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gym-runtime {__version__}\n"
+
+
+MISTAKES = {
+    "rnu": "no such command 'rnu'; did you mean 'run'?",
+    "run --repeat 3": "did you mean --repeats",
+    "run --repeats 0": "'--repeats'",
+    "run --repeats x": "'--repeats'",
+    "run --top-p 2": "'--top-p'",
+    "run --model-api soap": "'soap' is not one of 'auto', 'responses', 'chat'",
+    "run": "gym-runtime run NAME",
+    "run mqca": "did you mean 'mcqa'?",
+    "run mcqa -i missing.jsonl": "missing.jsonl",
+    "run mcqa -o .": "is a directory",
+    "run mcqa --model nobody/x": "there is no model provider 'nobody'",
+    "run mcqa --model scriptde/message": "did you mean 'scripted'?",
+    "run mcqa --model openai": "--model openai/NAME",
+    "run mcqa --model-url http://127.0.0.1:1/v1": "--model openai/NAME",
+    "start agents": "did you mean 'agent'?",
+    "start toaster": "agent, resource or model",
+    "start resource:mqca": "did you mean 'mcqa'?",
+    "start agent:tool_lop": "did you mean 'tool_loop'?",
+    "start agent --model scripted/message": "add 'model'",
+    "start --config missing.toml": "missing.toml",
+    "publish missing.jsonl": "GYM_NATS_URL",
+    "collect": "missing argument 'RUN'",
+    "collect some-run": "'--output' / '-o'",
+    "collect some-run -o rows.jsonl": "GYM_NATS_URL",
+    "cancel some-run": "GYM_NATS_URL",
+    "cancel some-run --rollout 1": "--task",
+    "status": "GYM_NATS_URL",
+    "ls cakes": "'cakes' is not one of",
+    "ls runs": "GYM_NATS_URL",
+    "new Some-Name": "cannot name a module",
+    "new class": "cannot name a module",
+    "new mcqa": "already",
+    "new thing --shape cube": "'cube' is not one of",
+    "test": "say which",
+    "test mcqa --all": "not both",
+    "test mqca": "did you mean 'mcqa'?",
+    "reverify mcqa --rollouts missing.jsonl -o out.jsonl": "missing.jsonl",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    status = main.run(line.split())
+    out, err = capsys.readouterr()
+    assert err.startswith("gym-runtime: "), err
+    assert err.count("\n") == 1, err
+    assert MISTAKES[line] in err
+    assert out == ""
+    assert status == 2
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["status", "--nats", "nats://user:secret@127.0.0.1:1"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("gym-runtime: no broker at nats://127.0.0.1:1")
+    assert err.count("\n") == 1
+
+
+def test_an_error_in_a_task_group_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ExceptionGroup(
+        "", [ExceptionGroup("", [ValueError("what followed"), UsageError("no such file")])]
+    )
+    assert main.report(error) == 2
+    assert capsys.readouterr().err == "gym-runtime: no such file\n"
+
+
+def test_an_error_that_is_nobody_s_mistake_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.report(BrokerError("the broker has no JetStream")) == 1
+    assert capsys.readouterr().err == "gym-runtime: the broker has no JetStream\n"
+
+
+def test_a_file_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.report(PermissionError(13, "Permission denied", "rows.jsonl")) == 1
+    assert capsys.readouterr().err == "gym-runtime: rows.jsonl: Permission denied\n"
+
+
+def raised(error: Exception) -> Exception:
+    """The error, with a traceback."""
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
+
+
+def test_a_bug_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.report(raised(ZeroDivisionError("oops"))) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert "ZeroDivisionError: oops" in lines
+    assert "please report it" in lines[-1]
+
+
+def test_debug_shows_where_a_known_error_came_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GYM_LOG_LEVEL", "debug")
+    assert main.report(raised(UsageError("no such file"))) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[-1] == "gym-runtime: no such file"
+
+
+def test_ctrl_c_is_130_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.report(KeyboardInterrupt()) == 130
+    assert main.report(BaseExceptionGroup("", [KeyboardInterrupt()])) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["ls", "--json"], ["ls"]])
+def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
+    process = subprocess.Popen([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    process.wait()
+
+
+def test_a_terminal_without_utf_8_gets_what_it_can_show(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, "test", "example_single_tool_call"],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout.startswith(b"ok example_single_tool_call: keeps the contract")
+
+
+def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
+    done = subprocess.run([SCRIPT, "rnu"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gym-runtime: no such command 'rnu'; did you mean 'run'?\n"
+
+
+@pytest.mark.parametrize("module", [figures, start])
+def test_examples_in_docstrings(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
