@@ -2,8 +2,9 @@
 
 The model moves by ``hit`` or ``stand``: in its last ``<action>`` tag, as the last of these words in its
 message, or as a call of a tool of that name, if its row offers such tools. An answer without a move changes
-nothing and is asked for again. Winning is worth 1, a draw 0, losing -1. The dealer draws up to 17 or more;
-an ace counts 11 where it can, else 1; cards come from a deck that never runs out.
+nothing and is asked for again. Winning is worth 1, a draw 0, losing -1; a game left unfinished is lost, so
+that not playing is never better than playing. The dealer draws up to 17 or more; an ace counts 11 where it
+can, else 1; cards come from a deck that never runs out.
 
 ``verifier_metadata.seed`` decides the cards, so a task is the same game in all of its rollouts; without one
 they follow from the row's input. Step-by-step shape as its namesake in NeMo Gym, with at most ten answers.
@@ -17,7 +18,7 @@ import random
 import re
 
 import msgspec
-from gym_runtime import Environment, Episode, Reply, Step, Task
+from gym_runtime import Environment, Episode, Reply, Step, Task, Verdict
 
 from gym_resources.extract.tagged import last_tagged
 
@@ -38,6 +39,8 @@ class BlackjackTask(Task):
 
 
 class Blackjack(Episode[BlackjackTask]):
+    over = False
+
     async def open(self) -> None:
         seed = self.task.verifier_metadata.seed
         self.deck = random.Random(bytes(self.task.responses_create_params.input) if seed is None else seed)
@@ -70,8 +73,12 @@ class Blackjack(Episode[BlackjackTask]):
         shown = f"The dealer has {', '.join(map(name, self.dealer))}: {dealer}."
         return self.tell(reply, shown, reward=reward, over=True)
 
+    async def verify(self, reply: Reply) -> Verdict:
+        return await super().verify(reply) if self.over else Verdict(-1.0)
+
     def tell(self, reply: Reply, text: str, *, reward: float = 0.0, over: bool = False) -> Step:
         """A step that says something: as the answer to the first tool call, else as the user."""
+        self.over = over
         answers = [text, *("Ignored: one move a turn." for _ in reply.function_calls[1:])]
         outputs = {call.call_id: said for call, said in zip(reply.function_calls, answers, strict=False)}
         return Step(
@@ -109,4 +116,5 @@ environment = Environment(
     domain="games",
     agent="step_loop",
     max_turns=10,
+    silence_reward=-1.0,
 )

@@ -180,7 +180,7 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
             fields.pop("gold", None)
         line = _encode(fields)
     tools = row.environment.resource.tools
-    if tools and b'"tools"' not in bytes(row.params):
+    if tools and not (b'"tools"' in line and "tools" in _decode_fields(_decode_fields(line)[_PARAMS])):
         sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
     return override(line, sampling)
 

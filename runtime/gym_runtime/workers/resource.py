@@ -65,13 +65,15 @@ class ResourceWorker:
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             return await self._judge_stateless(environment, call.task, call.response)
         entry = await self._entry(environment, call, request)
+        entry.calls += 1
         try:
             answer = await entry.once(request.key, lambda: self._answer(environment, entry, call))
             entry.known = True
             return answer
         finally:
+            entry.calls -= 1
             # Only an answer tells the rollout where its session is: without one nobody would close it.
-            if not entry.known:
+            if not entry.known and not entry.calls:
                 await self.sessions.close(call.session)
 
     async def _entry(

@@ -47,7 +47,7 @@ class Service:
         self.extra_load = 0.0
         self._bus = bus
         self._handle = handle
-        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._scopes: dict[str, list[anyio.CancelScope]] = {}
         self._idle = anyio.Event()
         self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
 
@@ -96,8 +96,7 @@ class Service:
         tasks.start_soon(self._serve, pool, request, incoming)
 
     def _abort(self, incoming: Incoming) -> None:
-        scope = self._scopes.get(incoming.payload.decode())
-        if scope is not None:
+        for scope in self._scopes.get(incoming.payload.decode(), ()):
             scope.cancel()
 
     async def _serve(self, pool: str, request: Request, incoming: Incoming) -> None:
@@ -105,14 +104,16 @@ class Service:
         key = request.key or incoming.reply
         reply: Reply | None = None
         scope = anyio.CancelScope(deadline=anyio.current_time() + left_s)
-        self._scopes[key] = scope
+        scopes = self._scopes.setdefault(key, [])
+        scopes.append(scope)
         try:
             with scope:
                 reply = await self._work(pool, request, incoming)
             if scope.cancelled_caught and anyio.current_time() >= scope.deadline:
                 reply = self._too_late(pool)
         finally:
-            if self._scopes.get(key) is scope:
+            scopes.remove(scope)
+            if not scopes:
                 del self._scopes[key]
             self.in_use -= 1
             if not self.in_use:

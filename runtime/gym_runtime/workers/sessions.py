@@ -37,6 +37,7 @@ class Entry:
 
     Attributes:
         row: its task's row, where judging needs it again.
+        calls: how many are in progress.
         known: some call has been answered, so its rollout knows where the session is.
     """
 
@@ -44,6 +45,7 @@ class Entry:
         self.session = session
         self.expires_s = expires_s
         self.row: Raw | None = None
+        self.calls = 0
         self.known = False
         self._answers: dict[str, _Answer] = {}
 

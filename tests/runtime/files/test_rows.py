@@ -199,3 +199,16 @@ def test_numbering_remembers_only_what_comes_again(line: Line) -> None:
     rows = [reader.read(line(count)) for count in range(5)]
     numbering = Numbering(first=3, repeated=set())
     assert [numbering.number(row, 4) for row in rows] == [(3 + index, 0) for index in range(5)]
+
+
+def test_row_without_tools_gets_those_of_its_environment() -> None:
+    line = b'{"responses_create_params": {"input": "hi"}, "initial_count": 0, "expected_count": 1}'
+    (task,) = expand([line], run="r", environment="example_session_state_mgmt")
+    params = msgspec.json.decode(task.row)["responses_create_params"]
+    assert {tool["name"] for tool in params["tools"]} == {"increment_counter", "get_counter_value"}
+
+
+def test_row_with_an_empty_list_of_tools_keeps_it() -> None:
+    line = b'{"responses_create_params": {"input": "", "tools": []}, "initial_count": 0, "expected_count": 1}'
+    (task,) = expand([line], run="r", environment="example_session_state_mgmt")
+    assert msgspec.json.decode(task.row)["responses_create_params"]["tools"] == []
