@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from gym_runtime import tracing
+
+_rollout: ContextVar[tuple[str, int]] = ContextVar("rollout", default=("", 0))
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -32,6 +34,7 @@ def start(worker: str = "") -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _add_rollout,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _add_trace,
@@ -50,9 +53,16 @@ def logger() -> FilteringBoundLogger:
     return structlog.get_logger()
 
 
-def rollout_context(run: str, rollout: str, attempt: int) -> AbstractContextManager[Any]:
-    """Everything logged inside carries these ids."""
-    return structlog.contextvars.bound_contextvars(run=run, rollout=rollout, attempt=attempt)
+def set_rollout(rollout: str, attempt: int) -> None:
+    """Whatever this task logs from now on carries these ids, and that of the run."""
+    _rollout.set((rollout, attempt))
+
+
+def _add_rollout(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    rollout, attempt = _rollout.get()
+    if rollout:
+        event = {"run": rollout.partition(".")[0], "rollout": rollout, "attempt": attempt, **event}
+    return event
 
 
 def _add_trace(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

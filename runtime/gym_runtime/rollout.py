@@ -14,13 +14,15 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError
+from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
 from gym_runtime.messages.responses import NULL, Response, Usage, decode_params, decode_response
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.verdict import Verdict
 from gym_runtime.workers.router import Budget, Router
+
+CLOSE_S = 60.0
 
 _encode = msgspec.json.Encoder().encode
 _decode_any = msgspec.json.Decoder().decode
@@ -146,7 +148,7 @@ class Rollout:
                     for index in range(len(function_calls)):
                         tasks.start_soon(one, index)
             except BaseExceptionGroup as group:
-                raise group.exceptions[0] from group
+                raise leaf(group) from group
         else:
             for index in range(len(function_calls)):
                 await one(index)
@@ -178,9 +180,13 @@ class Rollout:
         """Tell the session's worker that the rollout is over. Nothing waits for an answer."""
         if self._worker is not None:
             call = calls.CloseSession(session=self._session)
-            await self._router.tell(
-                "resource", self.task.environment, self._worker, self._request(calls.pack(call))
+            request = calls.Request(
+                body=calls.pack(call),
+                deadline_s=clock.now() + CLOSE_S,  # its own: the rollout's may have passed
+                rollout=self.task.rollout_id,
+                attempt=self.attempt,
             )
+            await self._router.tell("resource", self.task.environment, self._worker, request)
 
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""
@@ -240,9 +246,9 @@ def _json_problem(arguments: str) -> str | None:
     """Why tool arguments are not JSON, in the words of Python's json module; None if they are."""
     try:
         _decode_any(arguments)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         try:
             json.loads(arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return str(error)
     return None

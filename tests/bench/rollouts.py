@@ -92,12 +92,14 @@ async def many(count: int) -> list[object]:
             presence = next(worker for worker in await gym.workers() if worker.kind == "agent")
             agent = psutil.Process(presence.pid)
             idle = memory_bytes(agent)
-            peak = idle
+            peak, most = idle, 0
 
             async def watch() -> None:
-                nonlocal peak
+                nonlocal peak, most
                 while True:
                     peak = max(peak, memory_bytes(agent))
+                    present = [worker for worker in await gym.workers() if worker.kind == "agent"]
+                    most = max([most, *(worker.in_use for worker in present)])
                     await anyio.sleep(0.25)
 
             async with anyio.create_task_group() as tasks:
@@ -108,8 +110,9 @@ async def many(count: int) -> list[object]:
     return [
         count,
         count - completed,
+        most,
         stats.max_in_flight,
-        f"{(peak - idle) / count / 1024:.1f}",
+        f"{(peak - idle) / most / 1024:.1f}",
         f"{wall_s:.1f}",
     ]
 
@@ -190,7 +193,7 @@ async def main() -> None:
     if "many" in wanted:
         print_table(
             "Many in flight (engine: 1 s)",
-            ["in flight", "failures", "most at the engine", "KB per rollout in the agent worker", "seconds"],
+            ["rollouts", "failures", "most in flight in the agent worker", "most at the engine", "KB per rollout in the agent worker", "seconds"],
             [await many(16384)],
         )
     if "alone" in wanted:

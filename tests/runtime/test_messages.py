@@ -270,10 +270,8 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         decoder(FunctionCallOutput),
-        FunctionCallOutput(
-            call_id="c", output=[Part(type="input_text", text="1")], id="o", status="completed"
-        ),
-        b'{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"1"}],"id":"o",'
+        FunctionCallOutput(call_id="c", output=[Part(type="t", text="1")], id="o", status="completed"),
+        b'{"type":"function_call_output","call_id":"c","output":[{"type":"t","text":"1"}],"id":"o",'
         b'"status":"completed"}',
     ),
     (decoder(OtherItem), OtherItem(type="web_search_call"), b'{"type":"web_search_call"}'),

@@ -232,6 +232,7 @@ class Connection(Client):
         try:
             interest.listener(subject, reply, header, payload)
         except Exception:
+            # The boundary to a subscriber: its bug must not end the reading for all the others.
             log.exception("receive failed", subject=subject.decode("utf-8", "replace"))
 
     def _queue_line(self, line: bytes) -> None:
@@ -334,6 +335,7 @@ class Connection(Client):
             try:
                 await super()._attempt_reconnect()
             except Exception:
+                # Whatever it was: nothing else would ever try again.
                 log.exception("reconnecting failed")
                 await anyio.sleep(RECONNECT_S[1])
             else:

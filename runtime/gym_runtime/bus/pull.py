@@ -4,8 +4,9 @@ A worker has ``slots``. Each is busy with a delivery, asked for (a credit at the
 
 1. ``busy`` never exceeds ``slots``; a delivery beyond that is refused at once.
 2. ``busy`` plus the credits asked for never exceed ``slots``.
-3. While the worker is open and no pause is running, free slots become credits: all of them as soon as
-   nothing is asked for or an eighth of the slots is free.
+3. While the worker is open and no pause is running, free slots become credits, of which at most
+   `MOST_ASKED` are at the broker: as soon as nothing is asked for, or an eighth of what could be. Thousands
+   of tasks at once would keep a worker's loop from everything else, keeping its deliveries alive included.
 4. A credit ends by a delivery, by a status that says how many were left, or is written off: when the
    connection broke, or nothing was heard for `SILENCE` heartbeats. Written-off credits may still be alive
    at the broker, so the inbox they were for is given up and a new one opened.
@@ -22,6 +23,7 @@ from typing import Literal
 import msgspec
 
 SILENCE = 2.5
+MOST_ASKED = 256
 PAUSE_S = 0.25
 """After a refusal that is not the ordinary end of a pull: asking at once would spin."""
 
@@ -154,7 +156,8 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
             if state.busy >= state.slots or state.phase is Phase.CLOSING:
                 return state, ["refuse"]
             state = msgspec.structs.replace(state, busy=state.busy + 1, pulls=_fit(state))
-            return state, ["start"]
+            state, commands = _ask(state, now_s)
+            return state, ["start", *commands]
         case Beat(now_s):
             return msgspec.structs.replace(state, heard_s=now_s), []
         case Ended(now_s, number, left, refused):
@@ -179,10 +182,10 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
 
 def _ask(state: Credit, now_s: float) -> tuple[Credit, list[Command]]:
     asked = state.asked
-    free = state.slots - state.busy - asked
+    free = min(state.slots - state.busy, MOST_ASKED) - asked
     if state.phase is not Phase.OPEN or now_s < state.paused_until_s or free <= 0:
         return state, []
-    if asked and free < max(1, state.slots // 8):
+    if asked and free < max(1, min(state.slots, MOST_ASKED) // 8):
         return state, []
     # A silent broker is one from which nothing came since it was asked, not since it last had tasks.
     heard_s = state.heard_s if state.pulls else now_s

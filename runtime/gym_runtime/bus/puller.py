@@ -290,7 +290,12 @@ class Puller:
         try:
             delivery.payload = await self._blobs.fetch(delivery.payload)
             await self._handle(delivery)
+        except anyio.get_cancelled_exc_class():
+            # Before the slot is free: else what is given back would be asked for again.
+            self._feed(Stopped())
+            raise
         except Exception:
+            # The boundary to the handler: its bug gives back one task and ends nothing else.
             log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
             delay_s = RELEASE_S[min(delivery.deliveries, len(RELEASE_S)) - 1] * random.uniform(0.5, 1.5)
         finally:

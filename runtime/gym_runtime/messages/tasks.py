@@ -43,6 +43,10 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def rollout_id(self) -> str:
         return f"{self.run}.{self.task_index}.{self.rollout_index}"
 
+    @property
+    def group_id(self) -> str:
+        return f"{self.run}.{self.task_index}"
+
 
 encode_task = msgspec.json.Encoder().encode
 decode_task = msgspec.json.Decoder(RolloutTask).decode

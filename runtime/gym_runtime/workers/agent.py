@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 
 import anyio
 import msgspec
-import structlog
 
-from gym_runtime import clock, tracing
+from gym_runtime import clock, logs, tracing
 from gym_runtime.agent import Agent
 from gym_runtime.bus.contract import Bus, Delivery, Incoming
 from gym_runtime.errors import DeadlineExceeded, GymError, RuntimeFault
@@ -36,7 +35,7 @@ from gym_runtime.verdict import Verdict
 from gym_runtime.workers.router import Router
 
 MAX_DELIVERIES = 8
-CANCELLED_RUNS = 1024
+REMEMBERED_CANCELS = 4096
 
 
 class AgentWorker:
@@ -93,11 +92,10 @@ class AgentWorker:
     def _cancel(self, incoming: Incoming) -> None:
         """``cancel.<run>`` or ``cancel.<run>.<task_index>[.<rollout_index>]``."""
         _, run, *rest = incoming.subject.split(".")
-        if not rest:
-            self._cancelled[run] = None
-            while len(self._cancelled) > CANCELLED_RUNS:
-                del self._cancelled[next(iter(self._cancelled))]
         prefix = ".".join([run, *rest])
+        self._cancelled[prefix] = None
+        while len(self._cancelled) > REMEMBERED_CANCELS:
+            del self._cancelled[next(iter(self._cancelled))]
         for rollout_id, attempt in list(self._running.get(run, {}).items()):
             if f"{rollout_id}.".startswith(f"{prefix}."):
                 attempt.cancel()
@@ -124,11 +122,9 @@ class AgentWorker:
         siblings = self._running.setdefault(task.run, {})
         siblings[task.rollout_id] = attempt
         try:
-            with (
-                tracing.span("rollout", delivery.headers, rollout=task.rollout_id),
-                structlog.contextvars.bound_contextvars(run=task.run, rollout=task.rollout_id),
-            ):
-                if task.run in self._cancelled:
+            logs.set_rollout(task.rollout_id, before + 1)
+            with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
+                if any(prefix in self._cancelled for prefix in (task.run, task.group_id, task.rollout_id)):
                     attempt.cancel()
                 if delivery.deliveries > MAX_DELIVERIES:
                     lost = RuntimeFault(
@@ -140,11 +136,12 @@ class AgentWorker:
                 if not await self._bus.commit(subject, encode_record(record)):
                     logger().info("refused a second result", attempt=record.attempt)
             await delivery.ack()
-            await attempt.close()
         finally:
-            siblings.pop(task.rollout_id, None)
+            if siblings.get(task.rollout_id) is attempt:
+                del siblings[task.rollout_id]
             if not siblings:
                 self._running.pop(task.run, None)
+            await attempt.close()
 
 
 class _Attempt:
@@ -169,6 +166,7 @@ class _Attempt:
         pause_s = 0.1
         with self._scope:
             for attempt in range(before + 1, before + self._task.max_attempts + 1):
+                logs.set_rollout(self._task.rollout_id, attempt)
                 self._started_s = clock.now()
                 self._rollout = None
                 try:
@@ -176,9 +174,9 @@ class _Attempt:
                 except GymError as error:
                     if not error.retryable or attempt == before + self._task.max_attempts:
                         return self.failed(attempt, error)
-                    logger().warning("an attempt failed and is repeated", attempt=attempt, error=str(error))
+                    logger().warning("an attempt failed and is repeated", error=str(error))
                 except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
-                    logger().exception("an agent raised", attempt=attempt)
+                    logger().exception("an agent raised")
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
                     return self.failed(attempt, fault)
                 await self.close()

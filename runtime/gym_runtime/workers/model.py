@@ -63,7 +63,7 @@ class ModelWorker:
                 wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
                 if tries == MAX_TRIES or clock.now() + wait_s >= request.deadline_s:
                     raise
-                logger().info("the engine is asked again", rollout=request.rollout, error=str(error))
+                logger().info("the engine is asked again", error=str(error))
                 await anyio.sleep(wait_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         raise AssertionError("MAX_TRIES is at least 1")

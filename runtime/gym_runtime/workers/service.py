@@ -19,7 +19,7 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
-from gym_runtime.logs import logger
+from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Reply, Request, decode_request, encode
 
 Handle = Callable[[str, Request], Awaitable[Raw]]
@@ -122,6 +122,7 @@ class Service:
             await self._answer(incoming, reply)
 
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> Reply:
+        set_rollout(request.rollout, request.attempt)
         try:
             with tracing.span(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
                 body = await self._handle(pool, request)
@@ -129,7 +130,7 @@ class Service:
         except GymError as error:
             return self._failure(error)
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
-            logger().exception("a handler raised", kind=self.kind, pool=pool, rollout=request.rollout)
+            logger().exception("a handler raised", kind=self.kind, pool=pool)
             return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"))
 
     def _failure(self, error: GymError) -> Reply:

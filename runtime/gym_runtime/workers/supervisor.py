@@ -35,6 +35,8 @@ from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec, decode_s
 
 MAX_RESTARTS = 20
 RESTART_WINDOW_S = 60.0
+GC_THRESHOLD = (50_000, 20, 100)
+"""Thousands of rollouts in flight are live objects that each collection would only look at."""
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 
 
@@ -146,6 +148,7 @@ class Supervisor:
         """The child's side of a fork; never returns."""
         status = 1
         try:
+            gc.set_threshold(*GC_THRESHOLD)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)

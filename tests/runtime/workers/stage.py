@@ -1,9 +1,9 @@
-"""What the workers' tests share: services, workers and whole small systems on one in-memory broker."""
+"""What the workers' tests share: waiting, services and their leases, requests without a router."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,7 +12,6 @@ import msgspec
 from anyio.abc import TaskGroup
 from gym_runtime import clock
 from gym_runtime.bus.contract import Bus
-from gym_runtime.bus.memory import MemoryBroker
 from gym_runtime.environment import Environment, LoadedEnvironment
 from gym_runtime.messages import calls
 from gym_runtime.workers.presence import Presence, announce
@@ -159,13 +158,6 @@ def environment(definition: Environment, name: str = "stage") -> LoadedEnvironme
     return LoadedEnvironment(
         name=name, definition=definition, resource=definition.build(), source=Path(f"{name}.py")
     )
-
-
-Connect = Callable[[str], AbstractAsyncContextManager[Bus]]
-
-
-def connecting(broker: MemoryBroker) -> Connect:
-    return broker.connect
 
 
 def row(**fields: Any) -> bytes:

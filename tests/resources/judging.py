@@ -1,0 +1,51 @@
+"""What the environments' tests share: rows and rollouts made by hand, and the rows of their namesakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import catalogue
+from gym_runtime.replay import rejudge, session_of
+from gym_runtime.verdict import Verdict, make_response
+
+SHARED = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
+
+
+def call(name: str, arguments: object, call_id: str = "c") -> dict[str, Any]:
+    """A function call; arguments that are a text stand as they are."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": text}
+
+
+def output(text: str, call_id: str = "c") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def row(**fields: Any) -> bytes:
+    return msgspec.json.encode({"responses_create_params": {"input": "go"}, **fields})
+
+
+async def judge(environment: str, task: bytes, *items: dict[str, Any] | str) -> Verdict:
+    return await rejudge(catalogue.environment(environment).resource, task, make_response(*items))
+
+
+async def outputs(environment: str, task: bytes, calls: list[tuple[str, object]]) -> list[str]:
+    """What the tools of one session answer, call by call."""
+    resource = catalogue.environment(environment).resource
+    async with session_of(resource, task) as session:
+        return [
+            await resource.call_tool(session, name, given if isinstance(given, str) else json.dumps(given))
+            for name, given in calls
+        ]
+
+
+def namesakes(environment: str) -> list[dict[str, Any]]:
+    """NeMo Gym's example rows; the test is skipped where they are not."""
+    path = SHARED / environment / "example.jsonl"
+    if not path.is_file():
+        pytest.skip(f"no rows of NeMo Gym's '{environment}' in {SHARED}")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import catalogue
+from gym_runtime.errors import TaskError
+from gym_runtime.tools import NOT_FOUND
+from resources.judging import call, judge, namesakes, outputs, row
+
+pytestmark = pytest.mark.anyio
+NAME = "circle_click"
+CIRCLES = [
+    {"x": 50, "y": 50, "radius": 10, "color": "red"},
+    {"x": 100, "y": 50, "radius": 5, "color": "blue"},
+    {"x": 200, "y": 200, "radius": 50, "color": "blue"},
+]
+TASK = row(circles=CIRCLES, target_color="blue")
+
+
+def click(x: Any, y: Any) -> dict[str, Any]:
+    return call("click", {"x": x, "y": y})
+
+
+@pytest.mark.parametrize(
+    ("items", "reward"),
+    [
+        ([click(100, 50)], 1.0),
+        ([click(105, 50)], 1.0),
+        ([click(103, 54)], 1.0),
+        ([click(104, 54)], 0.0),
+        ([click(200, 200)], 0.0),  # the second blue circle
+        ([click(50, 50)], 0.0),
+        ([click(100.5, 50.5)], 1.0),
+        ([click("100", "50")], 1.0),
+        ([click(100, 50), click(50, 50)], 1.0),
+        ([click(50, 50), click(100, 50)], 0.0),
+        ([click([100], 50), click(100, 50)], 1.0),
+        ([call("click", "{"), click(100, 50)], 1.0),
+        ([call("tap", {"x": 50, "y": 50}), click(100, 50)], 1.0),
+        ([click([100], [50])], 0.0),
+        ([call("click", {"x": 100})], 0.0),
+        (["(100, 50)"], 0.0),
+        ([], 0.0),
+    ],
+)
+async def test_the_first_click_must_hit_the_first_circle_of_the_colour(
+    items: list[Any], reward: float
+) -> None:
+    assert (await judge(NAME, TASK, *items)).reward == reward
+
+
+async def test_the_tool_says_what_it_takes() -> None:
+    calls = [("click", {"x": 1, "y": 2}), ("click", {"x": [1], "y": 2}), ("tap", {})]
+    done, refused, unknown = await outputs(NAME, TASK, calls)
+    assert done == '{"success":true}'
+    assert "Expected `int`, got `array`" in refused
+    assert unknown == NOT_FOUND
+
+
+async def test_a_row_without_its_target_is_refused() -> None:
+    with pytest.raises(TaskError, match="none of the circles has the target_color 'green'"):
+        catalogue.environment(NAME).resource.task(row(circles=CIRCLES, target_color="green"))
+
+
+async def test_the_image_stays_as_it_is() -> None:
+    resource = catalogue.environment(NAME).resource
+    part = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "high"}
+    params = {"input": [{"role": "user", "content": [part]}]}
+    task = row(circles=CIRCLES, target_color="red", responses_create_params=params)
+    items = resource.task(task).responses_create_params.input_items()
+    assert [msgspec.json.decode(item) for item in items] == params["input"]
+
+
+async def test_the_rows_of_its_namesake_are_won_at_the_centre() -> None:
+    for task in namesakes(NAME):
+        line = json.dumps(task).encode()
+        for circle in task["circles"]:
+            verdict = await judge(NAME, line, click(circle["x"], circle["y"]), "Done.")
+            assert verdict.reward == float(circle["color"] == task["target_color"])

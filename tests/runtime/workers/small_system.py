@@ -1,0 +1,214 @@
+"""A whole system in one process: agents, resources and models on one in-memory broker, and an engine
+whose answers a test decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from gym_agents.tool_loop import Agent as ToolLoop
+from gym_runtime import clock
+from gym_runtime.agent import Agent
+from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.memory import NO_FAULTS, Faults, MemoryBroker, MemoryBus
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import GymError
+from gym_runtime.messages import calls
+from gym_runtime.messages.calls import ModelAnswer
+from gym_runtime.messages.outcomes import RolloutRecord, decode_record
+from gym_runtime.messages.tasks import RolloutTask, encode_task
+from gym_runtime.model import Adapter, CallContext
+from gym_runtime.workers.agent import AgentWorker
+from gym_runtime.workers.model import ModelWorker
+from gym_runtime.workers.presence import Presence, announce
+from gym_runtime.workers.resource import ResourceWorker
+from msgspec import Raw
+from runtime.workers.stage import SOON_S, Mailbox, background, hosting
+
+W = TypeVar("W", AgentWorker, ResourceWorker, ModelWorker)
+
+# -- an engine whose answers a test decides -------------------------------------------------------------
+
+Item = dict[str, Any]
+
+
+def message(text: str) -> Item:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def function_call(name: str, arguments: str = "{}", call_id: str = "") -> Item:
+    call_id = call_id or f"call_{name}"
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def reasoning(text: str) -> Item:
+    return {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": text}]}
+
+
+def answer(*output: Item | str, **fields: Any) -> ModelAnswer:
+    """A model's answer with these output items; a string is a message."""
+    items = [message(item) if isinstance(item, str) else item for item in output]
+    usage = {"input_tokens": 10, "output_tokens": len(items), "total_tokens": 10 + len(items)}
+    body = {"id": "resp", "model": "stage", "output": items, "usage": usage, **fields}
+    return ModelAnswer(response=Raw(msgspec.json.encode(body)))
+
+
+class Hang:
+    """The engine does not answer."""
+
+
+Turn = ModelAnswer | GymError | Hang
+
+
+class Engine:
+    """A model adapter: turn *n* of an attempt gets the *n*-th answer, and the last one from then on."""
+
+    def __init__(self, *turns: Turn, by_attempt: Mapping[int, Sequence[Turn]] | None = None) -> None:
+        self.calls: Mailbox[tuple[calls.ModelCall, CallContext]] = Mailbox()
+        self.cancelled: Mailbox[CallContext] = Mailbox()
+        self.asked_s: list[float] = []
+        self._turns = turns
+        self._by_attempt = by_attempt or {}
+        self._asked: Counter[tuple[str, int]] = Counter()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    async def respond(self, call: calls.ModelCall, context: CallContext) -> ModelAnswer:
+        turns = self._by_attempt.get(context.attempt, self._turns)
+        turn = turns[min(self._asked[context.rollout, context.attempt], len(turns) - 1)]
+        self._asked[context.rollout, context.attempt] += 1
+        self.asked_s.append(clock.now())
+        self.calls.put((call, context))
+        if isinstance(turn, GymError):
+            raise turn
+        if isinstance(turn, Hang):
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.cancelled.put(context)
+        assert isinstance(turn, ModelAnswer)
+        return turn
+
+
+# -- a small system -------------------------------------------------------------------------------------
+
+
+def rollout_task(
+    row: bytes, *, run: str = "run", task: int = 0, rollout: int = 0, agent: str = "tool_loop", **more: Any
+) -> RolloutTask:
+    more = {"environment": "stage", **more}
+    return RolloutTask(run=run, task_index=task, rollout_index=rollout, row=Raw(row), agent=agent, **more)
+
+
+class SmallSystem:
+    """Workers of each kind on one in-memory broker, each with a connection of its own."""
+
+    def __init__(self, broker: MemoryBroker, bus: MemoryBus, tasks: TaskGroup) -> None:
+        self.broker = broker
+        self.bus = bus
+        self._tasks = tasks
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    async def add_agent(
+        self, agents: Mapping[str, Agent] | None = None, *, name: str = "agent-1", slots: int = 8
+    ) -> AgentWorker:
+        """An agent worker; by default it knows the tool loop."""
+
+        def make(bus: Bus) -> AgentWorker:
+            return AgentWorker(bus, worker=name, agents=agents or {"tool_loop": ToolLoop()}, slots=slots)
+
+        return await self._add(make, "agent", name, ["tool_loop"])
+
+    async def add_resource(
+        self, *environments: LoadedEnvironment, name: str = "resource-1", capacity: int = 100
+    ) -> ResourceWorker:
+        by_name = {environment.name: environment for environment in environments}
+
+        def make(bus: Bus) -> ResourceWorker:
+            return ResourceWorker(bus, worker=name, environments=by_name, capacity=capacity)
+
+        return await self._add(make, "resource", name, list(by_name))
+
+    async def add_model(self, adapter: Adapter, *, name: str = "model-1", capacity: int = 100) -> ModelWorker:
+        """A model worker; its adapter is entered by the caller, if it matters."""
+
+        def make(bus: Bus) -> ModelWorker:
+            return ModelWorker(bus, worker=name, pools=["policy"], adapter=adapter, capacity=capacity)
+
+        return await self._add(make, "model", name, ["policy"])
+
+    async def _add(self, make: Callable[[Bus], W], kind: str, name: str, pools: Sequence[str]) -> W:
+        made: list[W] = []
+        ready = anyio.Event()
+
+        async def live() -> None:
+            with anyio.CancelScope() as scope:
+                self._scopes[name] = scope
+                async with self.broker.connect(name) as bus:
+                    made.append(make(bus))
+                    presence = Presence(worker=name, kind=kind, pools=list(pools), capacity=100)
+                    async with background(lambda: announce(bus, lambda: presence)):
+                        await made[0].run(ready=ready.set)
+
+        self._tasks.start_soon(live)
+        await ready.wait()
+        await settled_lease(self.bus, f"{kind}.{name}")
+        return made[0]
+
+    def stop(self, name: str) -> None:
+        """Cancel a worker, as its process does at the end."""
+        self._scopes[name].cancel()
+
+    def kill(self, name: str) -> None:
+        """End a worker as SIGKILL does: nothing that it still says is heard."""
+        self.broker[name].cut()
+        self._scopes[name].cancel()
+
+    async def enqueue(self, *tasks: RolloutTask) -> None:
+        for task in tasks:
+            subject = f"task.{task.agent}.{task.environment}.{task.run}"
+            await self.bus.enqueue(subject, encode_task(task))
+
+    async def records(self, count: int, run: str = "run", within_s: float = 7200) -> list[RolloutRecord]:
+        """The first records of a run, in the order of their commits."""
+        found: list[RolloutRecord] = []
+        with anyio.fail_after(within_s):
+            async with aclosing(self.bus.records(f"rollout.{run}.>")) as records:
+                async for record in records:
+                    found.append(decode_record(record.payload))
+                    if len(found) == count:
+                        break
+        return found
+
+    async def make(self, *tasks: RolloutTask) -> list[RolloutRecord]:
+        """Publish rollouts and wait for their records."""
+        await self.enqueue(*tasks)
+        return await self.records(len(tasks), tasks[0].run)
+
+
+async def settled_lease(bus: Bus, name: str) -> None:
+    """Return once a worker's lease is there."""
+    with anyio.fail_after(SOON_S):
+        while not await bus.alive(name):  # noqa: ASYNC110 - one look is all there is
+            await anyio.sleep(0.005)
+
+
+@asynccontextmanager
+async def small_system(faults: Faults = NO_FAULTS) -> AsyncGenerator[SmallSystem]:
+    """An empty system, until the context ends."""
+    broker = MemoryBroker(faults=faults)
+    async with broker.connect("client") as bus, hosting() as tasks:
+        yield SmallSystem(broker, bus, tasks)
