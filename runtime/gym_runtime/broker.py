@@ -91,12 +91,10 @@ class Broker:
         if self._process is not None and self._process.poll() is None:
             return self.url
         binary = find_binary()
-        for directory in (self._dir, self._ports):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._dir.chmod(0o700)
-        self._write_config()
-        for stale in self._ports.glob("*.ports"):
-            stale.unlink(missing_ok=True)
+        try:
+            self._prepare()
+        except OSError as error:
+            raise BrokerError(f"cannot use {self._dir} for the broker: {error.strerror or error}") from error
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
             stdin=subprocess.DEVNULL,
@@ -140,7 +138,12 @@ class Broker:
             process.kill()
             process.wait()
 
-    def _write_config(self) -> None:
+    def _prepare(self) -> None:
+        for directory in (self._dir, self._ports):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._dir.chmod(0o700)
+        for stale in self._ports.glob("*.ports"):
+            stale.unlink(missing_ok=True)
         text = _CONFIG.format(
             port=self._port,
             pid=os.getpid(),

@@ -16,7 +16,8 @@ TASK = row(options=[{letter: letter * 2} for letter in "ABCD"], expected_answer=
         ("answer: b", "B"),
         ("**Answer:** B.", "B"),
         ("**Answer: B**", "B"),
-        ("__Answer__ : __B__", "B"),
+        ("__Answer__ :__B__", "B"),
+        ("Answer: **B**", None),  # more signs than its rule allows
         ("Answer:\nB", "B"),
         ("Answer: A\n\nAnswer: B", "B"),
         ("Answer: Because", None),

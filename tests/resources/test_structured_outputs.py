@@ -18,7 +18,9 @@ ENVIRONMENT = catalogue.environment("structured_outputs")
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "structured_outputs"
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "?"},
-    "schema_str": '{"type": "object", "properties": {"city": {"type": "string"}, "people": {"type": "integer"}}}',
+    "schema_str": json.dumps(
+        {"type": "object", "properties": {"city": {"type": "string"}, "people": {"type": "integer"}}}
+    ),
     "schema_type": "json",
 }
 TOOL = {"response_mode": "tool_call", "tool_name": "hand_in", "tool_payload_key": "data"}

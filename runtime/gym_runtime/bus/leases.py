@@ -89,8 +89,6 @@ class LeaseWatch:
 
     async def _look(self) -> None:
         """Read what is stored. Gives up soon, to try again: meanwhile leases must expire."""
-        await self._link.settle()
-        self._heard.clear()
         reader = Reader(self._link, self._streams, self._pattern)
         try:
             with anyio.fail_after(LOOK_S):
@@ -105,16 +103,18 @@ class LeaseWatch:
             reader.close()
         self._snapshot = False
         for kept in stored:
-            # What is heard meanwhile is newer.
+            # What was heard since the subscription began is at least as new.
             if self._name(kept.subject) not in self._heard:
                 age_s = max(0.0, reader.opened_s - kept.stored_s)
                 self._take(kept.subject, kept.header, kept.payload, age_s)
 
     def _on_link(self, up: bool) -> None:
         if up:
-            # What changed meanwhile was not heard.
             self._snapshot = True
             self._wake.set()
+        else:
+            # What changes from now on is not heard.
+            self._heard.clear()
 
     def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         self._heard.add(self._name(subject))

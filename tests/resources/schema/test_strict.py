@@ -60,7 +60,7 @@ def test_the_first_violation_is_named(value: Any, problem: str | None) -> None:
 )
 def test_what_is_no_schema_is_refused(schema: dict[str, Any]) -> None:
     pytest.importorskip("jsonschema")
-    with pytest.raises(ValueError, match="SchemaError|Wrapped|Unresolvable"):
+    with pytest.raises(ValueError, match=r"SchemaError|Wrapped|Unresolvable"):
         violation({}, schema)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +28,10 @@ class Started:
         )
         self.lines: list[str] = []
         self.url = ""
+        self._errors: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # Whoever does not read what workers log stops them, once the pipe is full.
+        self._reader = threading.Thread(target=self._read_errors)
+        self._reader.start()
 
     def __enter__(self) -> Started:
         assert self._process.stdout is not None
@@ -34,23 +40,32 @@ class Started:
             if line.startswith("export GYM_NATS_URL="):
                 self.url = line.strip().partition("=")[2]
                 return self
-        raise AssertionError(self._process.communicate()[1])
+        raise AssertionError(self.error_line())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process.poll() is None:
             self.end(signal.SIGTERM)
+        self._reader.join()
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
 
     def error_line(self) -> str:
         """The next line on standard error."""
+        return self._errors.get(timeout=15)
+
+    def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        return self._process.stderr.readline().rstrip()
+        for line in self._process.stderr:
+            self._errors.put(line.rstrip())
 
     def end(self, number: signal.Signals) -> int:
         """Signal it and wait; its exit status."""
         self._process.send_signal(number)
-        return self._process.wait(30)
+        try:
+            return self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its workers notice that their owner is gone
+            raise

@@ -45,7 +45,7 @@ REFUSED = {
     '[[pools]]\nkind = "agent"\nprocesses = "two"': "pools[0].processes: expected `int`, got `str`",
     '[[pools]]\nkind = "agent"\nprocesses = 0': "at least one process",
     "pools = 3": "pools: expected `array`, got `int`",
-    "nats = ": "is not TOML: Invalid value (at line 1, column 8)",
+    "nats = \n": "is not TOML: Invalid value (at line 1, column 8)",
 }
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from gym_runtime.cli import main
 from gym_runtime.cli.look import describe_environment
-
-from runtime.cli.started import Started
+from runtime.cli.started import SCRIPT, Started
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -76,8 +76,9 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert json.loads(output(capsys, "ls", "runs", "--json")) == []
         assert "no runs" in output(capsys, "ls", "runs")
         run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
-        assert main.run(["collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["summary"]["rollouts"] == 10
+        collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
+        collected = subprocess.run(collect, capture_output=True, check=True, timeout=20)
+        assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
         assert [known["run"] for known in json.loads(output(capsys, "ls", "runs", "--json"))] == [run]
         status = json.loads(output(capsys, "status", "--json"))
         assert {worker["kind"] for worker in status["workers"]} == {"agent", "resource", "model"}

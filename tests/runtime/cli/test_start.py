@@ -15,7 +15,6 @@ from gym_runtime.cli.start import plan
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.spec import PoolSpec
 from rich.console import Console
-
 from runtime.cli.started import SCRIPT, Started
 
 FILE = """

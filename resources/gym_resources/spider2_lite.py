@@ -1,0 +1,85 @@
+"""Questions to a database, answered in SQL that is executed on SQLite; the result decides.
+
+The query is the last ```` ```sql ```` block of the last message, or the last block of any kind. The reward is
+1 if each column of the expected result (of those in ``condition_cols``, if any) is a column of the query's
+result, in the same order of rows unless ``ignore_order``; numbers may differ by 0.01. What is expected is the
+result of ``gold_sql``, or ``gold_result`` itself: its rows. No block, no result, an error, more than 30
+seconds or two million values: 0, and ``problem`` says why.
+
+Databases are looked for in the directory that the environment variable ``GYM_SPIDER2_DATABASES`` names
+(``IPL.sqlite`` and so on; download ``local_sqlite.zip`` from github.com/xlang-ai/Spider2); those of our own
+rows are shipped as SQL text. A query can only read: writing, attaching files and settings are refused.
+
+Rows and rewards as of NeMo Gym's environment of this name, save that an expected query that fails is the
+row's failure, not the model's, and that numbers are ordered as numbers.
+Source: Spider 2.0 (Lei et al. 2024, arXiv:2411.07763); the rows are our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.errors import TaskError
+
+from gym_resources.extract.fenced import last_fenced
+from gym_resources.sql import database
+from gym_resources.sql.equivalence import holds
+from gym_resources.sql.query import QueryFailed, Table, execute, table
+
+DIRECTORY = "GYM_SPIDER2_DATABASES"
+LIMIT_S = 30.0
+
+
+class SqlTask(Task):
+    db_id: str
+    question: str
+    instance_id: str = ""
+    gold_sql: str | None = None
+    gold_result: list[list[Any] | dict[str, Any]] | None = None
+    ignore_order: bool = False
+    condition_cols: list[int] = []
+
+    def __post_init__(self) -> None:
+        if not self.gold_sql and self.gold_result is None:
+            raise ValueError("a row needs a 'gold_sql' or a 'gold_result'")
+
+    def wanted(self) -> Table:
+        """The expected result.
+
+        Raises:
+            TaskError: there is none.
+        """
+        try:
+            if self.gold_result is not None:
+                return table(self.gold_result)
+            return execute(database.find(self.db_id, DIRECTORY), self.gold_sql or "", LIMIT_S)
+        except (QueryFailed, ValueError) as error:
+            raise TaskError(f"no expected result: {error}") from error
+
+
+async def verify(task: SqlTask, reply: Reply) -> Verdict:
+    sql = last_fenced(reply.text, "sql", "sqlite")
+    wanted = task.wanted()
+    if sql is None:
+        return Verdict(0.0, fields={"extracted_sql": None, "problem": "no block of SQL"})
+    try:
+        given = execute(database.find(task.db_id, DIRECTORY), sql.strip(), LIMIT_S)
+    except QueryFailed as error:
+        return Verdict(0.0, fields={"extracted_sql": sql.strip(), "problem": str(error)})
+    try:
+        same = holds(wanted, given, columns=task.condition_cols, ignore_order=task.ignore_order)
+    except IndexError:
+        raise TaskError(f"the expected result has no columns {task.condition_cols}") from None
+    problem = None if same else "another result"
+    return Verdict(float(same), fields={"extracted_sql": sql.strip(), "problem": problem})
+
+
+environment = Environment(
+    resource=verify,
+    description="Questions to SQLite databases, answered by a query whose result is compared.",
+    domain="coding",
+    heavy=True,
+    verify_timeout_s=2 * LIMIT_S + 10,
+    data_license="MIT",
+)

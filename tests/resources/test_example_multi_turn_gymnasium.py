@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from gym_runtime import Episode, Reply, catalogue
+from gym_runtime.replay import session_of
+from resources.judging import row
+
+pytestmark = pytest.mark.anyio
+RESOURCE = catalogue.environment("example_multi_turn_gymnasium").resource
+
+
+async def talk(*answers: str, **script: object) -> tuple[list[str], float, bool]:
+    """What the user says, the reward, and whether the conversation is over."""
+    said: list[str] = []
+    over = False
+    async with session_of(RESOURCE, row(verifier_metadata=script)) as session:
+        assert isinstance(session, Episode)
+        assert await RESOURCE.reset(session) == []
+        for answer in answers:
+            step = await RESOURCE.step(session, Reply.of(answer).raw)
+            said += [msgspec.json.decode(item)["content"] for item in step.items]
+            over = step.terminated
+        return said, (await RESOURCE.verify(session, Reply.of(*answers).raw)).reward, over
+
+
+async def test_the_user_follows_the_script_and_the_last_answer_counts() -> None:
+    script = {"follow_ups": ["And now?", "And then?"], "expected_answer": "12"}
+    assert await talk("12", **script) == (["And now?"], 0.0, False)
+    assert await talk("12", "12", **script) == (["And now?", "And then?"], 0.0, False)
+    assert await talk("1", "2", "It is 12.", **script) == (["And now?", "And then?"], 1.0, True)
+    assert await talk("12", "12", "13", **script) == (["And now?", "And then?"], 0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "reward"),
+    [
+        ("basil", "Basil.", 1.0),
+        ("Basil", "basilisk", 0.0),
+        ("12", "112", 0.0),
+        ("a.c", "abc", 0.0),
+        ("C++", "In C++!", 1.0),
+        (None, "Anything", 1.0),
+        (None, " ", 0.0),
+    ],
+)
+async def test_the_answer_is_looked_for_as_whole_words(
+    expected: str | None, answer: str, reward: float
+) -> None:
+    assert await talk(answer, follow_ups=[], expected_answer=expected) == ([], reward, True)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from resources.judging import judge, namesakes, row
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "lenient"),
+    [
+        ("<solution>B</solution>", "B", "B"),
+        ("<solution>\n B \n</solution>", "B", "B"),
+        ("<solution>A</solution> No: <solution>B</solution>", "B", "B"),
+        ("<think><solution>A</solution></think>\n<solution>B</solution>", "B", "B"),
+        ("<solution>Fix B</solution>", None, "B"),
+        ("<solution>[B]</solution>", None, "B"),
+        ("<solution>B, not A</solution>", None, None),
+        ("<solution>b</solution>", None, "B"),
+        ("<solution>- bad\n+ good</solution>", None, "B"),
+        ("<solution>E</solution>", None, None),
+        ("<solution></solution>", None, None),
+        ("<solution>B", None, None),
+        ("B", None, None),
+        (r"\boxed{B}", None, None),
+        ("", None, None),
+    ],
+)
+async def test_the_last_solution_names_an_option(text: str, strict: str | None, lenient: str | None) -> None:
+    options = [{"A": "- bad\n+ worse"}, {"B": "- bad\n+ good"}]
+    for mode, answer in (("strict", strict), ("lenient", lenient)):
+        task = row(options=options, expected_answer="B", grading_mode=mode)
+        verdict = await judge("swerl_llm_judge", task, text)
+        assert (verdict.fields["extracted_answer"], verdict.reward) == (answer, float(answer == "B"))
+
+
+async def test_the_rows_of_its_namesake_are_won_by_their_letter() -> None:
+    for task in namesakes("swerl_llm_judge"):
+        line = json.dumps(task).encode()
+        for option in task["options"]:
+            [letter] = option
+            verdict = await judge("swerl_llm_judge", line, f"Since it is so.\n<solution>{letter}</solution>")
+            assert verdict.reward == float(letter == task["expected_answer"])

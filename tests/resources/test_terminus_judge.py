@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from gym_runtime import catalogue
+from gym_runtime.errors import TaskError
+from resources.judging import judge, namesakes, row
+
+pytestmark = pytest.mark.anyio
+NAME = "terminus_judge"
+ONE: dict[str, Any] = {
+    "state_analysis": "a",
+    "explanation": "b",
+    "commands": [{"keystrokes": "ls -la\n", "is_blocking": True, "timeout_sec": 1}],
+    "is_task_complete": False,
+}
+TWO: dict[str, Any] = {
+    "analysis": "a",
+    "plan": "b",
+    "commands": [{"keystrokes": "ls -la\n", "duration": 0.1}],
+    "task_complete": False,
+}
+
+
+def task(expected: dict[str, Any], **fields: Any) -> bytes:
+    harness = "terminus_1" if "state_analysis" in expected else "terminus_2"
+    return row(expected_answer=json.dumps(expected), metadata={"harness": harness}, **fields)
+
+
+def commands(*texts: str) -> list[dict[str, Any]]:
+    return [{"keystrokes": text} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("answer", "valid", "reward"),
+    [
+        (json.dumps(ONE), True, 1.0),
+        (f"\n {json.dumps(ONE, indent=2)}\n", True, 1.0),
+        (json.dumps({**ONE, "state_analysis": "", "explanation": "other words"}), True, 1.0),
+        (json.dumps({**ONE, "is_task_complete": True}), True, 0.0),
+        (json.dumps({**ONE, "more": 1}), False, 0.0),
+        (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "more": 1}]}), False, 0.0),
+        (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "timeout_sec": "1"}]}), False, 0.0),
+        (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "is_blocking": 1}]}), False, 0.0),
+        (json.dumps({**ONE, "commands": commands("ls -la\n")}), False, 0.0),
+        *((json.dumps({k: v for k, v in ONE.items() if k != gone}), False, 0.0) for gone in ONE),
+        (json.dumps(TWO), False, 0.0),
+        (f"```json\n{json.dumps(ONE)}\n```", False, 0.0),
+        (f"{json.dumps(ONE)} That is all.", False, 0.0),
+        (json.dumps([ONE]), False, 0.0),
+        ("ls -la", False, 0.0),
+        ("", False, 0.0),
+    ],
+)
+async def test_the_first_form_is_strict(answer: str, valid: bool, reward: float) -> None:
+    verdict = await judge(NAME, task(ONE), answer)
+    assert (verdict.fields["valid"], verdict.reward) == (valid, reward)
+
+
+@pytest.mark.parametrize(
+    ("answer", "valid", "reward"),
+    [
+        (TWO, True, 1.0),
+        ({**TWO, "commands": commands("ls -la\n")}, True, 1.0),
+        ({k: v for k, v in TWO.items() if k != "task_complete"}, True, 1.0),
+        ({**TWO, "more": 1}, True, 1.0),
+        ({**TWO, "task_complete": True}, True, 0.0),
+        ({**TWO, "task_complete": "false"}, False, 0.0),
+        ({**TWO, "commands": "ls -la\n"}, False, 0.0),
+        *(
+            ({k: v for k, v in TWO.items() if k != gone}, False, 0.0)
+            for gone in ("analysis", "plan", "commands")
+        ),
+        (ONE, False, 0.0),
+    ],
+)
+async def test_the_second_form_leaves_some_things_open(
+    answer: dict[str, Any], valid: bool, reward: float
+) -> None:
+    verdict = await judge(NAME, task(TWO), json.dumps(answer))
+    assert (verdict.fields["valid"], verdict.reward) == (valid, reward)
+
+
+SIMILAR: list[tuple[list[str], list[str], float]] = [
+    (["ls\n"], ["ls\n"], 1.0),
+    (["cd /a\n", "ls\n"], ["cd /a\nls\n"], 1.0),
+    ([], [], 1.0),
+    ([], ["ls\n"], 0.0),
+    (["ls\n"], [], 0.0),
+    (["0123456789"], ["012345678x"], 0.9),
+    (["0123456789"], ["01234567xy"], 0.8),
+]
+
+
+@pytest.mark.parametrize(("wanted", "given", "similarity"), SIMILAR)
+async def test_keystrokes_must_be_nearly_the_same(
+    wanted: list[str], given: list[str], similarity: float
+) -> None:
+    expected = {**TWO, "commands": commands(*wanted)}
+    for threshold in (None, 0.0, 0.8, 0.81, 0.9, 0.91, 1.0):
+        answer = json.dumps({**TWO, "commands": commands(*given)})
+        verdict = await judge(NAME, task(expected, threshold=threshold), answer)
+        assert verdict.fields["similarity"] == pytest.approx(similarity)
+        assert verdict.reward == float(similarity >= (0.9 if threshold is None else threshold))
+
+
+async def test_the_task_must_be_complete_for_both() -> None:
+    done = {**TWO, "commands": [], "task_complete": True}
+    assert (await judge(NAME, task(done), json.dumps(done))).reward == 1.0
+    assert (await judge(NAME, task(done), json.dumps({**done, "task_complete": False}))).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"expected_answer": "ls"}, "not a JSON object as terminus_1 writes"),
+        ({"metadata": {"harness": "terminus_2"}}, "not a JSON object as terminus_2 writes"),
+        ({"metadata": {"harness": "terminus_3"}}, "Invalid enum value 'terminus_3'"),
+        ({"threshold": 2}, "<= 1.0"),
+    ],
+)
+async def test_a_row_that_cannot_be_won_is_refused(fields: dict[str, Any], message: str) -> None:
+    good = {"expected_answer": json.dumps(ONE), "metadata": {"harness": "terminus_1"}}
+    with pytest.raises(TaskError, match=message):
+        catalogue.environment(NAME).resource.task(row(**{**good, **fields}))
+
+
+async def test_the_rows_of_its_namesake_are_won_by_their_commands() -> None:
+    for theirs in namesakes(NAME):
+        line = json.dumps(theirs).encode()
+        assert (await judge(NAME, line, theirs["expected_answer"])).reward == 1.0
+        other = json.loads(theirs["expected_answer"])
+        other["commands"][0]["keystrokes"] = "uname -a\n"
+        assert (await judge(NAME, line, json.dumps(other))).reward == 0.0
