@@ -4,7 +4,7 @@ The query is the last ```` ```sql ```` block of the last message, or the last bl
 1 if each column of the expected result (of those in ``condition_cols``, if any) is a column of the query's
 result, in the same order of rows unless ``ignore_order``; numbers may differ by 0.01. What is expected is the
 result of ``gold_sql``, or ``gold_result`` itself: its rows. No block, no result, an error, more than 30
-seconds or two million values: 0, and ``problem`` says why.
+seconds or a million values: 0, and ``problem`` says why.
 
 Databases are looked for in the directory that the environment variable ``GYM_SPIDER2_DATABASES`` names
 (``IPL.sqlite`` and so on; download ``local_sqlite.zip`` from github.com/xlang-ai/Spider2); those of our own
@@ -60,19 +60,26 @@ class SqlTask(Task):
 
 async def verify(task: SqlTask, reply: Reply) -> Verdict:
     sql = last_fenced(reply.text, "sql", "sqlite")
+    problem = "no block of SQL" if sql is None else wrong(task, sql)
+    return Verdict(float(problem is None), fields={"extracted_sql": sql, "problem": problem})
+
+
+def wrong(task: SqlTask, sql: str) -> str | None:
+    """What is wrong with a query; None if nothing.
+
+    Raises:
+        TaskError: the row's expected result is none.
+    """
     wanted = task.wanted()
-    if sql is None:
-        return Verdict(0.0, fields={"extracted_sql": None, "problem": "no block of SQL"})
     try:
-        given = execute(database.find(task.db_id, DIRECTORY), sql.strip(), LIMIT_S)
+        given = execute(database.find(task.db_id, DIRECTORY), sql, LIMIT_S)
     except QueryFailed as error:
-        return Verdict(0.0, fields={"extracted_sql": sql.strip(), "problem": str(error)})
+        return str(error)
     try:
         same = holds(wanted, given, columns=task.condition_cols, ignore_order=task.ignore_order)
     except IndexError:
         raise TaskError(f"the expected result has no columns {task.condition_cols}") from None
-    problem = None if same else "another result"
-    return Verdict(float(same), fields={"extracted_sql": sql.strip(), "problem": problem})
+    return None if same else "another result"
 
 
 environment = Environment(

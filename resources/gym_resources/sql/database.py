@@ -13,7 +13,7 @@ from gym_runtime.errors import ResourceError, TaskError
 
 SHIPPED = Path(__file__).parent / "data"
 MAX_HEAP_BYTES = 2 << 30
-MAX_VALUE_BYTES = 10_000_000
+MAX_VALUE_BYTES = 1_000_000
 _NAME = re.compile(r"\w[\w .-]*")
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list"}

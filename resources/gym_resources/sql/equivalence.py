@@ -19,7 +19,7 @@ def holds(wanted: Table, given: Table, *, columns: Sequence[int] = (), ignore_or
     """Whether each wanted column (or each of ``columns``, counted from 0) equals a given one.
 
     Columns are equal if their values are, row by row; with ``ignore_order``, in any order of each column's
-    own. Numbers may differ by `TOLERANCE`; missing values and NaN are equal to each other; there is no
+    own. Where nothing is wanted nothing may be given. Numbers may differ by `TOLERANCE`; missing values and NaN are equal to each other; there is no
     number that equals a text. Takes a comparison for each pair of columns.
 
     Raises:
@@ -28,7 +28,10 @@ def holds(wanted: Table, given: Table, *, columns: Sequence[int] = (), ignore_or
     needed = [wanted.columns[index] for index in columns] if columns else wanted.columns
     there = given.columns
     if ignore_order:
-        needed, there = [sorted(column, key=_order) for column in needed], [sorted(c, key=_order) for c in there]
+        needed = [sorted(column, key=_order) for column in needed]
+        there = [sorted(column, key=_order) for column in there]
+    if not needed:
+        return not any(there)
     return all(any(_equal(column, other) for other in there) for column in needed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import msgspec
 from gym_resources.sql.database import reading
 
 STEPS_BETWEEN_LOOKS = 10_000
-MAX_CELLS = 2_000_000
+MAX_CELLS = 1_000_000
+MAX_BYTES = 100_000_000
 Value = Any
 """``None``, an ``int``, ``float``, ``str`` or ``bytes``."""
 
@@ -22,7 +24,10 @@ class QueryFailed(Exception):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A result, column by column; ``columns[i][j]`` is the value of column i in row j."""
+    """A result, column by column; ``columns[i][j]`` is the value of column i in row j.
+
+    One that is given by no rows has no columns.
+    """
 
     columns: list[list[Value]]
 
@@ -32,42 +37,53 @@ def execute(path: Path, sql: str, timeout_s: float) -> Table:
 
     Raises:
         QueryFailed: SQLite refuses it, it takes longer than ``timeout_s`` seconds, or its result has more
-            than `MAX_CELLS` values.
+            than `MAX_CELLS` values or `MAX_BYTES` bytes of text.
     """
     with reading(path) as connection:
         end = time.monotonic() + timeout_s
         connection.set_progress_handler(lambda: time.monotonic() > end, STEPS_BETWEEN_LOOKS)
         try:
-            cursor = connection.execute(sql)
-            width = len(cursor.description or ())
-            rows = cursor.fetchmany(MAX_CELLS // max(width, 1) + 1)
+            return _fetched(connection.execute(sql))
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
             if time.monotonic() > end:
-                raise QueryFailed(f"it took longer than {timeout_s:g} s") from None
+                raise QueryFailed(f"it took longer than {timeout_s:g} s") from error
             raise QueryFailed(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+def _fetched(cursor: sqlite3.Cursor) -> Table:
+    width = len(cursor.description or ())
     if not width:
         raise QueryFailed("it gives no result")
-    if len(rows) * width > MAX_CELLS:
-        raise QueryFailed(f"its result has more than {MAX_CELLS} values")
+    rows: list[Sequence[Value]] = []
+    size_bytes = 0
+    for row in cursor:
+        rows.append(row)
+        size_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if len(rows) * width > MAX_CELLS or size_bytes > MAX_BYTES:
+            raise QueryFailed(f"its result has more than {MAX_CELLS} values or {MAX_BYTES} bytes")
     return Table(_columns(rows, width))
 
 
-def table(rows: list[Any]) -> Table:
-    """A result that is given by its rows: lists of values, or objects that name the columns alike.
+def table(rows: Sequence[list[Value] | dict[str, Value]]) -> Table:
+    """A result that is given by its rows: lists of values, or objects that name the same columns.
 
     Raises:
         ValueError: the rows do not have the same columns.
     """
-    plain: list[list[Any]] = []
+    names = list(rows[0]) if rows and isinstance(rows[0], dict) else []
+    plain: list[list[Value]] = []
     for row in rows:
-        if isinstance(row, dict) and isinstance(rows[0], dict) and row.keys() != rows[0].keys():
-            raise ValueError("the rows of a result name different columns")
-        plain.append([row[name] for name in rows[0]] if isinstance(row, dict) else row)
+        if isinstance(row, dict):
+            if row.keys() != set(names):
+                raise ValueError("the rows of a result name different columns")
+            plain.append([row[name] for name in names])
+        else:
+            plain.append(row)
     width = len(plain[0]) if plain else 0
     if any(len(row) != width for row in plain):
         raise ValueError("the rows of a result have different lengths")
     return Table(_columns(plain, width))
 
 
-def _columns(rows: list[Any], width: int) -> list[list[Value]]:
+def _columns(rows: Sequence[Sequence[Value]], width: int) -> list[list[Value]]:
     return [[row[index] for row in rows] for index in range(width)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def span(seconds: float) -> str:
@@ -45,6 +45,17 @@ def breakdown(counts: Mapping[str, int]) -> str:
     """
     ordered = sorted(counts.items(), key=lambda kind: -kind[1])
     return ", ".join(f"{count:,} {name}" for name, count in ordered if count)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names, and how many more there are.
+
+    >>> listed(["a", "b"]), listed(["a", "b", "c", "d"], 2)
+    ('a, b', 'a, b and 2 more')
+    """
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def shorten(text: str, length: int) -> str:

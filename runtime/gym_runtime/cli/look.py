@@ -141,7 +141,7 @@ def _show_modules(entries: list[ModuleEntry]) -> None:
 def _show_runs(runs: list[RunInfo]) -> None:
     table = _table("run", "state", "rollouts", "environments", "started")
     for run in runs:
-        table.add_row(run.run, run.state, f"{run.total:,}", ", ".join(run.environments), _ago(run.created_s))
+        table.add_row(run.run, run.state, f"{run.total:,}", figures.listed(run.environments), _ago(run.created_s))
     console = terminal.output()
     if runs:
         console.print(table)
@@ -176,7 +176,7 @@ def _show_status(found: Status) -> None:
         for worker in sorted(found.workers, key=lambda worker: (worker.kind, worker.pools, worker.worker)):
             workers.add_row(
                 worker.kind,
-                ", ".join(worker.pools) + "".join(f" = {said}" for said in worker.detail.values()),
+                figures.listed(worker.pools) + "".join(f" = {said}" for said in worker.detail.values()),
                 worker.worker,
                 worker.host,
                 str(worker.pid),

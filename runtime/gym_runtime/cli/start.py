@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gym_runtime import catalogue
-from gym_runtime.cli import terminal
+from gym_runtime.cli import figures, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.options import DEFAULT_CONCURRENCY, StartOptions, parse_model
 from gym_runtime.errors import UsageError
@@ -201,8 +201,8 @@ def _say(event: Event, notes: Console) -> None:
     if event.event == "restarted":
         notes.print(f"{event.reason}; it is started again", soft_wrap=True)
     elif event.event == "ready":
-        pools = ", ".join(event.pools)
-        notes.print(f"{event.kind} worker {event.pid} is ready, serving {pools}", soft_wrap=True)
+        served = figures.listed(event.pools)
+        notes.print(f"{event.kind} worker {event.pid} is ready, serving {served}", soft_wrap=True)
 
 
 def show_ready(running: System, system: SystemSpec, console: Console) -> None:
@@ -215,7 +215,7 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
     models = {pool.names: pool.model for pool in system.pools}
     for event in running.workers.values():
         model = models.get(event.pools)
-        serves = ", ".join(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
+        serves = figures.listed(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
         table.add_row(event.kind, serves, event.worker, str(event.pid))
     console.print(table)
     console.print()

@@ -72,10 +72,12 @@ class Proxy:
             with anyio.CancelScope() as scope:
                 self._relays.add(scope)
                 try:
-                    async with await anyio.connect_tcp(*self._upstream) as broker:
-                        async with anyio.create_task_group() as pumps:
-                            pumps.start_soon(self._pump, client, broker, scope)
-                            pumps.start_soon(self._pump, broker, client, scope)
+                    async with (
+                        await anyio.connect_tcp(*self._upstream) as broker,
+                        anyio.create_task_group() as pumps,
+                    ):
+                        pumps.start_soon(self._pump, client, broker, scope)
+                        pumps.start_soon(self._pump, broker, client, scope)
                 finally:
                     self._relays.discard(scope)
 

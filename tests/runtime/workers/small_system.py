@@ -24,7 +24,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.tasks import RolloutTask, encode_task
-from gym_runtime.model import Adapter, CallContext
+from gym_runtime.model import CallContext
 from gym_runtime.workers.agent import AgentWorker
 from gym_runtime.workers.model import ModelWorker
 from gym_runtime.workers.presence import Presence, announce
@@ -142,7 +142,7 @@ class SmallSystem:
 
         return await self._add(make, "resource", name, list(by_name))
 
-    async def add_model(self, adapter: Adapter, *, name: str = "model-1", capacity: int = 100) -> ModelWorker:
+    async def add_model(self, adapter: Any, *, name: str = "model-1", capacity: int = 100) -> ModelWorker:
         """A model worker; its adapter is entered by the caller, if it matters."""
 
         def make(bus: Bus) -> ModelWorker:

@@ -119,6 +119,11 @@ def fault_of(record: RolloutRecord) -> tuple[str, str, bool]:
     return record.outcome.fault.kind, record.outcome.fault.stage, record.outcome.fault.retryable
 
 
+def message_of(record: RolloutRecord) -> str:
+    assert isinstance(record.outcome, Failed)
+    return record.outcome.fault.message
+
+
 # -- outcomes -----------------------------------------------------------------------------------------
 
 
@@ -196,7 +201,7 @@ async def test_an_agents_bug_fails_its_rollout_and_no_other(
     records = await system.make(*[rollout_task(row(), task=task) for task in range(3)])
     failed, *others = sorted(records, key=lambda record: record.task_index)
     assert fault_of(failed) == ("runtime", "agent", False)
-    assert "KeyError: 'plan'" in failed.outcome.fault.message  # type: ignore[union-attr]
+    assert "KeyError: 'plan'" in message_of(failed)
     assert len(row_of(failed)["response"]["output"]) == 1
     assert [record.outcome for record in others] == [Completed()] * 2
 
@@ -207,7 +212,7 @@ async def test_a_deadline_ends_a_rollout_on_time_and_closes_its_session_at_once(
     started_s = clock.now()
     record = await make(system, answer(function_call("work")), Hang(), timeout_s=50)
     assert fault_of(record)[0] == "deadline"
-    assert "50 s" in record.outcome.fault.message or "deadline passed" in record.outcome.fault.message  # type: ignore[union-attr]
+    assert "50 s" in message_of(record) or "deadline passed" in message_of(record)
     assert clock.now() - started_s == pytest.approx(50, abs=1)
     await settled(lambda: ledger.items == ["open", "work", "close"], within_s=1)
 
@@ -297,7 +302,7 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(s
     await system.add_agent(name="last")
     (record,) = await system.records(1)
     assert fault_of(record)[0] == "runtime"
-    assert "delivered 9 times" in record.outcome.fault.message  # type: ignore[union-attr]
+    assert "delivered 9 times" in message_of(record)
     assert begun.items == [1 + 2 * delivery for delivery in range(MAX_DELIVERIES)]
     assert record.attempt == 2 * MAX_DELIVERIES
     await settled_depth(system)
