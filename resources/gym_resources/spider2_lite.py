@@ -38,7 +38,7 @@ class SqlTask(Task):
     gold_sql: str | None = None
     gold_result: list[list[Any] | dict[str, Any]] | None = None
     ignore_order: bool = False
-    condition_cols: list[int] = []
+    condition_cols: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.gold_sql and self.gold_result is None:
@@ -78,7 +78,7 @@ def wrong(task: SqlTask, sql: str) -> str | None:
     try:
         same = holds(wanted, given, columns=task.condition_cols, ignore_order=task.ignore_order)
     except IndexError:
-        raise TaskError(f"the expected result has no columns {task.condition_cols}") from None
+        raise TaskError(f"the expected result has no columns {list(task.condition_cols)}") from None
     return None if same else "another result"
 
 

@@ -195,6 +195,10 @@ class Gym:
         await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state=state)))
         await self.bus.forget(f"rollout.{run.run}.>")
 
+    async def finish_run(self, run: RunInfo) -> None:
+        """Say that a run is complete. Its records stay for other collectors until the broker drops them."""
+        await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state="finished")))
+
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
 

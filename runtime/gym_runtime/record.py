@@ -1,15 +1,17 @@
 """From a finished rollout to the row that stands in a file, with NeMo Gym's field names.
 
-The row is the dataset's own fields, ``responses_create_params`` and ``response`` with every field,
-``reward`` and what the verifier added, ``agent_ref``, ``_ng_task_index`` and ``_ng_rollout_index``, and
-under ``_gym`` what only this runtime knows. Big parts are never decoded, only put together.
+The row is ``responses_create_params`` and ``response`` with every field, ``reward``, the dataset's own
+fields, what the verifier added, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``, and under
+``_gym`` what only this runtime knows. Big parts are never decoded, only put together.
 """
 
 from __future__ import annotations
 
 import array
+import math
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -54,30 +56,32 @@ def make_record(
         response = rollout.response()
         row["responses_create_params"] = rollout.params
         row["response"] = msgspec.structs.replace(response, output=_with_tokens(rollout))
-        usage = rollout.usage
-        numbers = {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "total_tokens": usage.total_tokens,
-        }
     elif "responses_create_params" in row_fields:
         row["responses_create_params"] = row_fields["responses_create_params"]
+    if verdict is not None:
+        row["reward"] = verdict.reward
     for name, value in row_fields.items():
         if name not in _OWN_FIELDS:
             row[name] = value
-            number = _number(value)
-            if number is not None:
-                numbers[name] = number
+            _count(numbers, name, _number(value))
     if verdict is not None:
-        row["reward"] = verdict.reward
-        numbers["reward"] = verdict.reward
-        row.update(verdict.fields)
-        numbers |= _numbers({**verdict.components, **verdict.fields})
+        for name, value in verdict.components.items():
+            _count(numbers, name, value)
+        for name, value in verdict.fields.items():
+            if name not in _OWN_FIELDS:
+                row[name] = value
+                _count(numbers, name, value)
         if verdict.components:
             row["reward_components"] = verdict.components
-    row["agent_ref"] = {"name": task.environment} if task.agent_ref is NULL else task.agent_ref
+        numbers["reward"] = verdict.reward
+    if rollout is not None:
+        usage = rollout.usage
+        numbers["input_tokens"] = usage.input_tokens
+        numbers["output_tokens"] = usage.output_tokens
+        numbers["total_tokens"] = usage.total_tokens
     row["_ng_task_index"] = task.task_index
     row["_ng_rollout_index"] = task.rollout_index
+    row["agent_ref"] = {"name": task.environment} if task.agent_ref is NULL else task.agent_ref
     row["_gym"] = {
         "rollout_id": task.rollout_id,
         "attempt": attempt,
@@ -118,8 +122,15 @@ def _number(raw: Raw) -> float | None:
     return float(data) if data[:1] in b"-0123456789" else None
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if isinstance(value, (bool, int, float))}
+def _count(numbers: dict[str, float], name: str, value: object) -> None:
+    """Note a field if it is a number; whatever stood under its name before does not count any more."""
+    numbers.pop(name, None)
+    if isinstance(value, (bool, int, float)):
+        with suppress(OverflowError):
+            number = float(value)
+            # Others have no JSON: the record could not be read back.
+            if math.isfinite(number):
+                numbers[name] = number
 
 
 def _with_tokens(rollout: Rollout) -> list[Raw]:

@@ -58,7 +58,7 @@ class Rollout:
 
     Attributes:
         task: what is to be done, limits included.
-        params: the row's ``responses_create_params``.
+        params: the row's ``responses_create_params``; its input ends with what `reset` added.
         turns: model calls made so far.
         output: what was added to the conversation after the row's input: the transcript.
         truncated: why the rollout was cut short, or None.
@@ -156,9 +156,12 @@ class Rollout:
             self.output.append(tool_output(call.call_id, output or ""))
 
     async def reset(self) -> None:
-        """Open a step-by-step environment; its first observation is appended to the conversation."""
+        """Open a step-by-step environment; its first observation is appended to the row's input."""
         answer = await self._ask(calls.OpenSession(session=self._session, task=self._task_once()))
-        self.input += calls.decode_step_answer(answer).items
+        observation = calls.decode_step_answer(answer).items
+        if observation:
+            self.input += observation
+            self.params = msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
 
     async def step(self, turn: Turn) -> calls.StepAnswer:
         """Hand the model's answer to a step-by-step environment; its observation is appended."""

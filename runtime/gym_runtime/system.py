@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+from msgspec.structs import replace
 
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.spec import Event, SystemSpec, decode_event, encode
@@ -25,8 +28,9 @@ Report = Callable[[Event], None]
 class System:
     """A running supervisor. Made by `launch`; nothing else is imported or awaited before it runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], temporary: str = "") -> None:
         self._process = process
+        self._temporary = temporary
         self._buffer = b""
         self.workers: dict[str, Event] = {}
         self.url = ""
@@ -96,16 +100,18 @@ class System:
             async for _ in self.events():
                 pass
         await anyio.to_thread.run_sync(self._process.wait)
-        self._close_pipes()
+        self._clean_up()
 
     def kill(self) -> None:
         """End everything now."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._close_pipes()
+        self._clean_up()
 
-    def _close_pipes(self) -> None:
+    def _clean_up(self) -> None:
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -113,7 +119,11 @@ class System:
 
 
 def launch(system: SystemSpec) -> System:
-    """Start a supervisor; returns at once."""
+    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one."""
+    temporary = ""
+    if not system.nats and not system.state_dir:
+        temporary = tempfile.mkdtemp(prefix="gym-runtime-")
+        system = replace(system, state_dir=temporary, temporary=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "gym_runtime.workers.supervisor"],
         stdin=subprocess.PIPE,
@@ -123,7 +133,7 @@ def launch(system: SystemSpec) -> System:
     assert process.stdin is not None
     process.stdin.write(encode(system) + b"\n")
     process.stdin.flush()
-    return System(process)
+    return System(process, temporary)
 
 
 @asynccontextmanager

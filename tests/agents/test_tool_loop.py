@@ -125,7 +125,7 @@ async def play(*turns: Any, parallel_tools: bool = False, row: bytes = b"", **mo
 
 INCOMPLETE = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
 FILTERED = {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}
-NO_REASON = {"status": "incomplete", "incomplete_details": {}}
+NO_REASON: dict[str, Any] = {"status": "incomplete", "incomplete_details": {}}
 ADD_1 = function_call("add", '{"amount": 1}', "c1")
 ADD_2 = function_call("add", '{"amount": 2}', "c2")
 
@@ -322,7 +322,12 @@ async def test_the_response_is_the_last_one_with_all_items_and_all_usage() -> No
 
 
 async def test_items_are_kept_to_the_byte() -> None:
-    strange = {"type": "message", "role": "assistant", "new_field": {"b": 1, "a": [None]}, "content": []}
+    strange: Item = {
+        "type": "message",
+        "role": "assistant",
+        "new_field": {"b": 1, "a": [None]},
+        "content": [],
+    }
     played = await play(answer(strange))
     assert json.dumps(played.row["response"]["output"][0]) == json.dumps(strange)
 

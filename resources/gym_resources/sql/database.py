@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def find(name: str, variable: str) -> Path:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Generator[sqlite3.Connection]:
     """A connection that can do nothing but read this database; SQL text is loaded into memory first.
 
     A file is opened where it is, as one that never changes: a copy in memory would cost more and protect

@@ -19,8 +19,8 @@ def holds(wanted: Table, given: Table, *, columns: Sequence[int] = (), ignore_or
     """Whether each wanted column (or each of ``columns``, counted from 0) equals a given one.
 
     Columns are equal if their values are, row by row; with ``ignore_order``, in any order of each column's
-    own. Where nothing is wanted nothing may be given. Numbers may differ by `TOLERANCE`; missing values and NaN are equal to each other; there is no
-    number that equals a text. Takes a comparison for each pair of columns.
+    own. Numbers may differ by `TOLERANCE`; missing values and NaN are equal to each other; no number equals
+    a text. Where nothing is wanted nothing may be given. Takes a comparison for each pair of columns.
 
     Raises:
         IndexError: there is no such column.

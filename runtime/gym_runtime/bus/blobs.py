@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from typing import Annotated
 
 import anyio.to_thread
 import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES
+from gym_runtime.bus.jetstream import DAY_S
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import DAY_S, Streams
+from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, status
 from gym_runtime.errors import BrokerError, PayloadTooLarge
 
@@ -46,9 +48,9 @@ SIGNAL_LIFE_S = 3600
 class Reference(msgspec.Struct, frozen=True):
     """What travels in place of a large payload. The digest is in hexadecimal."""
 
-    digest: str
-    size_bytes: int
-    chunk_bytes: int
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=BLOB_BYTES)]
+    chunk_bytes: Annotated[int, msgspec.Meta(ge=1)]
 
 
 _encode = msgspec.json.Encoder().encode
@@ -124,7 +126,10 @@ class Blobs:
         """
         if not is_reference(payload):
             return payload
-        reference = _decode(payload[len(MAGIC) :])
+        try:
+            reference = _decode(payload[len(MAGIC) :])
+        except msgspec.DecodeError as error:
+            raise BrokerError(f"a reference to a blob is damaged: {error}") from error
         root = self._streams.names.subject(f"blob.{reference.digest}.{reference.chunk_bytes}")
         stream = self._streams.names.stream("blob")
         chunks: list[bytes] = []

@@ -59,8 +59,14 @@ class LeaseWatch:
         self._link.unlisten(self._sid)
 
     async def changes(self) -> AsyncGenerator[Lease]:
-        """Those alive, then every change."""
+        """Those alive, then every change.
+
+        Raises:
+            ConnectionLost: The bus is closed.
+        """
         while True:
+            if self._link.closed:
+                raise ConnectionLost("the connection to the broker is closed")
             if self._snapshot:
                 await self._look()
             while self._waiting:
@@ -94,8 +100,6 @@ class LeaseWatch:
             with anyio.fail_after(LOOK_S):
                 stored = await reader.newest()
         except (TimeoutError, TransportError) as error:
-            if self._link.closed:
-                raise ConnectionLost("the connection to the broker is closed") from error
             log.warning("leases not read", pattern=self._pattern, error=repr(error))
             await anyio.sleep(LOOK_AGAIN_S)
             return
@@ -111,10 +115,10 @@ class LeaseWatch:
     def _on_link(self, up: bool) -> None:
         if up:
             self._snapshot = True
-            self._wake.set()
         else:
             # What changes from now on is not heard.
             self._heard.clear()
+        self._wake.set()
 
     def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         self._heard.add(self._name(subject))

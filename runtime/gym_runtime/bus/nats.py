@@ -19,15 +19,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import anyio
 import structlog
 from nats import errors
 from nats.aio.client import Client, Server, Srv
 
+from gym_runtime.bus import addresses
+from gym_runtime.bus.addresses import Addresses, without_credentials
 from gym_runtime.bus.client import NatsBus
 from gym_runtime.bus.link import Answer, Listener
+from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire
 from gym_runtime.errors import (
@@ -36,7 +38,6 @@ from gym_runtime.errors import (
     DeadlineExceeded,
     NoWorker,
     PayloadTooLarge,
-    TransportError,
 )
 
 log = structlog.get_logger(__name__)
@@ -81,27 +82,28 @@ class Connection(Client):
         self._kicked = False
         self._room_waiters: list[asyncio.Future[None]] = []
         self._watchers: list[Callable[[bool], None]] = []
-        self._asked: dict[int, asyncio.Future[Answer | TransportError | DeadlineExceeded]] = {}
-        self._token = 0
+        self._inboxes = 0
         self._inbox_root = f"_INBOX.{secrets.token_hex(11)}"
-        self._reply_root = f"{self._inbox_root}.r."
+        self._requests = Requests(f"{self._inbox_root}.r.")
 
     async def dial(
-        self, servers: list[str], *, name: str, credentials: str | None, tls: ssl.SSLContext | None
+        self, where: Addresses, *, name: str, credentials: Path | None, tls: ssl.SSLContext | None
     ) -> None:
         """Connect for the first time.
 
         Raises:
             BrokerError: It is not reachable, or refuses us, or takes too small messages only.
         """
-        where = ", ".join(_without_secrets(server) for server in servers)
         try:
             with anyio.move_on_after(DIAL_S):
                 await self.connect(
-                    servers,
-                    name=name,
+                    list(where.urls),
+                    user=where.user,
+                    password=where.password,
+                    token=where.token,
                     user_credentials=credentials,
                     tls=tls,
+                    name=name,
                     error_cb=self._on_error,
                     reconnected_cb=self._on_reconnected,
                     connect_timeout=CONNECT_TIMEOUT_S,
@@ -116,15 +118,15 @@ class Connection(Client):
             self._err = cast(Exception, error)
         if not self.is_connected:
             self._wire.abort()
-            raise _refusal(where, self._err)
+            raise _refusal(where.shown, self._err)
         self._dialling = False
         if self._max_payload < MIN_MAX_PAYLOAD:
             await self.close()
             raise BrokerError(
-                f"the broker at {where} takes messages up to {self._max_payload} bytes only, at least "
-                f"{MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
+                f"the broker at {where.shown} takes messages up to {self._max_payload} bytes only, at "
+                f"least {MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
             )
-        self.listen(f"{self._reply_root}*", self._answer)
+        self.listen(f"{self._inbox_root}.r.*", self._requests.answer)
         self._is_up.set()
 
     @property
@@ -134,7 +136,7 @@ class Connection(Client):
     @property
     def url(self) -> str:
         uri = self.connected_url
-        return "" if uri is None else _without_secrets(uri.geturl())
+        return "" if uri is None else without_credentials(uri.geturl())
 
     @property
     def closed(self) -> bool:
@@ -150,8 +152,8 @@ class Connection(Client):
         return lambda: self._watchers.remove(changed)
 
     def inbox(self) -> str:
-        self._token += 1
-        return f"{self._inbox_root}.{self._token}"
+        self._inboxes += 1
+        return f"{self._inbox_root}.{self._inboxes}"
 
     def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
         self._sid += 1
@@ -204,26 +206,19 @@ class Connection(Client):
                 await self._room()
             if scope.cancelled_caught:
                 raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
-        self._token = token = self._token + 1
-        future: asyncio.Future[Answer | TransportError | DeadlineExceeded] = self._loop.create_future()
-        self._asked[token] = future
-        timer = self._loop.call_at(end, _expire, future, subject, within_s)
+        number, reply, future = self._requests.begin()
+        timer = self._loop.call_at(end, expire, future, subject, within_s)
         try:
-            self.post(subject, payload, reply=f"{self._reply_root}{token}", header=header)
+            self.post(subject, payload, reply=reply, header=header)
             answer = await future
         finally:
             timer.cancel()
-            del self._asked[token]
+            self._requests.end(number)
         if not isinstance(answer, Answer):
             raise answer
         if answer.header.startswith(NO_RESPONDERS):
             raise NoWorker(f"nobody serves {subject!r}")
         return answer
-
-    def _answer(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        future = self._asked.get(int(subject[len(self._reply_root) :]))
-        if future is not None and not future.done():
-            future.set_result(Answer(header, payload))
 
     def _receive(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         interest = self._interests.get(sid)
@@ -274,9 +269,7 @@ class Connection(Client):
     def _set_down(self, why: str) -> None:
         was_up = self._is_up.is_set()
         self._is_up.clear()
-        for future in self._asked.values():
-            if not future.done():
-                future.set_result(ConnectionLost(why))
+        self._requests.fail(why)
         for pong in self._waiting_pongs():
             if not pong.done():
                 pong.set_result(None)
@@ -306,6 +299,13 @@ class Connection(Client):
         self._transport = cast(Any, self._wire)
         with anyio.fail_after(CONNECT_TIMEOUT_S):
             await self._loop.create_connection(lambda: self._wire, s.uri.hostname or "", s.uri.port or 4222)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        server = self._current_server
+        if server is not None and server.uri.scheme == "tls" and not info.get("tls_required"):
+            # nats-py would send the credentials in the clear.
+            raise errors.Error("nats: 'its URL says tls, but it offers none'")
+        await super()._process_info(info, initial_connection)
 
     async def _read_loop(self) -> None:
         wire = self._wire
@@ -383,16 +383,6 @@ class Connection(Client):
             log.warning("broker connection", error=repr(error))
 
 
-def _expire(future: asyncio.Future[Any], subject: str, within_s: float) -> None:
-    if not future.done():
-        future.set_result(DeadlineExceeded(f"no answer on {subject!r} within {within_s:.1f} s"))
-
-
-def _without_secrets(url: str) -> str:
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
 def _refusal(where: str, error: BaseException | None) -> BrokerError:
     text = "" if error is None else str(error).strip()
     if "authorization" in text.lower() or isinstance(error, errors.AuthorizationError):
@@ -421,29 +411,29 @@ def connect(
 
     User and password, or a token, stand in the URL; ``credentials`` is a NATS ``.creds`` file. Creates the
     streams that are missing, with ``replicas`` copies of each; existing ones keep their operator's settings.
-    Leaving the context sends what is buffered and disconnects.
+    Leaving the context sends what is buffered and disconnects. Like a task group, of which it holds one, it
+    is left by the task that entered it, and after what was entered later.
 
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
             that are too small. The message says what to do.
-        UsageError: The prefix is not a subject.
+        UsageError: A URL or the prefix is none.
     """
-    return _connected([url] if isinstance(url, str) else list(url), prefix, name, credentials, tls, replicas)
+    return _connected(addresses.parse(url), Names(prefix), name, credentials, tls, replicas)
 
 
 @asynccontextmanager
 async def _connected(
-    servers: list[str],
-    prefix: str,
+    where: Addresses,
+    names: Names,
     name: str,
     credentials: Path | None,
     tls: ssl.SSLContext | None,
     replicas: int,
 ) -> AsyncGenerator[NatsBus]:
-    names = Names(prefix)
     link = Connection()
     failure: Exception | None = None
-    await link.dial(servers, name=name, credentials=str(credentials) if credentials else None, tls=tls)
+    await link.dial(where, name=name, credentials=credentials, tls=tls)
     try:
         async with anyio.create_task_group() as tasks:
             bus = NatsBus(link, names, replicas, tasks)

@@ -17,7 +17,8 @@ import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.blobs import Blobs
-from gym_runtime.bus.contract import Delivery, Headers
+from gym_runtime.bus.contract import Delivery
+from gym_runtime.bus.delivery import QueueDelivery
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.pull import (
     Ask,
@@ -36,9 +37,9 @@ from gym_runtime.bus.pull import (
     Vanished,
     step,
 )
-from gym_runtime.bus.streams import Stamp, Streams
+from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, description, status
-from gym_runtime.errors import GymError
+from gym_runtime.errors import ConnectionLost, GymError
 
 log = structlog.get_logger(__name__)
 
@@ -57,45 +58,6 @@ ORDINARY = (404, 408)
 """Statuses that end a pull after its time; anything else refuses it."""
 RELEASE_S = (0.0, 0.2, 1.0, 5.0)
 """How long a task is put back for after its 1st, 2nd, … failed delivery."""
-
-
-class QueueDelivery:
-    """A `gym_runtime.bus.contract.Delivery` of the work queue."""
-
-    def __init__(self, link: Link, subject: str, reply: bytes, header: bytes, payload: bytes) -> None:
-        self._link = link
-        self._reply = reply.decode()
-        self._header = header
-        self.subject = subject
-        self.payload = payload
-        self.deliveries = Stamp.of(reply).deliveries
-        self.settled = False
-
-    @property
-    def headers(self) -> Headers | None:
-        found = decode_headers(self._header) if self._header else {}
-        return {name: value for name, value in found.items() if not name.startswith("Nats-")} or None
-
-    async def ack(self) -> None:
-        if not self.settled:
-            self.settled = True
-            await self._link.send(self._reply, b"+ACK")
-
-    async def release(self, delay_s: float = 0.0) -> None:
-        if not self.settled:
-            self.give_back(delay_s)
-
-    def give_back(self, delay_s: float) -> None:
-        """`release`, for places that cannot wait."""
-        self.settled = True
-        self._link.post(
-            self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"")
-        )
-
-    def keep_alive(self) -> None:
-        """Start the broker's wait for an acknowledgement anew."""
-        if not self.settled:
-            self._link.post(self._reply, b"+WPI")
 
 
 class Puller:
@@ -134,7 +96,12 @@ class Puller:
         self._tasks: TaskGroup
 
     async def run(self, stop: anyio.Event | None) -> None:
-        """Work until cancelled, or until ``stop`` is set and everything in flight is finished."""
+        """Work until cancelled, or until ``stop`` is set and everything in flight is finished.
+
+        Raises:
+            BrokerError: The broker refuses the consumer.
+            ConnectionLost: The bus is closed.
+        """
         await self._create()
         unwatch = self._link.watch(self._on_link)
         try:
@@ -145,7 +112,9 @@ class Puller:
                     self._tasks.start_soon(self._until_stopped, stop)
                 if self._link.up:
                     self._open()
-                while self._credit.phase is not Phase.CLOSING or self._credit.busy:
+                while not self._link.closed and (
+                    self._credit.phase is not Phase.CLOSING or self._credit.busy
+                ):
                     if self._missing and self._credit.phase is not Phase.CLOSING:
                         await self._restore()
                     else:
@@ -163,6 +132,11 @@ class Puller:
             with anyio.move_on_after(CLEANUP_S, shield=True):
                 await self._link.settle()
             self._link.unlisten(self._sid)
+        if self._link.closed:
+            raise ConnectionLost("the connection to the broker is closed")
+
+    def _done(self) -> bool:
+        return self._link.closed or (self._credit.phase is Phase.CLOSING and self._credit.busy == 0)
 
     async def _create(self) -> None:
         await self._streams.create_consumer(
@@ -215,6 +189,7 @@ class Puller:
             self._link.unlisten(self._sid)
             self._sid = 0
             self._feed(Broke())
+            self._wake.set()
 
     async def _until_stopped(self, stop: anyio.Event) -> None:
         await stop.wait()

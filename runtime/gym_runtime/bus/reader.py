@@ -16,8 +16,9 @@ from typing import Any
 import anyio
 import msgspec
 
+from gym_runtime.bus.jetstream import Kept, Stamp
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import Kept, Stamp, Streams
+from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, description, status
 
 BATCH = 256

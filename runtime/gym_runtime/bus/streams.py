@@ -11,13 +11,30 @@ import base64
 import random
 import secrets
 import time
-from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
 import structlog
 
+from gym_runtime.bus.jetstream import (
+    ALREADY_STORED,
+    ESSENTIALS,
+    JETSTREAM_OFF,
+    NO_CONSUMER,
+    NO_JETSTREAM,
+    NO_MESSAGE,
+    STREAM_NAME_IN_USE,
+    STREAM_STORE_FAILED,
+    UNAVAILABLE,
+    Consumer,
+    Found,
+    Kept,
+    Purged,
+    Stored,
+    StreamInfo,
+    definition,
+)
 from gym_runtime.bus.link import Answer, Link
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers
@@ -32,140 +49,7 @@ PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
-DAY_S = 24 * 3600
-DUPLICATE_WINDOW_S = 120
-
-ALREADY_STORED = {10071, 10164}
-STREAM_NAME_IN_USE = 10058
-STREAM_STORE_FAILED = 10049
-NO_CONSUMER = 10014
-NO_MESSAGE = 10037
-UNAVAILABLE = 503
-JETSTREAM_OFF = {10039, 10076}
-NO_JETSTREAM = (
-    "the broker has no JetStream: start it with 'nats-server -js', or enable JetStream for this account"
-)
-
 T = TypeVar("T")
-
-
-class ApiError(msgspec.Struct):
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class Plain(msgspec.Struct):
-    """An answer of which only success matters."""
-
-    error: ApiError | None = None
-
-
-class Stored(msgspec.Struct):
-    """The broker's answer to a stored message."""
-
-    seq: int = 0
-    duplicate: bool = False
-    error: ApiError | None = None
-
-
-class _State(msgspec.Struct, frozen=True):
-    subjects: dict[str, int] | None = None
-
-
-class _Info(msgspec.Struct):
-    config: dict[str, Any] = {}
-    state: _State = _State()
-    total: int = 0
-    error: ApiError | None = None
-
-
-class _Purged(msgspec.Struct):
-    purged: int = 0
-    error: ApiError | None = None
-
-
-class Consumer(msgspec.Struct):
-    """What is known of a consumer."""
-
-    name: str = ""
-    num_pending: int = 0
-    num_ack_pending: int = 0
-    ts: datetime | None = None
-    """When the broker answered, by its own clock."""
-    error: ApiError | None = None
-
-
-class _Message(msgspec.Struct, frozen=True):
-    seq: int = 0
-    subject: str = ""
-    hdrs: str = ""
-    data: str = ""
-
-
-class _Found(msgspec.Struct):
-    message: _Message = _Message()
-    error: ApiError | None = None
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """One stored message, as it is in the stream."""
-
-    subject: bytes
-    header: bytes
-    payload: bytes
-    sequence: int
-    stored_s: float = 0.0
-    """By the broker's clock, in seconds since the epoch; 0 where it was not asked for."""
-
-
-class Stamp(msgspec.Struct, frozen=True):
-    """What the broker writes into the reply subject of a stored message."""
-
-    deliveries: int
-    sequence: int
-    """In the stream."""
-    consumed: int
-    """In the consumer: how many it has delivered, this one included."""
-    stored_s: float
-    """By the broker's clock, in seconds since the epoch."""
-    pending: int
-    """How many the consumer still has to deliver."""
-
-    @staticmethod
-    def of(reply: bytes) -> Stamp:
-        """``$JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumed.time.pending[.token]``"""
-        words = reply.split(b".")
-        at = 4 if len(words) < 11 else 6
-        deliveries, sequence, consumed, stored_ns, pending = map(int, words[at : at + 5])
-        return Stamp(deliveries, sequence, consumed, stored_ns / 1e9, pending)
-
-
-# What a stream must be for the promises to hold; operators may set everything else.
-_ESSENTIALS: dict[str, dict[str, Any]] = {
-    "task": {"retention": "workqueue", "allow_direct": True},
-    "rollout": {"retention": "limits", "allow_direct": True},
-    "journal": {"retention": "limits", "allow_direct": True},
-    "runs": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1},
-    "lease": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
-    "blob": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
-}
-_MAX_AGE_S = {"task": 0, "rollout": 7 * DAY_S, "journal": 2 * DAY_S, "runs": 30 * DAY_S, "lease": DAY_S}
-BLOB_MAX_AGE_S = 31 * DAY_S
-
-
-def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
-    """The configuration of the stream of one kind, as the broker's API takes it."""
-    return {
-        "name": names.stream(kind),
-        "subjects": [names.pattern(f"{kind}.>")],
-        "storage": "file",
-        "discard": "old",
-        "max_age": _MAX_AGE_S.get(kind, BLOB_MAX_AGE_S) * 10**9,
-        "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
-        "num_replicas": replicas,
-        **_ESSENTIALS[kind],
-    }
 
 
 class Streams:
@@ -183,32 +67,32 @@ class Streams:
         Raises:
             BrokerError: The broker has no JetStream, or refuses a stream.
         """
-        for kind in _ESSENTIALS:
+        for kind in ESSENTIALS:
             await self._ensure(kind)
 
     async def _ensure(self, kind: str) -> None:
         wanted = definition(self.names, kind, self._replicas)
         name = wanted["name"]
-        info = await self._once(f"STREAM.CREATE.{name}", wanted, _Info)
+        info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
         for pause_s in PAUSES_S:
             if info.error is None or info.error.err_code != STREAM_STORE_FAILED:
                 break
             # A stream deleted a moment ago still occupies its directory.
             await anyio.sleep(pause_s)
-            info = await self._once(f"STREAM.CREATE.{name}", wanted, _Info)
+            info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
         if info.error is None:
             return
         if info.error.err_code in JETSTREAM_OFF:
             raise BrokerError(f"{NO_JETSTREAM} ({info.error.description})")
         if info.error.err_code != STREAM_NAME_IN_USE:
             raise BrokerError(f"the broker refuses the stream {name}: {info.error.description}")
-        present = await self._once(f"STREAM.INFO.{name}", None, _Info)
+        present = await self._once(f"STREAM.INFO.{name}", None, StreamInfo)
         wrong = {
-            key: value for key, value in _ESSENTIALS[kind].items() if present.config.get(key, False) != value
+            key: value for key, value in ESSENTIALS[kind].items() if present.config.get(key, False) != value
         }
         if not wrong:
             return
-        present = await self._once(f"STREAM.UPDATE.{name}", present.config | wrong, _Info)
+        present = await self._once(f"STREAM.UPDATE.{name}", present.config | wrong, StreamInfo)
         if present.error is not None:
             raise BrokerError(
                 f"the stream {name} exists with other settings and cannot be changed to {wrong} "
@@ -219,8 +103,12 @@ class Streams:
         payload = b"" if body is None else msgspec.json.encode(body)
         try:
             answer = await self._link.ask(f"$JS.API.{verb}", payload, within_s=OPEN_S)
-        except (NoWorker, DeadlineExceeded) as error:
+        except NoWorker as error:
             raise BrokerError(f"{NO_JETSTREAM} ({error})") from error
+        except DeadlineExceeded as error:
+            raise BrokerError(
+                f"the broker's JetStream does not answer ({error}): see its log; a cluster may have no leader"
+            ) from error
         return msgspec.json.decode(answer.payload, type=kind)
 
     async def ask(self, subject: str, payload: bytes, *, header: bytes = b"") -> tuple[Answer, int]:
@@ -301,7 +189,7 @@ class Streams:
     async def last(self, subject: str) -> Kept | None:
         """The newest message under a wire subject, as the stream's leader has it."""
         stream = self._stream(subject)
-        found = await self.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject}, _Found)
+        found = await self.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject}, Found)
         if found.error is not None:
             if found.error.err_code == NO_MESSAGE:
                 return None
@@ -319,7 +207,7 @@ class Streams:
 
     async def purge(self, pattern: str) -> int:
         """Delete what is stored under a wire pattern; returns how many messages that were."""
-        purged = await self.api(f"STREAM.PURGE.{self._stream(pattern)}", {"filter": pattern}, _Purged)
+        purged = await self.api(f"STREAM.PURGE.{self._stream(pattern)}", {"filter": pattern}, Purged)
         if purged.error is not None:
             raise BrokerError(f"the broker does not delete {pattern!r}: {purged.error.description}")
         return purged.purged
@@ -329,7 +217,7 @@ class Streams:
         found: dict[str, int] = {}
         while True:
             body = {"subjects_filter": pattern, "offset": len(found)}
-            info = await self.api(f"STREAM.INFO.{self._stream(pattern)}", body, _Info)
+            info = await self.api(f"STREAM.INFO.{self._stream(pattern)}", body, StreamInfo)
             if info.error is not None:
                 raise BrokerError(f"the broker does not count {pattern!r}: {info.error.description}")
             page = info.state.subjects or {}

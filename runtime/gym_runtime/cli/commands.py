@@ -77,7 +77,7 @@ def run(
     nats: flags.Nats = "",
     prefix: flags.Prefix = "gym",
     state_dir: flags.StateDir = "",
-    config: flags.Config = None,
+    config: flags.BrokerAndModel = None,
 ) -> int:
     """Make rollouts in one or several environments: everything in one command.
 
@@ -111,9 +111,8 @@ def run(
         nats=parse_urls(nats),
         prefix=prefix,
         state_dir=state_dir,
-        config=config,
     )
-    return runs.run(options)
+    return runs.run(options.with_file(config) if config else options)
 
 
 @app.command(rich_help_panel=RUNNING)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REDRAWS_PER_S = 4
 RATE_WINDOW_S = 30
+LABEL_WIDTH = 28
 BAR_WIDTH = 40
 MIN_BAR_WIDTH = 10
 GAP = 2
@@ -98,7 +99,7 @@ class Display:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tally = Tally(total, before)
-        self._label = label
+        self._label = figures.shorten(label, LABEL_WIDTH)
         self._now = now
         self._console = console or terminal.errors()
         self._live: Live | None = None
@@ -215,7 +216,7 @@ class Display:
         rate = tally.added / self.wall_s if over else self._rate()
         pieces = [(2, figures.pace(rate))]
         if tally.rewards:
-            pieces.append((1, f"reward {figures.reward(tally.mean_reward)}"))
+            pieces.append((1, f"reward {tally.mean_reward:.3f}"))
         if tally.trouble:
             pieces.append((0, tally.trouble))
         if over:

@@ -1,11 +1,13 @@
-"""The progress of a download: a bar on a terminal, a plain line elsewhere."""
+"""Downloads before a system starts: a bar on a terminal, a plain line elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from gym_runtime import catalogue
 from gym_runtime.cli import terminal
+from gym_runtime.model import ModelSettings
 
 Report = Callable[[int, int], None]
 
@@ -32,3 +34,15 @@ def downloading(what: str) -> Generator[Report]:
             progress.update(task, completed=done_bytes, total=total_bytes or None, visible=True)
 
         yield report
+
+
+def fetch_weights(model: ModelSettings) -> None:
+    """Have an embedded model's weights at hand before its worker needs them; nothing for other models.
+
+    Raises:
+        UsageError: they are nowhere to be had.
+    """
+    if model.provider == "embedded":
+        fetch = catalogue.load("models", "embedded").fetch_weights
+        with downloading(f"weights of {model.name}") as report:
+            fetch(model.name, report)

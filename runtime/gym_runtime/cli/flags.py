@@ -63,6 +63,16 @@ Config = Annotated[
         help="A system described in TOML, as 'gym-runtime start --help' shows. Options given here win.",
     ),
 ]
+BrokerAndModel = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        rich_help_panel=SYSTEM,
+        help="Take the broker and the model from a system's file ('gym-runtime start --help'). "
+        "Options given here win.",
+    ),
+]
 _WORKERS = typer.Option(
     metavar="W", min=1, rich_help_panel=SYSTEM, show_default="1", help="Processes of each kind."
 )

@@ -141,7 +141,9 @@ def _show_modules(entries: list[ModuleEntry]) -> None:
 def _show_runs(runs: list[RunInfo]) -> None:
     table = _table("run", "state", "rollouts", "environments", "started")
     for run in runs:
-        table.add_row(run.run, run.state, f"{run.total:,}", figures.listed(run.environments), _ago(run.created_s))
+        table.add_row(
+            run.run, run.state, f"{run.total:,}", figures.listed(run.environments), _ago(run.created_s)
+        )
     console = terminal.output()
     if runs:
         console.print(table)

@@ -15,6 +15,8 @@ ModelApi = Literal["auto", "responses", "chat"]
 
 DEFAULT_MODEL = "embedded/smollm2-135m"
 DEFAULT_CONCURRENCY = 1024
+EMBEDDED_CONCURRENCY = 16
+"""More rollouts in flight than the embedded engine has slots would only wait, and use up their time."""
 RESULTS = Path("results")
 
 
@@ -32,7 +34,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         seed_repeats: each repeat of a task gets a seed of its own.
         timeout_s: of one attempt; None leaves it to the environment.
         nats: the broker's URLs; empty to start one.
-        config: a system's file, for what the command line does not say.
+        file_model: the model of a system's file, for when the command line names none.
     """
 
     names: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     nats: tuple[str, ...] = ()
     prefix: str = "gym"
     state_dir: str = ""
-    config: Path | None = None
+    file_model: ModelSettings | None = None
     json: bool = False
 
     @property
@@ -79,12 +81,31 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         }
         return {name: value for name, value in said.items() if value is not None}
 
+    def with_file(self, path: Path) -> RunOptions:
+        """These options, with a system's file for what they do not say of the broker and the model.
+
+        Raises:
+            UsageError: the file cannot be read, or is wrong.
+        """
+        from gym_runtime.cli.config import load_config
+
+        config = load_config(path)
+        return msgspec.structs.replace(
+            self,
+            nats=self.nats or config.urls,
+            prefix=config.prefix if self.prefix == RunOptions().prefix else self.prefix,
+            state_dir=self.state_dir or config.state_dir,
+            file_model=next((pool.model for pool in config.pools if pool.model), None),
+        )
+
     def model_settings(self) -> ModelSettings:
-        """The model that was asked for, or the default one.
+        """The model that was asked for, or the file's, or the default one.
 
         Raises:
             UsageError: no such provider, no name, or an address without a model.
         """
+        if self.file_model is not None and not self.model:
+            return msgspec.structs.replace(self.file_model, urls=self.model_urls or self.file_model.urls)
         return parse_model(self.model, urls=self.model_urls, api=self.model_api)
 
 

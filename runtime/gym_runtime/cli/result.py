@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gym_runtime.files.results import OutputFiles
 
 MESSAGE_LENGTH = 300
+SHOWN_PASSES = 6
 
 
 class FailureKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +101,8 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         yield "run", result.run
     yield "mean reward", f"{figures.reward(summary.mean_reward)}  (of {_counted(judged, 'rollout')})"
     passes = [f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items()]
+    if len(passes) > SHOWN_PASSES:
+        passes = [*passes[: SHOWN_PASSES - 1], passes[-1]]
     if passes:
         yield "pass@k", "  ".join(passes)
     yield "rollouts", figures.breakdown(summary.outcomes) or "none"

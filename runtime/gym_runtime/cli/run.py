@@ -20,7 +20,8 @@ import msgspec
 
 from gym_runtime import __version__, catalogue, clock, logs, tracing
 from gym_runtime.cli.display import Display
-from gym_runtime.cli.options import CollectOptions, RunOptions, require_broker
+from gym_runtime.cli.download import fetch_weights
+from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, CollectOptions, RunOptions, require_broker
 from gym_runtime.client import RunInfo, connect, make_pools, new_run_id
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
@@ -33,14 +34,11 @@ from gym_runtime.files.resume import Progress, start_run
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.tasks import RolloutTask
-from gym_runtime.model import ModelSettings
 from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import SystemSpec
 
 FLUSH_S = 0.2
 START_NOTE_S = 2.0
-EMBEDDED_CONCURRENCY = 16
-"""More rollouts in flight than the embedded engine has slots would only wait, and use up their time."""
 INTERRUPTED = 130
 
 
@@ -82,7 +80,7 @@ class _Run:
         sources = _sources(options)
         files.refuse_inputs(*(source.path for source in sources if source.path != "-"))
         with Lock(files.rollouts):
-            _fetch_weights(self._model)
+            fetch_weights(self._model)
             if options.input is None:
                 self._launch(options.names)
             try:
@@ -346,7 +344,8 @@ def collect(options: CollectOptions) -> int:
                     metrics.add(record)
                     display.add(record)
 
-                await gym.follow(options.run, info.total, take)
+                if await gym.follow(options.run, info.total, take):
+                    await gym.finish_run(info)
             display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
 
     with Lock(files.rollouts):
@@ -366,13 +365,3 @@ def _sources(options: RunOptions) -> list[Source]:
     if not options.names:
         raise UsageError("say what to run: gym-runtime run NAME, or -i FILE with rows that carry agent_ref")
     return [Source(str(catalogue.environment(name).examples), name) for name in options.names]
-
-
-def _fetch_weights(model: ModelSettings) -> None:
-    """Have the embedded model's weights at hand before its worker needs them, with progress."""
-    if model.provider == "embedded":
-        from gym_runtime.cli.download import downloading
-
-        fetch = catalogue.load("models", "embedded").fetch_weights
-        with downloading(f"weights of {model.name}") as report:
-            fetch(model.name, report)

@@ -18,15 +18,14 @@ from rich.table import Table
 from gym_runtime import catalogue
 from gym_runtime.cli import figures, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
-from gym_runtime.cli.options import DEFAULT_CONCURRENCY, StartOptions, parse_model
+from gym_runtime.cli.download import fetch_weights
+from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_model
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
 from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MODEL_POOL = "policy"
-EMBEDDED_CONCURRENCY = 16
 INTERRUPTED = 130
 
 
@@ -40,7 +39,7 @@ def start(options: StartOptions) -> int:
     system = plan(options, notes)
     for pool in system.pools:
         if pool.model is not None:
-            _fetch_weights(pool.model)
+            fetch_weights(pool.model)
     anyio.run(_stay, system, notes, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
@@ -152,16 +151,6 @@ def _runnable(notes: Console) -> tuple[str, ...]:
         else:
             names.append(name)
     return tuple(names)
-
-
-def _fetch_weights(model: ModelSettings) -> None:
-    """Have the embedded model's weights at hand before its worker needs them, with progress."""
-    if model.provider == "embedded":
-        from gym_runtime.cli.download import downloading
-
-        fetch = catalogue.load("models", "embedded").fetch_weights
-        with downloading(f"weights of {model.name}") as report:
-            fetch(model.name, report)
 
 
 # -- staying ------------------------------------------------------------------------------------------

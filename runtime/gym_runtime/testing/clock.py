@@ -11,14 +11,15 @@ In a script ``run(main, seed=7)``; in a test module a fixture for anyio's pytest
 
 A program that waits for something that cannot come any more fails at once with `Deadlock`. What virtual
 time cannot show is work that takes real time: the clock stands still while a thread started through anyio
-works, but sockets and processes are not waited for unless nothing else is scheduled. One order is not
-fixed: that in which sibling cancel scopes of a cancelled one are told.
+works, but sockets and processes are not waited for unless nothing else is scheduled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
+import math
 import random
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -31,8 +32,11 @@ from gym_runtime import clock
 
 EPOCH_S = 1_800_000_000.0
 """What `gym_runtime.clock.now` says when a virtual loop starts: in January 2027."""
-PATIENCE_S = 2.0
+PATIENCE_S = 1.0
 """Real seconds for which real I/O is waited for when no timer is set."""
+
+RESOLUTION_S = 1e-9
+"""Timers closer together than this are due at once."""
 
 T = TypeVar("T")
 
@@ -49,6 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._passed_s = 0.0
         super().__init__(_Selector(self))
         self._numbers = itertools.count(1)
+        self._cancelled: list[tuple[int, Callable[[], None]]] = []
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -61,11 +66,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def advance(self, seconds: float) -> None:
         """Let time pass. For what takes time without waiting, such as a computation."""
-        self._passed_s += seconds
+        then_s = self._passed_s + seconds
+        if then_s + RESOLUTION_S == then_s:
+            # So late in time the loop could not tell that a timer of exactly this moment is due.
+            then_s = math.nextafter(then_s, math.inf)
+        self._passed_s = then_s
 
     def run_forever(self) -> None:
         with clock.reading(self.now):
             super().run_forever()
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        # Cancelled tasks are woken in the order of their making; anyio would tell them in the order of
+        # addresses, since it keeps cancel scopes in sets.
+        match callback, args:
+            case object(__self__=_Task() as task), (asyncio.Future() as awaited,) if awaited.cancelled():
+                if not self._cancelled:
+                    super().call_soon(self._wake_cancelled)
+                self._cancelled.append((task.number, partial(callback, awaited)))
+                ...
+            case _:
+                return super().call_soon(callback, *args, context=context)
+
+    def _wake_cancelled(self) -> None:
+        waking, self._cancelled = self._cancelled, []
+        for _, wake in sorted(waking, key=lambda item: item[0].number):
+            wake()
 
     def _new_task(
         self,
@@ -77,14 +105,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose hash is its number: sets of tasks are walked in the same order in every run."""
+    """A task that knows when it was made."""
 
     def __init__(self, number: int, work: Any, loop: asyncio.AbstractEventLoop, options: Any) -> None:
-        self._number = number
+        self.number = number
         super().__init__(work, loop=loop, **options)
-
-    def __hash__(self) -> int:
-        return self._number
 
 
 class _Selector(selectors.DefaultSelector):

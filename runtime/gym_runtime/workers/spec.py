@@ -40,8 +40,8 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         pools: what to start.
         nats: the broker's URLs; empty to start one.
-        state_dir: where a started broker keeps its streams; empty for a temporary directory that is
-            removed at the end.
+        state_dir: where a started broker keeps its streams.
+        temporary: that directory is removed at the end.
         prefix: of all subjects and streams, so that several systems can share a broker.
         drain_s: how long stopping workers may take to finish what they have, in seconds.
     """
@@ -49,6 +49,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pools: tuple[PoolSpec, ...] = ()
     nats: tuple[str, ...] = ()
     state_dir: str = ""
+    temporary: bool = False
     prefix: str = "gym"
     drain_s: float = 30.0
 

@@ -18,7 +18,6 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 import uuid
@@ -62,7 +61,6 @@ class Supervisor:
         self._workers = [_Worker(pool) for pool in system.pools for _ in range(pool.processes)]
         self._broker: Broker | None = None
         self._broker_deaths: deque[float] = deque()
-        self._temporary = ""
         self._stopping = False
         self._patience_s = system.drain_s
         self._failure = ""
@@ -103,10 +101,7 @@ class Supervisor:
         if self._system.nats:
             _say(Event(event="broker", url=",".join(self._system.nats)))
             return
-        state_dir = self._system.state_dir
-        if not state_dir:
-            state_dir = self._temporary = tempfile.mkdtemp(prefix="gym-runtime-")
-        self._broker = Broker(Path(state_dir))
+        self._broker = Broker(Path(self._system.state_dir))
         url = self._broker.start()
         self._system = replace(self._system, nats=(url,))
         _say(Event(event="broker", url=url, pid=self._broker.pid))
@@ -258,8 +253,8 @@ class Supervisor:
         os.close(self._lifeline_write)
         if self._broker is not None:
             self._broker.stop()
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._system.temporary:
+            shutil.rmtree(self._system.state_dir, ignore_errors=True)
 
     def _end(self, workers: list[_Worker]) -> None:
         for worker in workers:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pytest
 import uvloop
 from gym_runtime.broker import Broker, find_binary
 from gym_runtime.bus import blobs, client, nats, reader
+from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
 from gym_runtime.bus.link import Answer
 from gym_runtime.bus.nats import Connection, NatsBus, connect
@@ -186,7 +187,7 @@ async def test_a_bad_prefix_is_refused() -> None:
 
 
 @pytest.mark.asyncio
-async def test_tls(start_server: StartServer, tmp_path: Path) -> None:
+async def test_tls(start_server: StartServer, broker_url: str, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("needs openssl")
@@ -200,6 +201,9 @@ async def test_tls(start_server: StartServer, tmp_path: Path) -> None:
     )
     with pytest.raises(BrokerError, match=r"(?i)certificate"):
         async with connect(url):
+            pass
+    with pytest.raises(BrokerError, match="offers none"):
+        async with connect(broker_url.replace("nats://", "tls://")):
             pass
     async with connect(url, tls=ssl.create_default_context(cafile=certificate)) as bus:
         assert await bus.commit("rollout.r.1", b"x")
@@ -215,7 +219,7 @@ async def test_an_error_inside_the_context_is_raised_as_it_is(broker_url: str, p
 @pytest.mark.asyncio
 async def test_streams_of_the_operator_keep_their_settings(broker_url: str, prefix: str) -> None:
     link = Connection()
-    await link.dial([broker_url], name="operator", credentials=None, tls=None)
+    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"max_age":3600000000000}' % (
         (prefix.encode(),) * 2
     )
@@ -231,7 +235,7 @@ async def test_streams_of_the_operator_keep_their_settings(broker_url: str, pref
 @pytest.mark.asyncio
 async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: str) -> None:
     link = Connection()
-    await link.dial([broker_url], name="operator", credentials=None, tls=None)
+    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
     await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
     await link.close()
@@ -281,7 +285,7 @@ async def test_failover_leaves_a_frozen_broker_with_unsent_bytes_and_fails_what_
     quick(monkeypatch)
     pids = dict(start_server("") for _ in range(2))
     link = Connection()
-    await link.dial(list(pids), name="test", credentials=None, tls=None)
+    await link.dial(parse(list(pids)), name="test", credentials=None, tls=None)
     first = link.url
     back = anyio.Event()
     link.watch(lambda up: back.set() if up else None)
@@ -323,6 +327,35 @@ async def test_closing_fails_what_is_in_flight_at_once(broker_url: str, prefix: 
             await bus.publish("x", b"")
         with pytest.raises(ConnectionLost):
             await bus.commit("rollout.r.1", b"")
+
+
+@pytest.mark.asyncio
+async def test_closing_ends_what_would_wait_for_ever(broker_url: str, prefix: str) -> None:
+    async def handle(delivery: Delivery) -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    async def pull() -> None:
+        with pytest.raises(ConnectionLost):
+            await bus.pull("task.a.*", consumer="a", slots=1, handle=handle)
+
+    async def take(items: AsyncIterator[object], taken: anyio.Event) -> None:
+        await anext(items)
+        taken.set()
+        with pytest.raises(ConnectionLost):
+            await anext(items)
+
+    started, leased, read_one = anyio.Event(), anyio.Event(), anyio.Event()
+    async with connect(broker_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
+        await bus.enqueue("task.a.1", b"")
+        await bus.renew("a", b"", ttl_s=30)
+        await bus.append("runs.1", b"")
+        tasks.start_soon(pull)
+        tasks.start_soon(take, bus.leases(">"), leased)
+        tasks.start_soon(take, bus.records("runs.>"), read_one)
+        for event in (started, leased, read_one):
+            await event.wait()
+        await bus.aclose()
 
 
 @pytest.mark.asyncio
@@ -384,11 +417,11 @@ async def test_a_cancelled_request_leaves_nothing_behind(broker_url: str, prefix
             tasks.start_soon(lambda: bus.request("x", b"", deadline_s=soon()))
             incoming = (await inbox.full())[0]
             tasks.cancel_scope.cancel()
-        assert not link_of(bus)._asked
+        assert not len(link_of(bus)._requests)
         await bus.publish(incoming.reply, b"too late")
         with pytest.raises(DeadlineExceeded):
             await bus.request("x", b"", deadline_s=soon(0.05))
-        assert not link_of(bus)._asked
+        assert not len(link_of(bus)._requests)
 
 
 @pytest.mark.asyncio
@@ -555,7 +588,7 @@ async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = Connection()
-    await link.dial([broker_url], name="operator", credentials=None, tls=None)
+    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"duplicate_window":100000000}' % (
         (prefix.encode(),) * 2
     )
@@ -903,6 +936,7 @@ async def test_a_deleted_consumer_is_made_anew(broker_url: str, prefix: str) -> 
             tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=3, handle=handle))
             await bus.enqueue("task.a.1", b"")
             await first.wait()
+            await until_empty(bus)
             await link_of(bus).ask(f"$JS.API.CONSUMER.DELETE.{prefix}_TASKS.a", b"", within_s=5)
             await bus.enqueue("task.a.2", b"")
             assert await done.full() == ["task.a.1", "task.a.2"]
@@ -1110,6 +1144,19 @@ async def test_a_damaged_or_vanished_blob_is_an_error(broker_url: str, prefix: s
         await bus._streams.purge(f"{prefix}.blob.>")
         with pytest.raises(BrokerError, match="gone"):
             await bus.latest("journal.1")
+
+
+@pytest.mark.asyncio
+async def test_a_reference_that_is_none_is_an_error(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
+
+        def answer(incoming: Incoming) -> None:
+            link_of(bus).post(incoming.reply, blobs.MAGIC + incoming.payload)
+
+        async with bus.serve("x", answer):
+            for damaged in (b"", b'{"digest":"../x","size_bytes":1,"chunk_bytes":1}'):
+                with pytest.raises(BrokerError, match="reference"):
+                    await bus.request("x", damaged, deadline_s=soon())
 
 
 @pytest.mark.asyncio

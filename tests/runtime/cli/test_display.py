@@ -148,7 +148,7 @@ def test_the_bar_is_one_line_at_any_width(width: int, encoding: str) -> None:
     if width >= 60:
         assert "10 failed (10 model)" in shown[0]
     if width >= 85:
-        assert "reward 0.5" in shown[0]
+        assert "reward 0.500" in shown[0]
         assert "250/s" in shown[0]
     if width >= 95:
         assert "4 s left" in shown[0]
@@ -164,7 +164,7 @@ def test_a_terminal_gets_a_bar_that_ends_with_the_time_it_took() -> None:
     shown = console.export_text()
     assert "agent worker 12 was killed\n" in shown
     assert shown.splitlines()[-1].startswith("mcqa 10/10 100%")
-    assert shown.rstrip().endswith("2.0/s  reward 1  in 5 s")
+    assert shown.rstrip().endswith("2.0/s  reward 1.000  in 5 s")
 
 
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,13 +33,13 @@ class Mailbox(Generic[T]):
 
     def put(self, item: T) -> None:
         self.items.append(item)
-        self._arrived.set()
+        arrived, self._arrived = self._arrived, anyio.Event()
+        arrived.set()
 
     async def until(self, count: int) -> list[T]:
         """All items, once there are at least ``count``."""
         with anyio.fail_after(SOON_S):
             while len(self.items) < count:
-                self._arrived = anyio.Event()
                 await self._arrived.wait()
         return self.items
 

@@ -401,7 +401,7 @@ def all_tasks() -> list[Any]:
         ("cancel.run.1", {(1, 0), (1, 1)}),
         ("cancel.run.1.1", {(1, 1)}),
         ("cancel.run.10.0", {(10, 0)}),
-        ("cancel.ru", set()),
+        ("cancel.ru", set[tuple[int, int]]()),
     ],
 )
 async def test_cancelling_ends_a_run_a_group_or_a_rollout_and_nothing_else(

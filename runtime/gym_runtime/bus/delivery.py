@@ -1,0 +1,47 @@
+"""One delivery of one task, and what may be said about it to the broker."""
+
+from __future__ import annotations
+
+from gym_runtime.bus.contract import Headers
+from gym_runtime.bus.jetstream import Stamp
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.wire import decode_headers
+
+
+class QueueDelivery:
+    """A `gym_runtime.bus.contract.Delivery` of the work queue."""
+
+    def __init__(self, link: Link, subject: str, reply: bytes, header: bytes, payload: bytes) -> None:
+        self._link = link
+        self._reply = reply.decode()
+        self._header = header
+        self.subject = subject
+        self.payload = payload
+        self.deliveries = Stamp.of(reply).deliveries
+        self.settled = False
+
+    @property
+    def headers(self) -> Headers | None:
+        found = decode_headers(self._header) if self._header else {}
+        return {name: value for name, value in found.items() if not name.startswith("Nats-")} or None
+
+    async def ack(self) -> None:
+        if not self.settled:
+            self.settled = True
+            await self._link.send(self._reply, b"+ACK")
+
+    async def release(self, delay_s: float = 0.0) -> None:
+        if not self.settled:
+            self.give_back(delay_s)
+
+    def give_back(self, delay_s: float) -> None:
+        """`release`, for places that cannot wait."""
+        self.settled = True
+        self._link.post(
+            self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"")
+        )
+
+    def keep_alive(self) -> None:
+        """Start the broker's wait for an acknowledgement anew."""
+        if not self.settled:
+            self._link.post(self._reply, b"+WPI")

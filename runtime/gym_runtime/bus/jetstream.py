@@ -1,0 +1,150 @@
+"""JetStream's own vocabulary: the answers of its interface, its error codes, and our streams' settings."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gym_runtime.bus.subjects import Names
+
+DAY_S = 24 * 3600
+DUPLICATE_WINDOW_S = 120
+
+ALREADY_STORED = {10071, 10164}
+STREAM_NAME_IN_USE = 10058
+STREAM_STORE_FAILED = 10049
+NO_CONSUMER = 10014
+NO_MESSAGE = 10037
+UNAVAILABLE = 503
+JETSTREAM_OFF = {10039, 10076}
+NO_JETSTREAM = (
+    "the broker has no JetStream: start it with 'nats-server -js', or enable JetStream for this account"
+)
+
+
+class ApiError(msgspec.Struct):
+    """Why the broker does not do it; ``err_code`` is one of the constants above."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Stored(msgspec.Struct):
+    """The broker's answer to a stored message."""
+
+    seq: int = 0
+    duplicate: bool = False
+    error: ApiError | None = None
+
+
+class State(msgspec.Struct, frozen=True):
+    """How many messages a stream has under each subject, where that was asked for."""
+
+    subjects: dict[str, int] | None = None
+
+
+class StreamInfo(msgspec.Struct):
+    """A stream; ``total`` is how many subjects match, over all pages."""
+
+    config: dict[str, Any] = {}
+    state: State = State()
+    total: int = 0
+    error: ApiError | None = None
+
+
+class Purged(msgspec.Struct):
+    """How many messages were deleted."""
+
+    purged: int = 0
+    error: ApiError | None = None
+
+
+class Consumer(msgspec.Struct):
+    """What is known of a consumer."""
+
+    name: str = ""
+    num_pending: int = 0
+    num_ack_pending: int = 0
+    ts: datetime | None = None
+    """When the broker answered, by its own clock."""
+    error: ApiError | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A stored message; headers and data in base64."""
+
+    seq: int = 0
+    subject: str = ""
+    hdrs: str = ""
+    data: str = ""
+
+
+class Found(msgspec.Struct):
+    """The answer to a search for one message."""
+
+    message: Message = Message()
+    error: ApiError | None = None
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One stored message, as it is in the stream."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+    sequence: int
+    stored_s: float = 0.0
+    """By the broker's clock, in seconds since the epoch; 0 where it was not asked for."""
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """What the broker writes into the reply subject of a stored message."""
+
+    deliveries: int
+    sequence: int
+    """In the stream."""
+    consumed: int
+    """In the consumer: how many it has delivered, this one included."""
+    stored_s: float
+    """By the broker's clock, in seconds since the epoch."""
+    pending: int
+    """How many the consumer still has to deliver."""
+
+    @staticmethod
+    def of(reply: bytes) -> Stamp:
+        """``$JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumed.time.pending[.token]``"""
+        words = reply.split(b".")
+        at = 4 if len(words) < 11 else 6
+        deliveries, sequence, consumed, stored_ns, pending = map(int, words[at : at + 5])
+        return Stamp(deliveries, sequence, consumed, stored_ns / 1e9, pending)
+
+
+ESSENTIALS: dict[str, dict[str, Any]] = {
+    "task": {"retention": "workqueue", "allow_direct": True},
+    "rollout": {"retention": "limits", "allow_direct": True},
+    "journal": {"retention": "limits", "allow_direct": True},
+    "runs": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1},
+    "lease": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
+    "blob": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
+}
+"""What a stream must be for the promises to hold, by kind; operators may set everything else."""
+
+_MAX_AGE_S = {"task": 0, "rollout": 7 * DAY_S, "journal": 2 * DAY_S, "runs": 30 * DAY_S, "lease": DAY_S}
+BLOB_MAX_AGE_S = 31 * DAY_S
+
+
+def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
+    """The configuration of the stream of one kind, as the broker's API takes it."""
+    return {
+        "name": names.stream(kind),
+        "subjects": [names.pattern(f"{kind}.>")],
+        "storage": "file",
+        "discard": "old",
+        "max_age": _MAX_AGE_S.get(kind, BLOB_MAX_AGE_S) * 10**9,
+        "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
+        "num_replicas": replicas,
+        **ESSENTIALS[kind],
+    }

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import Reply, catalogue
+from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime.replay import rejudge
+from gym_runtime.verdict import Verdict
+
+pytestmark = pytest.mark.anyio
+
+RESOURCE = catalogue.environment("spider2_lite").resource
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "spider2_lite"
+ROW: dict[str, Any] = {
+    "responses_create_params": {"input": "?"},
+    "db_id": "quay",
+    "question": "Which owners are there?",
+    "gold_sql": "SELECT owner_id, name FROM owner",
+}
+GOOD = "SELECT name, owner_id FROM owner"
+
+
+async def judge(text: str, **fields: Any) -> Verdict:
+    return await rejudge(RESOURCE, msgspec.json.encode({**ROW, **fields}), bytes(Reply.of(text).raw))
+
+
+@pytest.mark.parametrize(
+    ("text", "reward", "problem"),
+    [
+        (f"```sql\n{GOOD};\n```", 1.0, None),
+        (f"```sql\nSELECT 1\n```\nor rather\n```sql\n{GOOD}\n```", 1.0, None),
+        (f"```sql\n{GOOD}\n```\nthen\n```sql\nSELECT 1\n```", 0.0, "another result"),
+        (f"```\n{GOOD}\n```", 1.0, None),
+        (GOOD, 0.0, "no block of SQL"),
+        (f"```sql\n{GOOD}", 0.0, "no block of SQL"),
+        ("", 0.0, "no block of SQL"),
+        ("```sql\n```", 0.0, "it gives no result"),
+        ("```sql\nSELECT owner FROM owner\n```", 0.0, "OperationalError: no such column: owner"),
+        (f"```sql\n{GOOD} ORDER BY 1 DESC\n```", 0.0, "another result"),
+    ],
+)
+async def test_the_result_of_the_last_block_counts(text: str, reward: float, problem: str | None) -> None:
+    verdict = await judge(text)
+    assert (verdict.reward, verdict.fields["problem"]) == (reward, problem)
+
+
+async def test_the_row_says_what_counts() -> None:
+    reverse = f"```sql\n{GOOD} ORDER BY 1 DESC\n```"
+    assert (await judge(reverse, ignore_order=True)).reward == 1.0
+    assert (await judge("```sql\nSELECT name FROM owner\n```", condition_cols=[1])).reward == 1.0
+    one = "```sql\nSELECT count(*) FROM ship\n```"
+    assert (await judge(one, gold_sql=None, gold_result=[[7]])).reward == 1.0
+    assert (await judge(one, gold_result=[{"ships": 7.004}])).reward == 1.0
+    assert (await judge(one, gold_result=[[8]])).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"gold_sql": None}, "a row needs a 'gold_sql' or a 'gold_result'"),
+        ({"gold_sql": "SELECT nowhere"}, "no expected result: OperationalError: no such column"),
+        ({"gold_result": [[1], [1, 2]]}, "no expected result: the rows of a result have different lengths"),
+        ({"condition_cols": [5]}, r"the expected result has no columns \[5\]"),
+        ({"db_id": "../quay"}, "is not the name of a database"),
+    ],
+)
+async def test_a_bad_row_is_refused_with_the_reason(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        await judge(f"```sql\n{GOOD}\n```", **fields)
+
+
+async def test_a_database_that_is_missing_is_no_wrong_answer() -> None:
+    with pytest.raises(ResourceError, match="GYM_SPIDER2_DATABASES"):
+        await judge(f"```sql\n{GOOD}\n```", db_id="IPL")
+
+
+async def test_the_expected_query_itself_scores_full_on_its_namesakes_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not SHARED.exists():
+        pytest.skip(f"no rows of NeMo Gym's 'spider2_lite' in {SHARED}")
+    monkeypatch.setenv("GYM_SPIDER2_DATABASES", str(tmp_path))
+    for line in (SHARED / "example.jsonl").read_bytes().splitlines():
+        row = json.loads(line)
+        prompt = row["responses_create_params"]["input"][-1]["content"]
+        empty = re.search(r"<DATABASE_SCHEMA>(.*)</DATABASE_SCHEMA>", prompt, re.DOTALL)
+        assert empty is not None
+        with closing(sqlite3.connect(tmp_path / f"{row['db_id']}.sqlite")) as connection:
+            connection.executescript(empty[1].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+        for sql, reward in ((row["gold_sql"], 1.0), ("SELECT 1", 0.0)):
+            reply = bytes(Reply.of(f"```sql\n{sql}\n```").raw)
+            assert (await rejudge(RESOURCE, line, reply)).reward == reward

@@ -1,0 +1,90 @@
+"""What was said, what was not, and what a file says instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gym_runtime.cli.options import RunOptions, parse_model, parse_urls
+from gym_runtime.errors import UsageError
+
+FILE = """
+nats = "nats://10.0.0.5:4222"
+prefix = "lab"
+[[pools]]
+kind = "model"
+[pools.model]
+provider = "openai"
+name = "Qwen/Qwen3-4B"
+urls = ["http://10.0.0.7:8000/v1"]
+headers = { team = "us" }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "system.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        (RunOptions(names=("mcqa",)), "results/mcqa.jsonl"),
+        (RunOptions(names=("mcqa", "some/where/own.py")), "results/mcqa-own.jsonl"),
+        (RunOptions(input=Path("data/rows.jsonl")), "results/rows.jsonl"),
+        (RunOptions(names=("mcqa",), output=Path("x.jsonl")), "x.jsonl"),
+    ],
+)
+def test_where_the_rollouts_go(options: RunOptions, path: str) -> None:
+    assert options.output_path == Path(path)
+
+
+def test_only_what_was_said_overrides_the_rows() -> None:
+    assert RunOptions().sampling == {}
+    assert RunOptions(temperature=0.0, max_output_tokens=5).sampling == {
+        "temperature": 0.0,
+        "max_output_tokens": 5,
+    }
+
+
+def test_models() -> None:
+    assert parse_model("").provider == "embedded"
+    found = parse_model("openai/Qwen/Qwen3-4B", urls=("http://a/v1",), api="chat")
+    assert (found.provider, found.name, found.urls, found.api) == (
+        "openai",
+        "Qwen/Qwen3-4B",
+        ("http://a/v1",),
+        "chat",
+    )
+
+
+def test_a_provider_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no model provider 'mine'"):
+        parse_model("mine/x")
+    Path("mine.py").write_text("")
+    assert parse_model("mine/x").provider == "mine"
+
+
+def test_a_file_says_what_the_command_line_does_not(file: Path) -> None:
+    options = RunOptions().with_file(file)
+    assert (options.nats, options.prefix) == (("nats://10.0.0.5:4222",), "lab")
+    assert options.model_settings().name == "Qwen/Qwen3-4B"
+    assert options.model_settings().headers == {"team": "us"}
+
+
+def test_the_command_line_wins_over_the_file(file: Path) -> None:
+    said = RunOptions(nats=("nats://b",), prefix="own", model="scripted/message")
+    options = said.with_file(file)
+    assert (options.nats, options.prefix) == (("nats://b",), "own")
+    assert options.model_settings().provider == "scripted"
+    elsewhere = RunOptions(model_urls=("http://10.0.0.9/v1",)).with_file(file)
+    assert elsewhere.model_settings().name == "Qwen/Qwen3-4B"
+    assert elsewhere.model_settings().urls == ("http://10.0.0.9/v1",)
+
+
+def test_several_brokers_are_separated_by_commas() -> None:
+    assert parse_urls("nats://a:1, nats://b:2,") == ("nats://a:1", "nats://b:2")
+    assert parse_urls("") == ()
