@@ -39,7 +39,8 @@ def blocks(language: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[str]:
-    return [line for line in block.text.splitlines() if line and not line.startswith("#")]
+    lines = [re.sub(r"(^|\s+)#.*$", "", line) for line in block.text.splitlines()]
+    return [line for line in lines if line]
 
 
 @pytest.fixture

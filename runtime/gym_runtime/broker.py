@@ -128,10 +128,10 @@ class Broker:
         process = self._process
         if process is None or process.poll() is not None:
             return
-        # A stopped process takes no SIGTERM.
-        for number in (signal.SIGCONT, signal.SIGTERM):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+        if sys.platform != "win32":
+            # A frozen process takes no SIGTERM.
+            process.send_signal(signal.SIGCONT)
+        process.terminate()
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:

@@ -6,6 +6,7 @@ beside it with the same stem. The module's name is the environment's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,31 @@ Domain = Literal[
 ]
 
 
+Split = Literal["train", "validation", "example"]
+RowGenerator = Callable[..., Iterator[dict[str, Any]]]
+"""``generate(size, seed, **settings)``: that many rows, the same ones for the same seed and settings."""
+
+
+class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A public file of rows for an environment, JSONL, in a data set repository on the Hugging Face hub.
+
+    Attributes:
+        repo_id: ``owner/name``.
+        file: its path in the repository.
+        revision: a branch, tag or commit; ``prepare`` writes down the commit that it stood for.
+        license: of this file.
+        name: tells several sources of one split apart, as in ``prepare math_with_judge:stack_overflow``;
+            the one without a name is taken unless a run says otherwise.
+    """
+
+    repo_id: str
+    file: str
+    split: Split = "train"
+    revision: str = "main"
+    license: str
+    name: str = ""
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment's module declares.
 
@@ -44,6 +70,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         verify_timeout_s: how long a heavy verification may take, in seconds.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
+        datasets: where rows of it are published.
+        generate: makes rows, for environments whose rows need no download.
         agent_refs: further names under which datasets refer to it.
         gold_reward: what the perfect rollouts of its example rows score.
         silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
@@ -60,6 +88,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     verify_timeout_s: float = 30.0
     data_license: str = ""
     extra: str = ""
+    datasets: tuple[DatasetSource, ...] = ()
+    generate: RowGenerator | None = None
     agent_refs: tuple[str, ...] = ()
     gold_reward: float = 1.0
     silence_reward: float = 0.0

@@ -85,8 +85,7 @@ def test_stopping_a_frozen_one(broker: Broker) -> None:
 
 def test_force_follows_politeness(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "STOP_S", 0.05)
-    monkeypatch.setattr(subprocess.Popen, "send_signal", lambda process, number: None)
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: os.kill(process.pid, signal.SIGKILL))
+    monkeypatch.setattr(subprocess.Popen, "terminate", lambda process: None)
     broker.stop()
     assert broker.poll() == -signal.SIGKILL
 

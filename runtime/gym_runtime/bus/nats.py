@@ -50,6 +50,7 @@ PINGS_OUTSTANDING = 2
 RECONNECT_S = (0.05, 2.0)
 PENDING_BYTES = 32 * 1024 * 1024
 MIN_MAX_PAYLOAD = 512 * 1024
+PING = b"PING\r\n"
 
 
 class _Interest:
@@ -80,6 +81,7 @@ class Connection(Client):
         self._finished = False
         self._dialling = True
         self._kicked = False
+        self._pings_due = 0
         self._room_waiters: list[asyncio.Future[None]] = []
         self._watchers: list[Callable[[bool], None]] = []
         self._inboxes = 0
@@ -238,7 +240,7 @@ class Connection(Client):
             self._loop.call_soon(self._write_pending)
 
     def _kick(self) -> None:
-        if self._pending and not self._kicked:
+        if (self._pending or self._pings_due) and not self._kicked:
             self._kicked = True
             self._loop.call_soon(self._write_pending)
 
@@ -248,7 +250,8 @@ class Connection(Client):
         if not self.is_connected or self._wire.paused:
             return
         pending, self._pending = self._pending, []
-        self._pending_data_size = 0
+        pending.append(PING * self._pings_due)
+        self._pending_data_size = self._pings_due = 0
         self._wire.write(b"".join(pending))
         self._wake_room()
 
@@ -270,6 +273,8 @@ class Connection(Client):
         was_up = self._is_up.is_set()
         self._is_up.clear()
         self._requests.fail(why)
+        # The answer to a ping of this connection on the next one would be taken for another's.
+        self._pings_due = 0
         for pong in self._waiting_pongs():
             if not pong.done():
                 pong.set_result(None)
@@ -290,7 +295,8 @@ class Connection(Client):
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         self._pongs.append(self._loop.create_future() if future is None else future)
-        self._queue_line(b"PING\r\n")
+        self._pings_due += 1
+        self._kick()
 
     async def _connect_to_server(self, s: Srv) -> None:
         s.last_attempt = time.monotonic()
@@ -302,7 +308,8 @@ class Connection(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         server = self._current_server
-        if server is not None and server.uri.scheme == "tls" and not info.get("tls_required"):
+        wants_tls = initial_connection and server is not None and server.uri.scheme == "tls"
+        if wants_tls and not info.get("tls_required"):
             # nats-py would send the credentials in the clear.
             raise errors.Error("nats: 'its URL says tls, but it offers none'")
         await super()._process_info(info, initial_connection)

@@ -271,6 +271,9 @@ def ls(
         Listing, typer.Argument(metavar="environments|agents|models|runs", show_default=False)
     ] = "environments",
     json: flags.AsJson = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the environments as a Markdown table.")
+    ] = False,
     nats: flags.Nats = "",
     prefix: flags.Prefix = "gym",
 ) -> None:
@@ -278,7 +281,7 @@ def ls(
     from gym_runtime.cli import look
     from gym_runtime.cli.options import parse_urls
 
-    look.ls(what, nats=parse_urls(nats), prefix=prefix, as_json=json)
+    look.ls(what, nats=parse_urls(nats), prefix=prefix, as_json=json, markdown=markdown)
 
 
 @app.command(rich_help_panel=WRITING)

@@ -32,6 +32,7 @@ class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     runnable: bool = True
     needs: str = ""
+    extra: str = ""
     data_license: str = ""
     description: str = ""
     source: str = ""
@@ -49,7 +50,7 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
 # -- ls -----------------------------------------------------------------------------------------------
 
 
-def ls(what: str, *, nats: tuple[str, ...], prefix: str, as_json: bool) -> None:
+def ls(what: str, *, nats: tuple[str, ...], prefix: str, as_json: bool, markdown: bool = False) -> None:
     """Print a listing. Only that of the runs asks a running system."""
     if what == "runs":
         runs = _ask(nats, prefix, lambda gym: gym.runs())
@@ -61,6 +62,8 @@ def ls(what: str, *, nats: tuple[str, ...], prefix: str, as_json: bool) -> None:
         environments = [describe_environment(name) for name in catalogue.names("environments")]
         if as_json:
             terminal.print_json(environments)
+        elif markdown:
+            _print_markdown(environments)
         else:
             _show_environments(environments)
     else:
@@ -91,6 +94,7 @@ def describe_environment(name: str) -> EnvironmentEntry:
         agent=definition.agent,
         runnable=not needs,
         needs=needs,
+        extra=definition.extra,
         data_license=definition.data_license,
         description=definition.description,
         source=str(environment.source),
@@ -128,6 +132,15 @@ def _show_environments(entries: list[EnvironmentEntry]) -> None:
         }
         table.add_row(*(cells[column] for column in columns), style="" if entry.runnable else "dim")
     console.print(table)
+
+
+def _print_markdown(entries: list[EnvironmentEntry]) -> None:
+    """The README's table; it does not depend on what is installed."""
+    print("| name | domain | shape | extra | licence of the data | what it is |")
+    print("|---|---|---|---|---|---|")
+    for entry in entries:
+        cells = (f"`{entry.name}`", entry.domain, entry.shape, entry.extra, entry.data_license, entry.description)
+        print(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
 
 
 def _show_modules(entries: list[ModuleEntry]) -> None:

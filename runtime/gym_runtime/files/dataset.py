@@ -14,7 +14,7 @@ import sys
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -48,6 +48,11 @@ class Source(msgspec.Struct, frozen=True):
 class Dataset:
     """Checked rows from one or several files. Made by `open_dataset`; close it, or use it in a ``with``.
 
+    Args:
+        limit: take the first rows of each file only.
+        rewrite: what is done to each line before it is read as a row; it may raise `BadRow`.
+        max_listed: bad rows that an error names one by one.
+
     Attributes:
         rows: how many rows there are.
         digest: SHA-256 over the rows and the environments they default to; the same rows under another
@@ -55,7 +60,14 @@ class Dataset:
         environments: how many rows each environment has.
     """
 
-    def __init__(self, sources: Sequence[Source], *, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        limit: int | None = None,
+        rewrite: Callable[[bytes], bytes] | None = None,
+        max_listed: int = MAX_LISTED,
+    ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
         self.sources = tuple(sources)
@@ -63,6 +75,8 @@ class Dataset:
         self.digest = ""
         self.environments: Counter[str] = Counter()
         self._limit = limit
+        self._rewrite = rewrite
+        self._max_listed = max_listed
         self._files: list[IO[bytes]] = []
         self._states: list[tuple[int, int]] = []
         self._readers = [RowReader(source.environment) for source in sources]
@@ -102,7 +116,7 @@ class Dataset:
             reader = self._readers[index]
             for number, line in _lines(file, source.path, self._limit):
                 try:
-                    yield reader.read(line, check=False)
+                    yield reader.read(self._rewrite(line) if self._rewrite else line, check=False)
                 except BadRow:
                     raise UsageError(f"{source.path}:{number} changed while it was being read") from None
             self._refuse_change(index)
@@ -140,16 +154,16 @@ class Dataset:
                 digest.update(b"\n")
                 self.rows += 1
                 try:
-                    row = reader.read(line)
+                    row = reader.read(self._rewrite(line) if self._rewrite else line)
                 except BadRow as error:
                     bad += 1
-                    if bad <= MAX_LISTED:
+                    if bad <= self._max_listed:
                         problems.append(f"{source.path}:{number}:{error.complaint.column}: {error.message}")
                     continue
                 self.environments[row.environment.name] += 1
                 keys.append(self._key(row))
-            if bad > MAX_LISTED:
-                problems.append(f"… and {bad - MAX_LISTED} more bad rows")
+            if bad > self._max_listed:
+                problems.append(f"… and {bad - self._max_listed} more bad rows")
             if problems:
                 raise UsageError("\n".join(problems))
             if self.rows == before:

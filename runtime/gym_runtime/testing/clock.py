@@ -23,6 +23,7 @@ import math
 import random
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import anyio
@@ -39,6 +40,7 @@ RESOLUTION_S = 1e-9
 """Timers closer together than this are due at once."""
 
 T = TypeVar("T")
+_Wake = tuple[int, Callable[..., Any], tuple[Any, ...], contextvars.Context | None]
 
 
 class Deadlock(RuntimeError):
@@ -53,7 +55,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._passed_s = 0.0
         super().__init__(_Selector(self))
         self._numbers = itertools.count(1)
-        self._cancelled: list[tuple[int, Callable[[], None]]] = []
+        self._cancelled: list[_Wake] = []
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -79,21 +81,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        # Cancelled tasks are woken in the order of their making; anyio would tell them in the order of
-        # addresses, since it keeps cancel scopes in sets.
-        match callback, args:
-            case object(__self__=_Task() as task), (asyncio.Future() as awaited,) if awaited.cancelled():
-                if not self._cancelled:
-                    super().call_soon(self._wake_cancelled)
-                self._cancelled.append((task.number, partial(callback, awaited)))
-                ...
-            case _:
-                return super().call_soon(callback, *args, context=context)
+        number = _cancelled_task(callback, args)
+        if number == 0:
+            return super().call_soon(callback, *args, context=context)
+        # Cancelled tasks are woken in the order of their making: anyio tells them in that of addresses,
+        # since it keeps cancel scopes in sets.
+        if not self._cancelled:
+            super().call_soon(self._wake_cancelled)
+        self._cancelled.append((number, callback, args, context))
+        return asyncio.Handle(callback, args, self, context)
 
     def _wake_cancelled(self) -> None:
         waking, self._cancelled = self._cancelled, []
-        for _, wake in sorted(waking, key=lambda item: item[0].number):
-            wake()
+        for _, callback, args, context in sorted(waking, key=itemgetter(0)):
+            super().call_soon(callback, *args, context=context)
 
     def _new_task(
         self,
@@ -110,6 +111,16 @@ class _Task(asyncio.Task[Any]):
     def __init__(self, number: int, work: Any, loop: asyncio.AbstractEventLoop, options: Any) -> None:
         self.number = number
         super().__init__(work, loop=loop, **options)
+
+
+def _cancelled_task(callback: object, args: tuple[object, ...]) -> int:
+    """The number of the task that a callback wakes because what it waited for was cancelled, or 0."""
+    match callback:
+        case object(__self__=_Task(number=number)) if args:
+            future = args[0]
+            return number if isinstance(future, asyncio.Future) and future.cancelled() else 0
+        case _:
+            return 0
 
 
 class _Selector(selectors.DefaultSelector):

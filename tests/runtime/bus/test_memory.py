@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 from gym_runtime import clock
-from gym_runtime.bus.contract import Bus, Delivery, Incoming, Lease, QueueDepth
+from gym_runtime.bus.contract import Delivery, Incoming, Lease, QueueDepth
 from gym_runtime.bus.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.bus.memory.patterns import compiled, overlap
 from gym_runtime.errors import (
@@ -406,13 +406,15 @@ async def test_the_largest_payload() -> None:
 async def test_patterns_of_consumers_must_not_overlap() -> None:
     async def handle(delivery: Delivery) -> None: ...
 
-    async with MemoryBroker().connect() as bus:
-        async with background(partial(bus.pull, "task.a.>", consumer="a", slots=1, handle=handle)):
-            await anyio.sleep(1)
-            with pytest.raises(BrokerError, match="overlap"):
-                await bus.pull("task.*.b", consumer="b", slots=1, handle=handle)
-            with pytest.raises(BrokerError, match="exists for"):
-                await bus.pull("task.b.>", consumer="a", slots=1, handle=handle)
+    async with (
+        MemoryBroker().connect() as bus,
+        background(partial(bus.pull, "task.a.>", consumer="a", slots=1, handle=handle)),
+    ):
+        await anyio.sleep(1)
+        with pytest.raises(BrokerError, match="overlap"):
+            await bus.pull("task.*.b", consumer="b", slots=1, handle=handle)
+        with pytest.raises(BrokerError, match="exists for"):
+            await bus.pull("task.b.>", consumer="a", slots=1, handle=handle)
 
 
 async def test_only_the_newest_record_of_a_run_is_kept() -> None:
@@ -564,7 +566,7 @@ class Simulation:
                     if len(found) == TASKS:
                         break
                 # Redeliveries of finished tasks come to an end as well.
-                while await self.patiently(partial(client.counts, "task.>")):
+                while await self.patiently(partial(client.counts, "task.>")):  # noqa: ASYNC110
                     await anyio.sleep(5)
                 tasks.cancel_scope.cancel()
         return found
@@ -584,11 +586,3 @@ def test_the_same_seed_is_the_same_storm() -> None:
         run(simulation.main, seed=seed)
     assert one.trace == two.trace
     assert one.trace != other.trace
-
-
-def test_the_memory_bus_is_a_bus() -> None:
-    def takes(bus: Bus) -> Bus:
-        return bus
-
-    assert takes.__annotations__["bus"] == "Bus"
-    assert all(hasattr(MemoryBus, name) for name in vars(Bus) if not name.startswith("_"))

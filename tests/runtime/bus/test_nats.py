@@ -436,6 +436,28 @@ async def test_a_cancelled_ping_does_not_end_the_reading(broker_url: str, prefix
         await inbox.full()
 
 
+@pytest.mark.asyncio
+async def test_a_ping_that_was_never_sent_is_not_sent_after_a_restart(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "PENDING_BYTES", 1_000_000)
+    async with connect(broker.url) as bus, anyio.create_task_group() as tasks:
+        link, back = link_of(bus), anyio.Event()
+        link.watch(lambda up: back.set() if up else None)
+        with frozen(broker.pid):
+            with anyio.move_on_after(0.2):
+                while True:
+                    await bus.publish("x", b"x" * 200_000)
+            tasks.start_soon(link.settle)
+            await anyio.wait_all_tasks_blocked()
+            assert link._pings_due == 1
+            os.kill(broker.pid, signal.SIGKILL)
+        broker.restart()
+        await back.wait()
+        assert link._pings_due == 0
+        assert not link._pongs
+
+
 async def _five_thousand_in_order(url: str, prefix: str) -> None:
     inbox = Inbox(5000)
     async with (

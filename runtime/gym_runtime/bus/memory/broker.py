@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -151,12 +152,14 @@ class MemoryBroker:
         if fate.drop:
             return False
         arrive = action if receiver is None else partial(receiver.arrive, action, receiver.cuts)
-        delay_s = fate.delay_s
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        due_s = now_s + fate.delay_s
         if kind == "signal" and sender is not None and receiver is not None:
-            delay_s = self._in_turn((sender.name, receiver.name, subject), delay_s)
+            due_s = self._in_turn((sender.name, receiver.name, subject), now_s, due_s)
         for _ in range(2 if fate.double and kind not in ("signal", "delivery") else 1):
-            if delay_s > 0:
-                asyncio.get_running_loop().call_later(delay_s, arrive)
+            if due_s > now_s:
+                loop.call_at(due_s, arrive)
             else:
                 arrive()
         return True
@@ -173,12 +176,12 @@ class MemoryBroker:
                     asyncio.get_running_loop().call_later(fate.lasts_s, heal, line)
         return fate
 
-    def _in_turn(self, way: tuple[str, str, str], delay_s: float) -> float:
-        """The delay after which a signal does not overtake the earlier ones on its subject."""
-        now_s = asyncio.get_running_loop().time()
-        due_s = max(now_s + delay_s, self._signals_due_s.get(way, 0.0))
-        if due_s <= now_s:
-            self._signals_due_s.pop(way, None)
-            return 0.0
-        self._signals_due_s[way] = due_s
-        return due_s - now_s
+    def _in_turn(self, way: tuple[str, str, str], now_s: float, due_s: float) -> float:
+        """When a signal is due, so that it does not overtake the earlier ones on its subject."""
+        before_s = self._signals_due_s.pop(way, -math.inf)
+        if before_s >= now_s:
+            # Timers of the same moment go off in any order.
+            due_s = max(due_s, math.nextafter(before_s, math.inf))
+        if due_s > now_s:
+            self._signals_due_s[way] = due_s
+        return due_s
