@@ -21,6 +21,7 @@ from itertools import pairwise
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.environment import published
 
 from gym_resources.extract import jsons
 
@@ -136,4 +137,10 @@ environment = Environment(
     resource=verify,
     description="Keep a calendar in dialogue, without overlaps and with every event's constraint.",
     domain="agent",
+    datasets=(
+        *published("nvidia/Nemotron-RL-agent-calendar_scheduling", "Apache-2.0"),
+        *published(
+            "nvidia/Nemotron-RL-instruction_following-calendar_scheduling-v2", "not stated", name="v2"
+        ),
+    ),
 )

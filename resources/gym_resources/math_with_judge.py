@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.environment import published
 from gym_runtime.errors import TaskError
 
 LIMIT_S = 10.0
@@ -72,5 +73,15 @@ environment = Environment(
         f"{configuration}{agent}"
         for configuration in CONFIGURATIONS
         for agent in ("", "_agent", "_simple_agent", "_math_with_judge_simple_agent")
+    ),
+    datasets=(
+        *published("nvidia/Nemotron-RL-math-OpenMathReasoning", "CC-BY-4.0"),
+        *published(
+            "nvidia/Nemotron-RL-math-stack_overflow",
+            "CC-BY-SA-4.0",
+            train="math_stack_overflow_problems.jsonl",
+            validation="",
+            name="stack_overflow",
+        ),
     ),
 )

@@ -4,20 +4,26 @@ The answer is what stands in the last ``<answer>`` tag, else in the last ``\boxe
 of the model's last message. ``metadata.source_dataset`` names the scorer; many give part of the reward
 for a part of the answer. Scorers are a hundred pieces of other people's code, some of which parse
 expressions and solve puzzles, so they run in a process that can be killed. Rows and rewards as its
-namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused.
+namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused, and the boards of two
+datasets, which the library compares as tuples and JSON has as lists, can be right (there they never are).
 Source: github.com/open-thought/reasoning-gym (Apache-2.0); the rows were generated with it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.errors import TaskError
+from gym_runtime import Environment, Reply, Task, Verdict, catalogue
+from gym_runtime.environment import published
+from gym_runtime.errors import TaskError, UsageError
 
 from gym_resources.extract.boxed import last_boxed
 from gym_resources.extract.tagged import last_tagged
+
+ASK = "\n\nGive your final answer between <answer> and </answer>."
+_BOARDS = {"arc_agi", "rearc"}
 
 
 class ReasoningTask(Task):
@@ -58,9 +64,37 @@ def extract(text: str) -> str:
 
 async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     answer = extract(reply.text)
-    entry = {"question": task.question, "answer": task.answer, "metadata": task.metadata}
-    score = scorer(task.metadata["source_dataset"])(answer=answer, entry=entry)
+    dataset, metadata = task.metadata["source_dataset"], task.metadata
+    if dataset in _BOARDS:
+        metadata = {**metadata, "output": tuple(tuple(row) for row in metadata["output"])}
+    entry = {"question": task.question, "answer": task.answer, "metadata": metadata}
+    score = scorer(dataset)(answer=answer, entry=entry)
     return Verdict(float(score), fields={"extracted_answer": answer})
+
+
+def generate(size: int, seed: int, dataset: str = "", **settings: Any) -> Iterator[dict[str, Any]]:
+    """Rows of a dataset of the library, made with its settings; of several (names with commas between), or
+    of all, in turn.
+
+    Raises:
+        UsageError: there is no such dataset, or settings are given for more than one.
+    """
+    import reasoning_gym  # pyright: ignore[reportMissingImports]
+
+    library = cast("Any", reasoning_gym)
+    known = sorted(set(library.factory.DATASETS) - {"composite"})
+    chosen = [name.strip() for name in dataset.split(",")] if dataset else known
+    for name in chosen:
+        if name not in known:
+            raise UsageError(f"reasoning-gym has no dataset '{name}'{catalogue.suggest(name, known)}")
+    if settings and len(chosen) > 1:
+        raise UsageError("settings are for one dataset: --set dataset=NAME")
+    per_dataset = -(-size // len(chosen))
+    made = [library.create_dataset(name, size=per_dataset, seed=seed, **settings) for name in chosen[:size]]
+    for index in range(size):
+        entry = made[index % len(made)][index // len(made)]
+        message = {"role": "user", "content": entry["question"] + ASK}
+        yield {"responses_create_params": {"input": [message]}, **entry}
 
 
 environment = Environment(
@@ -69,4 +103,8 @@ environment = Environment(
     domain="other",
     heavy=True,
     extra="reasoning-gym",
+    generate=generate,
+    datasets=published(
+        "nvidia/Nemotron-RL-ReasoningGym-v1", "CC-BY-4.0", train="data/train.jsonl", validation=""
+    ),
 )

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.environment import published
 from gym_runtime.messages.items import FunctionCall
 
 from gym_resources.calls.arguments import alike
@@ -92,5 +93,8 @@ environment = Environment(
         f"{configuration}_{NAME}{agent}"
         for configuration in CONFIGURATIONS
         for agent in ("", "_agent", "_simple_agent", "_tool_simulation_agent")
+    ),
+    datasets=published(
+        "nvidia/Nemotron-RL-Agentic-Conversational-Tool-Use-Pivot-v1", "CC-BY-4.0", validation=""
     ),
 )

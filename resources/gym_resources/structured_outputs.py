@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.environment import published
 from gym_runtime.errors import TaskError
 
 from gym_resources.schema.formats import Format, Malformed, read
@@ -103,4 +104,10 @@ environment = Environment(
     agent="single_turn",
     heavy=True,
     extra="structured-outputs",
+    datasets=published(
+        "nvidia/Nemotron-RL-instruction_following-structured_outputs",
+        "Apache-2.0",
+        train="structured_outputs_251027_nano_v3_sdg_json_train.jsonl",
+        validation="structured_outputs_251027_nano_v3_sdg_json_val.jsonl",
+    ),
 )

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict
+from gym_runtime.environment import published
 from gym_runtime.messages.items import FunctionCall
 from gym_runtime.tools import collect_tools, render
 
@@ -84,4 +85,5 @@ environment = Environment(
     domain="agent",
     max_turns=6,
     data_license="Apache-2.0",
+    datasets=published("nvidia/Nemotron-RL-agent-workplace_assistant", "Apache-2.0"),
 )

@@ -7,11 +7,11 @@ async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) 
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -19,19 +19,18 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from gym_runtime import catalogue, clock, tracing
 from gym_runtime.bus.contract import Bus, QueueDepth
 from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.tasks import RolloutTask, encode_task
@@ -98,7 +97,7 @@ class Gym:
                 subject = f"task.{task.agent}.{task.environment}.{task.run}"
                 await self.bus.enqueue(subject, encode_task(task), headers=tracing.headers())
 
-        async with anyio.create_task_group() as group:
+        async with _background(cancel=False) as group:
             for task in tasks:
                 if window is not None:
                     await window.acquire()
@@ -116,62 +115,65 @@ class Gym:
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
 
-        Returns False if the run was cancelled before; what was in flight then is handed over too.
+        Returns False if the run is over without that: it was cancelled, and what was in flight then is
+        handed over too; or somebody else had all records and freed them.
         """
         count = 0
+        waiting_since_s = math.inf
 
-        async def stop_when_cancelled(scope: anyio.CancelScope) -> None:
+        async def stop_when_over(scope: anyio.CancelScope) -> None:
             async for record in self.bus.records(f"runs.{run}"):
-                if _decode_run(record.payload).state == "cancelled":
-                    await anyio.sleep(CANCEL_GRACE_S)
+                if _decode_run(record.payload).state != "active":
+                    break
+            while True:
+                await anyio.sleep(CANCEL_GRACE_S / 4)
+                if anyio.current_time() >= waiting_since_s + CANCEL_GRACE_S:
                     scope.cancel()
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stop_when_cancelled, tasks.cancel_scope)
+        async with _background() as tasks:
+            tasks.start_soon(stop_when_over, tasks.cancel_scope)
             if count < total:
+                waiting_since_s = anyio.current_time()
                 async for stored in self.bus.records(f"rollout.{run}.>"):
+                    waiting_since_s = math.inf
                     taken = take(decode_record(stored.payload))
                     if taken is not None:
                         await taken
                     count += 1
                     if count == total:
                         break
-            tasks.cancel_scope.cancel()
+                    waiting_since_s = anyio.current_time()
         return count == total
 
-    async def collect(self, run: str) -> AsyncIterator[RolloutRecord]:
+    async def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
         """The records of a run that somebody else published, until it is finished or cancelled.
 
         Raises:
-            UsageError: there is no such run.
+            UsageError: there is no such run, or it is over and not all of its records are stored any more.
         """
         info = await self.run(run)
-        send, receive = anyio.create_memory_object_stream[RolloutRecord](256)
-        scope = anyio.CancelScope()
+        stream = _Stream()
 
         async def work() -> None:
-            with scope:
-                async with send:
-                    await self.follow(run, info.total, send.send)
+            complete = await self.follow(run, info.total, stream.send)
+            if not complete and (await self.run(run)).state == "finished":
+                raise UsageError(f"run '{run}' is finished, and its records are not stored any more")
 
-        async for record in self._yielded(work, receive, scope):
-            yield record
+        async with aclosing(self._yielded(work, stream)) as records:
+            async for record in records:
+                yield record
 
     async def _yielded(
-        self,
-        work: Callable[[], Coroutine[Any, Any, None]],
-        receive: MemoryObjectReceiveStream[RolloutRecord],
-        scope: anyio.CancelScope,
-    ) -> AsyncIterator[RolloutRecord]:
+        self, work: Callable[[], Coroutine[Any, Any, None]], stream: _Stream
+    ) -> AsyncGenerator[RolloutRecord]:
         # The work is a task of the connection, not of a generator: a generator may be dropped half-way,
         # in another task than it began in, and must not own a task group.
-        self._tasks.start_soon(work)
+        self._tasks.start_soon(stream.fill, work)
         try:
-            async with receive:
-                async for record in receive:
-                    yield record
+            async for record in stream.received():
+                yield record
         finally:
-            scope.cancel()
+            stream.close()
 
     async def run(self, run: str) -> RunInfo:
         """What is known of a run.
@@ -203,8 +205,10 @@ class Gym:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
 
         Raises:
-            UsageError: there is no such run.
+            UsageError: there is no such run, or a rollout is named without its task.
         """
+        if rollout_index is not None and task_index is None:
+            raise UsageError("a rollout is named by its task and its index: say which task")
         parts = [str(part) for part in (task_index, rollout_index) if part is not None]
         info = await self.run(run)
         if not parts:
@@ -226,7 +230,7 @@ class Gym:
         in_flight: int = 4096,
         return_tokens: bool = False,
         **sampling: Any,
-    ) -> AsyncIterator[RolloutRecord]:
+    ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
 
         Leaving the loop early cancels what is left. Failed rollouts are yielded too: their ``reward`` is
@@ -263,24 +267,19 @@ class Gym:
             agents=sorted({task.agent for task in tasks}),
             created_s=clock.now(),
         )
-        send, receive = anyio.create_memory_object_stream[RolloutRecord](256)
+        stream = _Stream()
         window = anyio.Semaphore(in_flight)
-        scope = anyio.CancelScope()
 
         async def work() -> None:
-            await self._drive(info, tasks, window, send, scope)
+            await self._drive(info, tasks, window, stream)
 
-        async for record in self._yielded(work, receive, scope):
-            window.release()
-            yield record
+        async with aclosing(self._yielded(work, stream)) as records:
+            async for record in records:
+                window.release()
+                yield record
 
     async def _drive(
-        self,
-        info: RunInfo,
-        tasks: Sequence[RolloutTask],
-        window: anyio.Semaphore,
-        send: MemoryObjectSendStream[RolloutRecord],
-        scope: anyio.CancelScope,
+        self, info: RunInfo, tasks: Sequence[RolloutTask], window: anyio.Semaphore, stream: _Stream
     ) -> None:
         """Publish a run and pass its records on; the run is closed however this ends."""
         finished = False
@@ -289,17 +288,15 @@ class Gym:
             await self.publish(tasks, window=window)
 
         try:
-            with scope:
-                await self.open_run(info)
-                async with send, anyio.create_task_group() as group:
-                    group.start_soon(publish)
-                    finished = await self.follow(info.run, info.total, send.send)
-                    group.cancel_scope.cancel()
+            await self.open_run(info)
+            async with _background() as group:
+                group.start_soon(publish)
+                finished = await self.follow(info.run, info.total, stream.send)
         finally:
             with anyio.move_on_after(5, shield=True):
-                if not finished:
-                    await self.cancel(info.run)
                 await self.close_run(info, state="finished" if finished else "cancelled")
+                if not finished:
+                    await self.bus.publish(f"cancel.{info.run}", b"")
 
     # -- looking around -------------------------------------------------------------------------------
 
@@ -315,6 +312,54 @@ class Gym:
         agents.update(agent for run in runs if run.state == "active" for agent in run.agents)
         queues = {agent: await self.bus.depth(f"agent-{agent}") for agent in sorted(agents)}
         return Status(workers=workers, queues=queues, runs=runs)
+
+
+class _Stream:
+    """Records on their way from the work that brings them to the one who reads them."""
+
+    def __init__(self) -> None:
+        self._send, self._receive = anyio.create_memory_object_stream[RolloutRecord](256)
+        self._scope = anyio.CancelScope()
+        self._failure: BaseException | None = None
+
+    async def send(self, record: RolloutRecord) -> None:
+        await self._send.send(record)
+
+    async def fill(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do the work until it ends or `close` is called; what it raises is raised in the reader."""
+        with self._send:
+            try:
+                with self._scope:
+                    await work()
+            except Exception as error:  # noqa: BLE001 - not handled: raised in the reader's task
+                self._failure = leaf(error)
+
+    async def received(self) -> AsyncGenerator[RolloutRecord]:
+        async for record in self._receive:
+            yield record
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        # The work first: it must not find its stream closed.
+        self._scope.cancel()
+        self._receive.close()
+
+
+@asynccontextmanager
+async def _background(*, cancel: bool = True) -> AsyncGenerator[TaskGroup]:
+    """A task group that ends with its body, and wraps no error in an exception group."""
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            if cancel:
+                tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        failure = leaf(group)
+    if failure is not None:
+        raise failure
 
 
 def _line(row: Mapping[str, Any] | str) -> bytes:
@@ -350,15 +395,15 @@ async def connect(
     urls = [nats] if isinstance(nats, str) else list(nats or ())
     if not urls and not environments:
         raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
+    if not urls and model is None:
+        raise UsageError("say which model: connect(model='PROVIDER/NAME', environments=[…])")
     async with AsyncExitStack() as stack:
         if environments:
             pools = make_pools(environments, model, agents=agents, workers=workers, concurrency=concurrency)
             system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
             urls = [(await stack.enter_async_context(running(system))).url]
         bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        yield Gym(bus, tasks)
-        tasks.cancel_scope.cancel()
+        yield Gym(bus, await stack.enter_async_context(_background()))
 
 
 def make_pools(

@@ -55,6 +55,23 @@ class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
+def published(
+    repo_id: str,
+    data_license: str,
+    *,
+    train: str = "train.jsonl",
+    validation: str = "validation.jsonl",
+    name: str = "",
+) -> tuple[DatasetSource, ...]:
+    """The sources of a repository with one file per split; an empty file name for a split that it lacks."""
+    files: dict[Split, str] = {"train": train, "validation": validation}
+    return tuple(
+        DatasetSource(repo_id=repo_id, file=file, split=split, license=data_license, name=name)
+        for split, file in files.items()
+        if file
+    )
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment's module declares.
 
@@ -66,6 +83,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         max_turns: model calls per attempt at most; None for no limit of its own.
         timeout_s: from the start of an attempt to its deadline, in seconds.
         parallel_tools: tool calls of one turn may run concurrently on one session.
+        replayable: a session that was lost with its worker may be rebuilt by repeating its calls: it is a
+            pure function of the task and the calls, and the calls have no effects elsewhere.
         heavy: verifying may take long or hang, so it happens in a process that can be killed.
         verify_timeout_s: how long a heavy verification may take, in seconds.
         data_license: licence of the data it is meant for.
@@ -84,6 +103,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     timeout_s: float = 1800.0
     parallel_tools: bool = False
+    replayable: bool = True
     heavy: bool = False
     verify_timeout_s: float = 30.0
     data_license: str = ""

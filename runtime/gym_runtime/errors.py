@@ -15,6 +15,8 @@
     │   ├── BrokerError       the broker refuses or lacks what the runtime needs
     │   └── PayloadTooLarge   a message is larger than the broker takes
     ├── DeadlineExceeded      the rollout's one deadline passed; *not* an engine's own time limit
+    ├── Overtaken             another attempt goes on with this rollout; this one stops in silence
+    ├── JournalMismatch       the agent does not do what its journal says; the rollout starts anew
     └── RuntimeFault          ours: a bug; please report it
 
 Two axes only: ``kind`` (whose fault) and ``retryable`` (may the same thing succeed later). A failure is
@@ -146,6 +148,16 @@ class DeadlineExceeded(GymError):
     """The rollout's one deadline passed."""
 
     kind = "deadline"
+
+
+class Overtaken(GymError):
+    """Another attempt goes on with this rollout."""
+
+
+class JournalMismatch(GymError):
+    """The agent does not do what its journal says: its code or its settings changed."""
+
+    retryable = True
 
 
 class RuntimeFault(GymError):

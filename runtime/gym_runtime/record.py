@@ -88,6 +88,8 @@ def make_record(
         "outcome": outcome,
         "turns": rollout.turns if rollout else 0,
         "tool_calls": rollout.tool_calls if rollout else 0,
+        "resumed_turns": rollout.resumed_turns if rollout else 0,
+        "rebuilt_sessions": rollout.rebuilt_sessions if rollout else 0,
         "duration_s": round(duration_s, 4),
     }
     return RolloutRecord(

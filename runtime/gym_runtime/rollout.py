@@ -15,10 +15,12 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError, leaf
+from gym_runtime.journal import Journal, digest
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import NULL, Response, Usage, decode_params, decode_response
+from gym_runtime.messages.responses import Response, Usage, decode_params, decode_response
 from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.remote_session import RemoteSession
 from gym_runtime.verdict import Verdict
 from gym_runtime.workers.router import Budget, Router
 
@@ -64,7 +66,9 @@ class Rollout:
         truncated: why the rollout was cut short, or None.
     """
 
-    def __init__(self, task: RolloutTask, attempt: int, router: Router) -> None:
+    def __init__(
+        self, task: RolloutTask, attempt: int, router: Router, journal: Journal | None = None
+    ) -> None:
         try:
             self.params = decode_params(_row(task.row).responses_create_params)
         except msgspec.DecodeError as error:
@@ -84,13 +88,24 @@ class Rollout:
         self._budget = Budget()
         self._call_params = Raw(_encode(msgspec.structs.replace(self.params, input=Raw(b"[]"))))
         self._calls = 0
-        self._session = f"{task.rollout_id}.{attempt}"
-        self._worker: str | None = None
+        self._journal = journal or Journal(None, "")
+        self._journal.session = self._journal.session or f"{task.rollout_id}.{attempt}"
+        self._session = RemoteSession(task, router, self._budget, self._journal, self._request)
 
     @property
     def max_turns(self) -> int | None:
         """Model calls at most, or None for no limit."""
         return self.task.max_turns
+
+    @property
+    def resumed_turns(self) -> int:
+        """How many of the turns an earlier attempt had made."""
+        return self._journal.turns
+
+    @property
+    def rebuilt_sessions(self) -> int:
+        """How often the session was lost with its worker and brought back."""
+        return self._session.rebuilt
 
     def truncate(self, reason: str) -> None:
         """Say that a limit ends this rollout; it is still judged, as ``truncated``."""
@@ -108,10 +123,7 @@ class Rollout:
             return_tokens=self.task.return_tokens,
         )
         with tracing.span("turn", turn=self.turns):
-            answer = await self._router.ask(
-                "model", self.task.model, self._request(calls.pack(call)), self._budget
-            )
-        reply = calls.decode_model_answer(answer.body)
+            reply = calls.decode_model_answer(await self._ask_model(calls.pack(call)))
         try:
             response = decode_response(reply.response)
             turn = Turn(response, reply.tokens)
@@ -142,7 +154,8 @@ class Rollout:
             outputs[index] = await self._call_tool(function_calls[index])
 
         if self.task.parallel_tools and len(function_calls) > 1:
-            await self._open()
+            if not self._session.worker:
+                await self._session.ask(calls.OpenSession())
             try:
                 async with anyio.create_task_group() as tasks:
                     for index in range(len(function_calls)):
@@ -157,7 +170,7 @@ class Rollout:
 
     async def reset(self) -> None:
         """Open a step-by-step environment; its first observation is appended to the row's input."""
-        answer = await self._ask(calls.OpenSession(session=self._session, task=self._task_once()))
+        answer = await self._session.ask(calls.OpenSession())
         observation = calls.decode_step_answer(answer).items
         if observation:
             self.input += observation
@@ -165,35 +178,31 @@ class Rollout:
 
     async def step(self, turn: Turn) -> calls.StepAnswer:
         """Hand the model's answer to a step-by-step environment; its observation is appended."""
-        response = Raw(_encode(turn.response))
-        call = calls.Step(session=self._session, task=self._task_once(), response=response)
-        answer = calls.decode_step_answer(await self._ask(call))
+        call = calls.Step(response=Raw(_encode(turn.response)))
+        answer = calls.decode_step_answer(await self._session.ask(call))
         self.output += answer.items
         return answer
 
     async def verify(self) -> Verdict:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
-        call = calls.Verify(
-            session=self._session, task=self._task_once(), response=Raw(_encode(self.response()))
-        )
         with tracing.span("verify"):
-            return _decode_verdict(await self._ask(call)).checked()
+            answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
+        return _decode_verdict(answer).checked()
 
     async def close(self) -> None:
-        """Tell the session's worker that the rollout is over. Nothing waits for an answer."""
-        if self._worker is not None:
-            call = calls.CloseSession(session=self._session)
-            request = calls.Request(
-                body=calls.pack(call),
-                deadline_s=clock.now() + CLOSE_S,  # its own: the rollout's may have passed
-                rollout=self.task.rollout_id,
-                attempt=self.attempt,
-            )
-            await self._router.tell("resource", self.task.environment, self._worker, request)
+        """Tell everybody who may hold the session that the rollout is over. Nothing waits for an answer."""
+        request = calls.Request(
+            body=calls.pack(calls.CloseSession(session=self._session.name)),
+            deadline_s=clock.now() + CLOSE_S,  # its own: the rollout's may have passed
+            rollout=self.task.rollout_id,
+            attempt=self.attempt,
+        )
+        for worker in self._session.asked:
+            await self._router.tell("resource", self.task.environment, worker, request)
 
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""
-        last = self.last_response or Response(id=self._session, status="incomplete")
+        last = self.last_response or Response(id=self._session.name, status="incomplete")
         return msgspec.structs.replace(last, output=self.output, usage=self.usage)
 
     async def _call_tool(self, call: FunctionCall) -> str:
@@ -201,38 +210,29 @@ class Rollout:
         problem = _json_problem(call.arguments)
         if problem is not None:
             return json.dumps({"error": f"Invalid tool call arguments: {problem}"})
-        request = calls.CallTool(
-            session=self._session, task=self._task_once(), name=call.name, arguments=call.arguments
-        )
+        request = calls.CallTool(name=call.name, arguments=call.arguments)
         with tracing.span("tool", tool=call.name):
-            return calls.decode_tool_answer(await self._ask(request)).output
+            return calls.decode_tool_answer(await self._session.ask(request)).output
 
-    async def _open(self) -> None:
-        if self._worker is None:
-            await self._ask(calls.OpenSession(session=self._session, task=self._task_once()))
-
-    def _task_once(self) -> Raw:
-        """The row for the first call of the session, which thereby opens it."""
-        return self.task.row if self._worker is None else NULL
-
-    async def _ask(self, call: calls.ResourceCall) -> Raw:
-        request = self._request(calls.pack(call))
-        pool = self.task.environment
-        if self._worker is None:
-            answer = await self._router.ask("resource", pool, request, self._budget)
-            self._worker = answer.worker
-        else:
-            answer = await self._router.ask_session(pool, self._worker, request, self._budget)
+    async def _ask_model(self, body: Raw) -> Raw:
+        """The model's answer: from the journal, or asked for and journaled."""
+        identity = digest(body) if self.task.durability == "turn" else ""
+        recorded = self._journal.model_answer(identity)
+        if recorded is not None:
+            return recorded
+        self._calls += 1
+        request = self._request(body, f"{self.task.rollout_id}.{self.attempt}.m{self._calls}")
+        answer = await self._router.ask("model", self.task.model, request, self._budget)
+        await self._journal.store(identity, answer.body)
         return answer.body
 
-    def _request(self, body: Raw) -> calls.Request:
+    def _request(self, body: Raw, key: str) -> calls.Request:
         if clock.now() >= self.deadline_s:
             raise DeadlineExceeded(f"the rollout took longer than {self.task.timeout_s:.0f} s", stage="agent")
-        self._calls += 1
         return calls.Request(
             body=body,
             deadline_s=self.deadline_s,
-            key=f"{self._session}.{self._calls}",
+            key=key,
             rollout=self.task.rollout_id,
             attempt=self.attempt,
         )

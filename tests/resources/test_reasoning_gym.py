@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -65,3 +66,36 @@ async def test_a_row_must_name_its_dataset() -> None:
     row = msgspec.json.encode({**ROW, "metadata": {"source_index": 0}})
     with pytest.raises(TaskError, match=r"'metadata.source_dataset' must name a dataset"):
         catalogue.environment("reasoning_gym").resource.task(row)
+
+
+def test_every_dataset_of_the_library_generates_rows(source: str) -> None:
+    rows = list(reasoning_gym.generate(105, seed=3))
+    names = {row["metadata"]["source_dataset"] for row in rows}
+    assert len(names) == 105
+    resource = catalogue.environment("reasoning_gym").resource
+    for row in rows:
+        task = resource.task(json.dumps(row).encode())
+        assert row["question"] in json.loads(bytes(task.responses_create_params.input))[0]["content"]
+
+
+def test_generated_rows_depend_on_seed_and_settings(source: str) -> None:
+    def words(seed: int) -> list[str]:
+        rows = reasoning_gym.generate(3, seed, dataset="spell_backward", min_word_len=9, max_word_len=9)
+        return [row["metadata"]["word"] for row in rows]
+
+    assert words(1) == words(1) != words(2)
+    assert {len(word) for word in words(1)} == {9}
+    both = [row["metadata"]["source_dataset"] for row in reasoning_gym.generate(3, 0, "countdown, gcd")]
+    assert both == ["countdown", "gcd", "countdown"]
+    with pytest.raises(UsageError, match="did you mean 'countdown'"):
+        list(reasoning_gym.generate(1, 0, "cuontdown"))
+    with pytest.raises(UsageError, match="settings are for one dataset"):
+        list(reasoning_gym.generate(2, 0, "countdown,gcd", min_numbers=2))
+
+
+@pytest.mark.parametrize("dataset", ["arc_agi", "rearc"])
+async def test_a_board_that_is_right_scores_full(dataset: str, source: str) -> None:
+    (row,) = reasoning_gym.generate(1, 5, dataset)
+    line = json.dumps(row).encode()
+    reply = Reply.of(f"<answer>{row['answer']}</answer>")
+    assert (await verify_heavy(source, line, bytes(reply.raw), 15)).reward == 1.0

@@ -184,12 +184,14 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             max_attempts=1,
             max_turns=8,
             parallel_tools=True,
+            replayable=False,
+            durability="result",
             return_tokens=True,
             attempt_base=2,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
         b'"agent_ref":{"name":"simple"},"model":"judge","timeout_s":60.0,"max_attempts":1,"max_turns":8,'
-        b'"parallel_tools":true,"return_tokens":true,"attempt_base":2}',
+        b'"parallel_tools":true,"replayable":false,"durability":"result","return_tokens":true,"attempt_base":2}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (
@@ -657,6 +659,8 @@ MESSAGES: list[tuple[Decode, st.SearchStrategy[Any]]] = [
             max_attempts=COUNT,
             max_turns=st.none() | COUNT,
             parallel_tools=st.booleans(),
+            replayable=st.booleans(),
+            durability=st.sampled_from(["turn", "result"]),
             return_tokens=st.booleans(),
             attempt_base=COUNT,
         ),

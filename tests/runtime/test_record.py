@@ -135,6 +135,8 @@ async def test_what_only_this_runtime_knows_stands_apart() -> None:
         "outcome": {"type": "completed"},
         "turns": 2,
         "tool_calls": 1,
+        "resumed_turns": 0,
+        "rebuilt_sessions": 0,
     }
 
 

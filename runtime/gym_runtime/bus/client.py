@@ -110,13 +110,13 @@ class NatsBus:
                 log.exception("receive failed", subject=incoming.subject)
 
     async def _store(
-        self, subject: str, payload: bytes, headers: Headers | None = None, *, once: bool = False
+        self, subject: str, payload: bytes, headers: Headers | None = None, *, expect: int | None = None
     ) -> int | None:
         if must_travel_by_reference(payload):
             payload = await self._blobs.put(subject, payload)
         self._names.stream(subject)
         stored = await self._streams.store(
-            self._names.subject(subject), payload, dict(headers or {}), once=once
+            self._names.subject(subject), payload, dict(headers or {}), expect=expect
         )
         return None if stored is None else stored.seq
 
@@ -124,10 +124,10 @@ class NatsBus:
         await self._store(subject, payload, headers)
 
     async def commit(self, subject: str, payload: bytes) -> bool:
-        return await self._store(subject, payload, once=True) is not None
+        return await self._store(subject, payload, expect=0) is not None
 
-    async def append(self, subject: str, payload: bytes) -> int:
-        return await self._store(subject, payload) or 0
+    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+        return await self._store(subject, payload, expect=expect)
 
     async def pull(
         self,

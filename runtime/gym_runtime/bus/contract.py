@@ -108,6 +108,10 @@ class Delivery(Protocol):
         """Give the task back; it is delivered again, not before ``delay_s``."""
         ...
 
+    def abandon(self) -> None:
+        """Say nothing: somebody else has the task by now."""
+        ...
+
 
 class Bus(Protocol):
     """The promises above, as methods. Subjects are without the prefix."""
@@ -152,7 +156,8 @@ class Bus(Protocol):
 
         ``consumer`` names the durable consumer that all workers of one pattern share. Deliveries are kept
         alive while ``handle`` runs. ``handle`` decides between `Delivery.ack` and `Delivery.release`; one
-        that does neither, or raises, gives the task back. Cancelling gives back what is unfinished.
+        that does neither (nor abandons it), or raises, gives the task back. Cancelling gives back what is
+        unfinished.
         """
         ...
 
@@ -160,8 +165,12 @@ class Bus(Protocol):
         """Store once; ``subject`` starts with ``rollout.``. True if this call stored it."""
         ...
 
-    async def append(self, subject: str, payload: bytes) -> int:
-        """Store one more record under a subject of ``journal.`` or ``runs.``; returns its sequence."""
+    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+        """Store one more record under a subject of ``journal.`` or ``runs.``; returns its sequence.
+
+        With ``expect`` it is stored only if that is the sequence of the subject's newest record (0: there
+        is none); else None comes back: somebody else has written meanwhile.
+        """
         ...
 
     def records(self, pattern: str, *, after: int = 0) -> AsyncIterator[Record]:

@@ -84,8 +84,14 @@ class LeaseWatch:
                     await self._wake.wait()
 
     async def now(self) -> list[Lease]:
-        """Those alive at this moment."""
+        """Those alive at this moment.
+
+        Raises:
+            ConnectionLost: The bus is closed.
+        """
         while self._snapshot:
+            if self._link.closed:
+                raise ConnectionLost("the connection to the broker is closed")
             await self._look()
         return [lease for lease in self._waiting if lease.payload is not None]
 
@@ -98,6 +104,10 @@ class LeaseWatch:
         reader = Reader(self._link, self._streams, self._pattern)
         try:
             with anyio.fail_after(LOOK_S):
+                # A renewal that was routed before this subscription began may not be stored yet. It is,
+                # once a later message is.
+                barrier = self._streams.names.subject("lease.barrier")
+                await self._streams.store(barrier, b"", lease_headers(0.0))
                 stored = await reader.newest()
         except (TimeoutError, TransportError) as error:
             log.warning("leases not read", pattern=self._pattern, error=repr(error))

@@ -152,17 +152,17 @@ class Streams:
         return msgspec.json.decode(answer.payload, type=kind)
 
     async def store(
-        self, subject: str, payload: bytes, headers: dict[str, str], *, once: bool = False
+        self, subject: str, payload: bytes, headers: dict[str, str], *, expect: int | None = None
     ) -> Stored | None:
-        """Store a message under a wire subject; with ``once`` None if the subject had one before.
+        """Store a message under a wire subject; None if its newest is not the one that is expected.
 
         Raises:
             BrokerError: The broker refuses, or does not answer.
         """
         nonce = secrets.token_hex(12)
         headers = {**headers, "Nats-Msg-Id": nonce}
-        if once:
-            headers["Nats-Expected-Last-Subject-Sequence"] = "0"
+        if expect is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(expect)
         header = encode_headers(headers)
         give_up = time.monotonic() + PATIENCE_S
         attempts = 0
@@ -173,7 +173,7 @@ class Streams:
                 stored = msgspec.json.decode(answer.payload, type=Stored)
                 if stored.error is None:
                     return stored
-                if once and stored.error.err_code in ALREADY_STORED:
+                if expect is not None and stored.error.err_code in ALREADY_STORED:
                     return await self._ours(subject, nonce) if attempts > 1 else None
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up:
                     raise BrokerError(f"the broker refuses {subject!r}: {stored.error.description}")

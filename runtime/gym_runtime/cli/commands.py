@@ -12,9 +12,11 @@ from gym_runtime.cli import flags
 RUNNING = "Make rollouts"
 LOOKING = "Look around"
 WRITING = "Write environments"
+DATA = "Prepare data"
 
 Listing = Literal["environments", "agents", "models", "runs"]
 Shape = Literal["verify", "session", "episode"]
+Origin = Literal["huggingface", "file", "generate"]
 RunId = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="As publish printed it.")]
 
 app = typer.Typer(
@@ -338,3 +340,108 @@ def reverify(
     from gym_runtime.cli import reverify as rejudging
 
     return rejudging.reverify(name, rollouts, output, concurrency=concurrency, as_json=json)
+
+
+@app.command(rich_help_panel=WRITING)
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", show_default=False, help="Environments, or paths of modules."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", metavar="", help="Measure every environment that can run here.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0.01, help="How long to measure each environment.")
+    ] = 1.0,
+    json: flags.AsJson = False,
+) -> int:
+    """Measure what environments cost, on their example rows: verifying, tools, sessions. Needs no model."""
+    from gym_runtime.cli import bench as benches
+
+    return benches.bench(tuple(names or ()), everything=everything, seconds=seconds, as_json=json)
+
+
+@app.command(rich_help_panel=DATA)
+def prepare(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="Environments, blended if several; NAME:DATASET where one has several data sets.",
+        ),
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPLIT", show_default="train", help="train, validation or example; repeatable."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", show_default="data/NAME", help="The folder to fill."),
+    ] = None,
+    source: Annotated[
+        Origin | None,
+        typer.Option(
+            metavar="SOURCE",
+            show_default="file if there is an --input, else what the environment offers",
+            help="huggingface, file or generate. The hub takes HF_TOKEN and HF_ENDPOINT.",
+        ),
+    ] = None,
+    input_file: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="FILE", help="The rows, JSONL; with several NAMEs, NAME=FILE."),
+    ] = None,
+    prompt: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A YAML or TOML file that makes the input of the rows' fields."),
+    ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=W", show_default="the rows there are", help="Shares of a blend."),
+    ] = None,
+    repeats: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=K", help="How often each row comes, one after the other."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="Of the blend, of samples and of generated rows.")
+    ] = 0,
+    size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, show_default="all", help="Rows in all, before repeats.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the environment's generator."),
+    ] = None,
+    overwrite_metrics_conflicts: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite-metrics-conflicts", metavar="", help="The data may differ from its stored metrics."
+        ),
+    ] = False,
+    json: flags.AsJson = False,
+) -> int:
+    """Get rows, check every one, blend them, and write them with their metrics.
+
+    Writes DIR/SPLIT.jsonl, DIR/SPLIT_metrics.json and DIR/sources.json, which pins what was downloaded.
+    """
+    from gym_runtime.cli import prepare as preparing
+
+    return preparing.prepare(
+        preparing.PrepareOptions(
+            names=tuple(names or ()),
+            splits=tuple(split or ()),
+            output=output,
+            origin=source,
+            inputs=tuple(input_file or ()),
+            prompt=prompt,
+            weights=tuple(weight or ()),
+            repeats=tuple(repeats or ()),
+            settings=tuple(settings or ()),
+            seed=seed,
+            size=size,
+            overwrite_conflicts=overwrite_metrics_conflicts,
+            json=json,
+        )
+    )

@@ -139,7 +139,14 @@ def _print_markdown(entries: list[EnvironmentEntry]) -> None:
     print("| name | domain | shape | extra | licence of the data | what it is |")
     print("|---|---|---|---|---|---|")
     for entry in entries:
-        cells = (f"`{entry.name}`", entry.domain, entry.shape, entry.extra, entry.data_license, entry.description)
+        cells = (
+            f"`{entry.name}`",
+            entry.domain,
+            entry.shape,
+            entry.extra,
+            entry.data_license,
+            entry.description,
+        )
         print(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -112,6 +112,7 @@ def expand(
     max_attempts: int = 3,
     max_turns: int | None = None,
     return_tokens: bool = False,
+    durability: Literal["turn", "result"] = "turn",
     numbering: Numbering | None = None,
 ) -> Iterator[RolloutTask]:
     """The rollouts to be made of some rows: each row's repeats together, in the order of the rows.
@@ -155,6 +156,8 @@ def expand(
                 max_attempts=max_attempts,
                 max_turns=definition.max_turns if max_turns is None else max_turns,
                 parallel_tools=definition.parallel_tools,
+                replayable=definition.replayable,
+                durability=durability,
                 return_tokens=return_tokens,
             )
 

@@ -100,7 +100,7 @@ class SessionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     The first call of a session carries the task and thereby opens it: opening costs no hop of its own.
     """
 
-    session: str
+    session: str = ""
     task: Raw = NULL
 
 

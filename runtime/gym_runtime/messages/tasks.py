@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from msgspec import Raw
 
@@ -20,6 +22,8 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         max_attempts: how often the rollout may be tried before it counts as failed.
         max_turns: model calls per attempt at most; None leaves it to the environment.
         parallel_tools: tool calls of one turn may run concurrently.
+        replayable: a lost session may be rebuilt by repeating its calls.
+        durability: ``turn`` keeps a journal, from which another worker goes on; ``result`` does not.
         return_tokens: put token ids and log-probabilities on the row's output items.
         attempt_base: attempts already spent on this rollout in interrupted runs.
     """
@@ -36,6 +40,8 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_attempts: int = 3
     max_turns: int | None = None
     parallel_tools: bool = False
+    replayable: bool = True
+    durability: Literal["turn", "result"] = "turn"
     return_tokens: bool = False
     attempt_base: int = 0
 

@@ -17,7 +17,15 @@ import msgspec
 from gym_runtime import clock, logs, tracing
 from gym_runtime.agent import Agent
 from gym_runtime.bus.contract import Bus, Delivery, Incoming
-from gym_runtime.errors import DeadlineExceeded, GymError, RuntimeFault
+from gym_runtime.errors import (
+    DeadlineExceeded,
+    GymError,
+    JournalMismatch,
+    Overtaken,
+    RuntimeFault,
+    SessionLost,
+)
+from gym_runtime.journal import Journal, journal_subject
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import (
     Cancelled,
@@ -118,7 +126,10 @@ class AgentWorker:
 
     async def _run(self, task: RolloutTask, delivery: Delivery, subject: str) -> None:
         before = task.attempt_base + (delivery.deliveries - 1) * task.max_attempts
-        attempt = _Attempt(task, self._agents[task.agent], self._router, self.worker)
+        journal = self._journal(task)
+        if delivery.deliveries > 1:
+            await journal.load()
+        attempt = _Attempt(task, self._agents[task.agent], self._router, journal, self.worker)
         siblings = self._running.setdefault(task.run, {})
         siblings[task.rollout_id] = attempt
         try:
@@ -136,6 +147,13 @@ class AgentWorker:
                 if not await self._bus.commit(subject, encode_record(record)):
                     logger().info("refused a second result", attempt=record.attempt)
             await delivery.ack()
+            if delivery.deliveries > 1:
+                # An attempt whose worker died may have left a session that this one never knew of.
+                await self._bus.publish(f"over.{task.environment}", task.rollout_id.encode())
+        except Overtaken as error:
+            logger().info("this attempt stops", reason=str(error))
+            delivery.abandon()
+            attempt.leave()
         finally:
             if siblings.get(task.rollout_id) is attempt:
                 del siblings[task.rollout_id]
@@ -143,12 +161,19 @@ class AgentWorker:
                 self._running.pop(task.run, None)
             await attempt.close()
 
+    def _journal(self, task: RolloutTask) -> Journal:
+        subject = journal_subject(task.run, task.task_index, task.rollout_index)
+        return Journal(self._bus if task.durability == "turn" else None, subject)
+
 
 class _Attempt:
     """The attempts that one delivery of a rollout leads to."""
 
-    def __init__(self, task: RolloutTask, agent: Agent, router: Router, worker: str) -> None:
+    def __init__(
+        self, task: RolloutTask, agent: Agent, router: Router, journal: Journal, worker: str
+    ) -> None:
         self._task = task
+        self._journal = journal
         self._agent = agent
         self._router = router
         self._worker = worker
@@ -171,15 +196,24 @@ class _Attempt:
                 self._rollout = None
                 try:
                     return await self._once(attempt)
+                except Overtaken:
+                    raise
                 except GymError as error:
                     if not error.retryable or attempt == before + self._task.max_attempts:
                         return self.failed(attempt, error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
+                    anew = self._task.durability == "result" or isinstance(
+                        error, (SessionLost, JournalMismatch)
+                    )
                 except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
                     logger().exception("an agent raised")
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
                     return self.failed(attempt, fault)
-                await self.close()
+                if anew:
+                    await self.close()
+                    await self._journal.discard()
+                else:
+                    await self._journal.load()
                 await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
                 pause_s *= 2
         return self._record(attempt, Cancelled(), None)
@@ -187,7 +221,7 @@ class _Attempt:
     async def _once(self, attempt: int) -> RolloutRecord:
         task = self._task
         with anyio.CancelScope(deadline=anyio.current_time() + task.timeout_s):
-            rollout = self._rollout = Rollout(task, attempt, self._router)
+            rollout = self._rollout = Rollout(task, attempt, self._router, self._journal)
             await self._agent.run(rollout)
             verdict = await rollout.verify()
             reason = rollout.truncated
@@ -197,6 +231,10 @@ class _Attempt:
     def failed(self, attempt: int, error: GymError) -> RolloutRecord:
         """The record of a rollout that failed for good."""
         return self._record(attempt, Failed(fault=error.fault()), None)
+
+    def leave(self) -> None:
+        """Let the session be: another attempt has it."""
+        self._rollout = None
 
     async def close(self) -> None:
         """Let go of the session, if there is one; not an error when that does not work."""

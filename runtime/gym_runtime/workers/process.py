@@ -21,7 +21,7 @@ from gym_runtime import catalogue, clock, logs, tracing
 from gym_runtime.bus.contract import Bus
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import UsageError
-from gym_runtime.workers.presence import Presence, announce
+from gym_runtime.workers.presence import RENEW_S, Presence, announce
 from gym_runtime.workers.spec import PoolSpec, SystemSpec
 
 ORPHAN_DRAIN_S = 1.0
@@ -74,6 +74,7 @@ class _Life:
         self._stop = anyio.Event()
         self._draining = False
         self._drain_s = system.drain_s
+        self._limit = anyio.CancelScope()
 
     async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
         async with anyio.create_task_group() as tasks:
@@ -86,7 +87,8 @@ class _Life:
             ready()
             await self._stop.wait()
             self._draining = True
-            with anyio.move_on_after(self._drain_s):
+            with self._limit:
+                self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
                 await self._member.drain()
             tasks.cancel_scope.cancel()
 
@@ -103,7 +105,7 @@ class _Life:
 
     async def _watch_lifeline(self, lifeline: int) -> None:
         await anyio.wait_readable(lifeline)
-        self._drain_s = ORPHAN_DRAIN_S
+        self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
         self._stop.set()
 
     def _presence(self) -> Presence:
@@ -153,7 +155,10 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
     async def drain() -> None:
         await hosted.service.drained()
-        await hosted.sessions.emptied()
+        # Sessions whose agents are gone are waited for in vain.
+        while len(hosted.sessions) and await bus.alive("agent.>"):
+            with anyio.move_on_after(RENEW_S):
+                await hosted.sessions.emptied()
 
     return _Member(
         hosted, hosted.service.pools, lambda: len(hosted.sessions), lambda: hosted.service.load, drain

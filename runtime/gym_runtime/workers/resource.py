@@ -8,7 +8,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import ResourceError, RuntimeFault
 from gym_runtime.heavy import verify_heavy
@@ -24,6 +24,9 @@ _encode = msgspec.json.Encoder().encode
 class ResourceWorker:
     """Answers the calls to one or more environments.
 
+    ``over.<environment>`` says that a rollout is over: whatever sessions its attempts have left here, of
+    which nobody may know any more, are closed.
+
     Args:
         worker: this worker's id.
         environments: by name.
@@ -34,6 +37,7 @@ class ResourceWorker:
         self, bus: Bus, *, worker: str, environments: Mapping[str, LoadedEnvironment], capacity: int
     ) -> None:
         self.sessions = Sessions()
+        self._bus = bus
         self._environments = dict(environments)
         self.service = Service(
             bus,
@@ -49,7 +53,12 @@ class ResourceWorker:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.sessions.sweep)
-                await self.service.run(ready=ready)
+
+                def over(incoming: Incoming) -> None:
+                    tasks.start_soon(self.sessions.close_all_of, incoming.payload.decode())
+
+                async with self._bus.serve("over.*", over):
+                    await self.service.run(ready=ready)
         finally:
             with anyio.move_on_after(10, shield=True):
                 await self.sessions.close_all()

@@ -72,8 +72,10 @@ class Router:
             for view in self.views.values():
                 tasks.start_soon(view.follow, self._bus)
 
-    async def ask(self, kind: str, pool: str, request: Request, budget: Budget) -> Answer:
-        """Ask any worker of a pool.
+    async def ask(
+        self, kind: str, pool: str, request: Request, budget: Budget, *, asked: set[str] | None = None
+    ) -> Answer:
+        """Ask any worker of a pool; everyone who is asked is noted in ``asked``, whatever comes of it.
 
         Raises:
             GymError: the worker's own fault, or the last transport error once the budget or
@@ -85,8 +87,13 @@ class Router:
         lonely_since: float | None = None
         while True:
             worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
+            if asked is not None and worker is not None:
+                asked.add(worker)
             try:
-                return await self._ask_worker(view, pool, worker, request)
+                answer = await self._ask_worker(view, pool, worker, request)
+                if asked is not None:
+                    asked.add(answer.worker)
+                return answer
             except NoWorker as error:
                 if worker is not None:
                     view.forget(worker)

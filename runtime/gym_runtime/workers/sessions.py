@@ -142,6 +142,10 @@ class Sessions:
                 logger().warning("a session outlived its rollout and is closed", session=name)
             await self._close_each(overdue)
 
+    async def close_all_of(self, rollout: str) -> None:
+        """End what the attempts at a rollout have left behind."""
+        await self._close_each([name for name in self._entries if name.startswith(f"{rollout}.")])
+
     async def close_all(self) -> None:
         """End every session; part of a worker's shutdown."""
         await self._close_each(list(self._entries))

@@ -5,8 +5,9 @@ neither threads nor an event loop. It reads its `SystemSpec` from standard input
 that is open: ``drain`` on a line stops it gracefully, the end of the input (its owner died) stops it
 with little patience. It writes `Event` lines to standard output.
 
-What dies is started again after a pause; ``MAX_RESTARTS`` within ``RESTART_WINDOW_S`` are too many, and a
-worker that says why it cannot start is not started again: then everything stops, with the reason.
+What dies is started again after a pause; ``MAX_RESTARTS`` within ``RESTART_WINDOW_S`` are too many, and so
+are ``MAX_FALSE_STARTS`` of a worker that never gets ready. A worker that says why it cannot start is not
+started again. In all of these cases everything stops, with the reason.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec, decode_s
 
 MAX_RESTARTS = 20
 RESTART_WINDOW_S = 60.0
+MAX_FALSE_STARTS = 5
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.6
 GC_THRESHOLD = (50_000, 20, 100)
 """Thousands of rollouts in flight are live objects that each collection would only look at."""
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
@@ -50,6 +54,7 @@ class _Worker:
         self.ready = False
         self.said = ""
         self.deaths: deque[float] = deque()
+        self.false_starts = 0
         self.start_at_s = 0.0
 
 
@@ -192,8 +197,12 @@ class Supervisor:
             return
         code = os.waitstatus_to_exitcode(status)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        what = f"{worker.pool.kind} worker {pid} {how}"
+        worker.false_starts = 0 if worker.ready else worker.false_starts + 1
+        if worker.false_starts >= MAX_FALSE_STARTS:
+            raise UsageError(f"{what}; it failed {worker.false_starts} times to get ready: see its log above")
         self._count_death(worker.deaths, f"worker {worker.name}")
-        pause_s = min(5.0, 0.05 * 2 ** min(len(worker.deaths) - 1, 7))
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(len(worker.deaths) - 1, 7))
         worker.start_at_s = time.monotonic() + pause_s
         _say(
             Event(
@@ -201,7 +210,7 @@ class Supervisor:
                 worker=worker.name,
                 kind=worker.pool.kind,
                 pid=pid,
-                reason=f"{worker.pool.kind} worker {pid} {how}",
+                reason=what,
             )
         )
 

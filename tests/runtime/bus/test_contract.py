@@ -606,6 +606,23 @@ async def test_a_lost_ack_means_a_redelivery(bus: Bus, fragile: Fragile) -> None
         fragile.thaw()
 
 
+async def test_an_abandoned_delivery_is_neither_given_back_nor_kept_alive(bus: Bus, other: Bus) -> None:
+    await bus.enqueue("task.a.b", b"x")
+    times_s: Mailbox[float] = Mailbox()
+
+    async def handle(delivery: Delivery) -> None:
+        times_s.put(anyio.current_time())
+        if delivery.deliveries == 1:
+            delivery.abandon()
+            await anyio.sleep(2 * ACK_WAIT_S)
+        else:
+            await delivery.ack()
+
+    async with pulling(other, handle):
+        first_s, second_s = await times_s.until(2)
+    assert 0.9 * ACK_WAIT_S <= second_s - first_s < 2 * ACK_WAIT_S
+
+
 async def test_a_delivery_is_kept_alive_while_it_is_handled(bus: Bus, other: Bus) -> None:
     await bus.enqueue("task.a.b", b"x")
     pool = Pool()
@@ -783,6 +800,36 @@ async def test_what_is_stored_during_a_disconnection_is_stored_once(bus: Bus, fr
     assert await bus.commit("rollout.run.0.0", b"x") is False
     assert await bus.counts("task.>") == {"task.a.b": 1}
     assert await bus.counts("journal.>") == {"journal.run.0.0": 1}
+
+
+async def test_append_only_after_the_record_that_is_expected(bus: Bus, other: Bus) -> None:
+    assert await bus.append("journal.r.0.0", b"no", expect=7) is None
+    first = await bus.append("journal.r.0.0", b"1", expect=0)
+    assert first is not None
+    assert await other.append("journal.r.0.0", b"no", expect=0) is None
+    assert await bus.append("journal.r.0.1", b"another subject", expect=0) is not None
+    second = await other.append("journal.r.0.0", b"2", expect=first)
+    assert await bus.append("journal.r.0.0", b"no", expect=first) is None
+    third = await bus.append("journal.r.0.0", b"3")
+    assert [record.payload for record in await take(bus, "journal.r.0.0", 3)] == [b"1", b"2", b"3"]
+    assert [record.sequence for record in await take(bus, "journal.r.0.0", 3)] == [first, second, third]
+    await bus.forget("journal.r.0.0")
+    assert await bus.append("journal.r.0.0", b"anew", expect=0) is not None
+
+
+async def test_one_of_many_concurrent_appends_after_the_same_record_is_stored(bus: Bus, other: Bus) -> None:
+    results: list[int | None] = []
+
+    async def one(number: int) -> None:
+        writer = bus if number % 2 else other
+        results.append(await writer.append("journal.r.0.0", b"%d" % number, expect=0))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(50):
+            tasks.start_soon(one, number)
+    stored = [sequence for sequence in results if sequence is not None]
+    assert len(stored) == 1
+    assert [record.sequence for record in await bus.latest("journal.r.0.0")] == stored
 
 
 # -- ordered consumption --------------------------------------------------------------------------------

@@ -238,7 +238,7 @@ async def test_what_may_pass_is_tried_again_with_a_fresh_session(
     engine = Engine(*done, by_attempt={1: [*done[:1], ModelUnavailable("overloaded")]})
     await system.add_model(engine)
     await system.add_agent()
-    (record,) = await system.make(rollout_task(row()))
+    (record,) = await system.make(rollout_task(row(), durability="result"))
     assert record.outcome == Completed()
     assert (record.attempt, record.turns, record.tool_calls) == (2, 2, 1)
     assert await ledger.until(6) == ["open", "work", "close"] * 2
@@ -277,9 +277,47 @@ async def test_a_session_that_is_lost_makes_a_new_attempt_at_another_worker(
 
     await system.add_model(Engine(answer(function_call("work"))))
     await system.add_agent({"tool_loop": Unlucky()})
-    (record,) = await system.make(rollout_task(row()))
+    (record,) = await system.make(rollout_task(row(), replayable=False))
     assert record.outcome == Completed()
     assert (record.attempt, record.tool_calls) == (2, 2)
+
+
+async def test_what_may_pass_is_tried_again_from_where_it_was(
+    system: SmallSystem, ledger: Mailbox[str]
+) -> None:
+    first = answer(function_call("work"))
+    engine = Engine(first, by_attempt={1: [first, ModelUnavailable("overloaded")], 2: [answer("done")]})
+    await system.add_model(engine)
+    await system.add_agent()
+    (record,) = await system.make(rollout_task(row()))
+    assert record.outcome == Completed()
+    assert (record.attempt, record.turns, record.tool_calls) == (2, 2, 1)
+    assert row_of(record)["_gym"]["resumed_turns"] == 1
+    assert await ledger.until(3) == ["open", "work", "close"]
+
+
+async def test_a_session_that_is_lost_is_rebuilt_by_repeating_its_calls(
+    system: SmallSystem, desk: LoadedEnvironment, ledger: Mailbox[str]
+) -> None:
+    killed: list[str] = []
+
+    class Unlucky:
+        async def run(self, rollout: Rollout) -> None:
+            turn = await rollout.respond()
+            await rollout.call_tools(turn.function_calls)
+            if not killed:
+                killed.append("resource-1")
+                await system.add_resource(desk, name="resource-2")
+                system.kill("resource-1")
+            await rollout.call_tools(turn.function_calls)
+
+    await system.add_model(Engine(answer(function_call("work"))))
+    await system.add_agent({"tool_loop": Unlucky()})
+    (record,) = await system.make(rollout_task(row()))
+    assert record.outcome == Completed()
+    assert (record.attempt, record.tool_calls) == (1, 2)
+    assert row_of(record)["_gym"]["rebuilt_sessions"] == 1
+    assert [entry for entry in ledger.items if entry == "work"] == ["work"] * 3
 
 
 # -- deliveries ---------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ class MemoryBroker:
         Returns False if it is lost.
         """
         fate = self.fate(kind, subject, sender, receiver)
-        if fate.drop:
+        if fate.drop or (receiver is not None and not receiver.up):
             return False
         arrive = action if receiver is None else partial(receiver.arrive, action, receiver.cuts)
         loop = asyncio.get_running_loop()

@@ -184,13 +184,13 @@ class MemoryBus:
         _starts_with(subject, "rollout")
         payload = self._checked(subject, payload)
         stream = self._broker.streams["rollout"]
-        return await self._stored(subject, lambda: stream.store_once(subject, payload))
+        return await self._stored(subject, lambda: stream.store(subject, payload, expect=0)) is not None
 
-    async def append(self, subject: str, payload: bytes) -> int:
+    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
         _starts_with(subject, "journal", "runs")
         payload = self._checked(subject, payload)
         stream = self._stream(subject)
-        return await self._stored(subject, lambda: stream.store(subject, payload))
+        return await self._stored(subject, lambda: stream.store(subject, payload, expect=expect))
 
     async def records(self, pattern: str, *, after: int = 0) -> AsyncGenerator[Record]:
         _starts_with(pattern, "rollout", "journal", "runs", is_pattern=True)

@@ -47,6 +47,9 @@ class MemoryDelivery:
         if not self.settled:
             self.give_back(delay_s)
 
+    def abandon(self) -> None:
+        self.settled = True
+
     def give_back(self, delay_s: float) -> None:
         """`release`, for places that cannot wait."""
         self.settled = True

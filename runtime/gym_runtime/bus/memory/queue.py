@@ -113,7 +113,7 @@ class Consumer:
             def receive(worker: Worker = worker, task: Task = task, deliveries: int = deliveries) -> None:
                 worker.receive(task, deliveries)
 
-            if self._carry("delivery", task.subject, None, worker.line, receive) and worker.line.up:
+            if self._carry("delivery", task.subject, None, worker.line, receive):
                 worker.expect()
 
     def _next(self) -> Worker | None:

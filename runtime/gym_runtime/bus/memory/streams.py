@@ -22,10 +22,13 @@ class Stream:
         self._records: list[Record] = []
         self._newest: dict[str, Record] = {}
         self._sequence = 0
-        self._waiting: set[anyio.Event] = set()
+        self._waiting: dict[anyio.Event, None] = {}
 
-    def store(self, subject: str, payload: bytes) -> int:
-        """Add a record; returns its sequence."""
+    def store(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+        """Add a record; returns its sequence, or None if the subject's newest is not the expected one."""
+        newest = self._newest.get(subject)
+        if expect is not None and expect != (newest.sequence if newest else 0):
+            return None
         self._sequence += 1
         record = Record(subject, payload, self._sequence)
         if self._newest_only and subject in self._newest:
@@ -36,13 +39,6 @@ class Stream:
             event.set()
         self._waiting.clear()
         return self._sequence
-
-    def store_once(self, subject: str, payload: bytes) -> bool:
-        """Add a record unless there is one under its subject; returns whether it was added."""
-        if subject in self._newest:
-            return False
-        self.store(subject, payload)
-        return True
 
     def read(self, pattern: str, after: int) -> tuple[list[Record], int]:
         """Some of the next records of a pattern; and the sequence up to which nothing else is there."""
@@ -76,10 +72,10 @@ class Stream:
 
     def when_stored(self, event: anyio.Event) -> None:
         """Set an event at the next `store`, unless `give_up` is called before."""
-        self._waiting.add(event)
+        self._waiting[event] = None
 
     def give_up(self, event: anyio.Event) -> None:
-        self._waiting.discard(event)
+        self._waiting.pop(event, None)
 
 
 def _sequence(record: Record) -> int:

@@ -1,0 +1,12 @@
+"""Checkers of verifiable instructions: whether a text does as it was told, decided by rules alone.
+
+Each checker is a function of a text, with the instruction's arguments by name; `registry` knows them by the
+ids of their benchmarks. They are written anew from the benchmarks' public definitions and agree with them,
+save where a definition draws arguments at random, raises on a text, or counts a text that plainly does not
+do as told (or the reverse), which its docstring says. Words of a row are looked for literally, never as
+expressions, and no check takes more than linear time in the text, so none needs a process of its own.
+
+Sources: IFEval (Zhou et al. 2023, arXiv:2311.07911; github.com/google-research/google-research);
+IFBench and IFTrain (Pyatkin et al. 2025, arXiv:2507.02833; github.com/allenai/IFBench and
+github.com/allenai/open-instruct, ``IFEvalG``), all Apache-2.0.
+"""

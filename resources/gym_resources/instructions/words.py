@@ -1,0 +1,110 @@
+"""Words of a text, in the ways in which instruction checkers count them."""
+
+from __future__ import annotations
+
+import re
+import string
+
+from gym_resources.instructions.sentences import sentences
+
+PUNCTUATION = string.punctuation
+_WORD = re.compile(r"\w+")
+_NO_PUNCTUATION = str.maketrans("", "", PUNCTUATION)
+
+_QUOTES_OPEN = (
+    (r"([«“‘„]|`+)", r" \1 "),
+    (r'^"', "``"),
+    (r"(``)", r" \1 "),
+    (r"([ (\[{<])(\"|'{2})", r"\1 `` "),
+    (r"(?i)(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)", "' "),
+)
+_PUNCTUATION_APART = (
+    (r"([^.])(\.)([\])}>\"'»”’ ]*+)\s*$", r"\1 \2 \3 "),
+    (r"([:,])([^\d])", r" \1 \2"),
+    (r"([:,])$", r" \1 "),
+    (r"\.{2,}", r" \g<0> "),
+    (r"[;@#$%&]", r" \g<0> "),
+    (r"[\u2012-\u2015]", r" \g<0> "),
+    (r"([^.])(\.)([\])}>\"']*+)\s*$", r"\1 \2\3 "),
+    (r"[?!]", r" \g<0> "),
+    (r"([^'])' ", r"\1 ' "),
+    (r"[*]", r" \g<0> "),
+    (r"[\]\[(){}<>]", r" \g<0> "),
+    (r"--", " -- "),
+    (r"\A|\Z", " "),
+)
+_QUOTES_CLOSE = (
+    (r"([»”’])", r" \1 "),
+    (r"''|\"", " '' "),
+    (r"\s+", " "),
+    (r"([^' ])('[sS]|'[mM]|'[dD]|') ", r"\1 \2 "),
+    (r"([^' ])('ll|'LL|'re|'RE|'ve|'VE|n't|N'T) ", r"\1 \2 "),
+)
+_CONTRACTIONS = (
+    (r"(?i)\b(can)(not)\b", r" \1 \2 "),
+    (r"(?i)\b(d)('ye)\b", r" \1 \2 "),
+    (r"(?i)\b(gim)(me)\b", r" \1 \2 "),
+    (r"(?i)\b(gon)(na)\b", r" \1 \2 "),
+    (r"(?i)\b(got)(ta)\b", r" \1 \2 "),
+    (r"(?i)\b(lem)(me)\b", r" \1 \2 "),
+    (r"(?i)\b(more)('n)\b", r" \1 \2 "),
+    (r"(?i)\b(wan)(na)(?=\s)", r" \1 \2 "),
+    (r"(?i) ('t)(is|was)\b", r" \1 \2 "),
+)
+_STEPS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (*_QUOTES_OPEN, *_PUNCTUATION_APART, *_QUOTES_CLOSE, *_CONTRACTIONS)
+)
+
+
+def tokens(text: str) -> list[str]:
+    """Words and punctuation marks, as the Penn Treebank splits them, sentence by sentence.
+
+    A full stop stands alone only at the end of a sentence; ``don't`` is two; a double quote becomes two
+    single ones. Source: R. MacIntyre's tokeniser of the Penn Treebank, with NLTK's additions.
+
+    >>> tokens('She can\\'t pay $3.50, e.g. in U.S. cash.')
+    ['She', 'ca', "n't", 'pay', '$', '3.50', ',', 'e.g', '.', 'in', 'U.S.', 'cash', '.']
+    """
+    return [token for sentence in sentences(text) for token in _split(sentence)]
+
+
+def _split(sentence: str) -> list[str]:
+    for pattern, replacement in _STEPS:
+        sentence = pattern.sub(replacement, sentence)
+    return sentence.split()
+
+
+def word_tokens(text: str) -> list[str]:
+    """`tokens` without those that are punctuation only."""
+    return [token for token in tokens(text) if any(char.isalnum() for char in token)]
+
+
+def count_words(text: str) -> int:
+    """How many runs of letters, digits and underscores there are: ``don't`` counts as two."""
+    return len(_WORD.findall(text))
+
+
+def plain_words(text: str) -> list[str]:
+    """What white space separates once ASCII's punctuation is gone: ``don't`` is ``dont``."""
+    return text.translate(_NO_PUNCTUATION).split()
+
+
+def trimmed(word: str) -> str:
+    """A word without the punctuation around it."""
+    return word.strip(PUNCTUATION + " ")
+
+
+def occurrences(text: str, phrase: str) -> int:
+    """How often a phrase stands in a text, in any case, also as a part of words."""
+    return len(re.findall(re.escape(phrase), text, re.IGNORECASE))
+
+
+def has_word(text: str, word: str, *, ignore_case: bool = True) -> bool:
+    """Whether a word stands in a text, not as a part of another one."""
+    return count_word(text, word, ignore_case=ignore_case) > 0
+
+
+def count_word(text: str, word: str, *, ignore_case: bool = True) -> int:
+    """How often a word stands in a text, not as a part of another one."""
+    return len(re.findall(rf"\b{re.escape(word)}\b", text, re.IGNORECASE if ignore_case else 0))

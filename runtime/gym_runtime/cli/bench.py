@@ -1,0 +1,97 @@
+"""``bench``: what environments cost, as a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import anyio
+import msgspec
+from rich.table import Table
+
+from gym_runtime import catalogue, throughput
+from gym_runtime.cli import figures, terminal
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.throughput import Throughput
+
+SHOWN_TOOLS = 4
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of one environment; ``problem`` is why nothing was."""
+
+    environment: str
+    throughput: Throughput | None = None
+    problem: str = ""
+
+
+def bench(names: tuple[str, ...], *, everything: bool, seconds: float, as_json: bool) -> int:
+    """Measure environments; 0 if each of those named could be.
+
+    Raises:
+        UsageError: nothing was named, there is no such environment, or its module cannot be imported.
+    """
+    if bool(names) == everything:
+        raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
+    for name in names:
+        catalogue.require(catalogue.environment(name))
+    found: list[Measured] = []
+
+    async def measure() -> None:
+        console = terminal.errors()
+        with console.status("measuring") as status:
+            for name in names or catalogue.names("environments"):
+                status.update(f"measuring {name}")
+                found.append(await _measure(name, seconds))
+
+    anyio.run(measure, backend_options={"use_uvloop": sys.platform != "win32"})
+    if as_json:
+        terminal.print_json(found)
+    else:
+        _show(found)
+    return 0 if everything or not any(one.problem for one in found) else 1
+
+
+async def _measure(name: str, seconds: float) -> Measured:
+    try:
+        environment: LoadedEnvironment = catalogue.environment(name)
+        return Measured(
+            environment=environment.name, throughput=await throughput.measure(environment, seconds)
+        )
+    except GymError as error:
+        return Measured(environment=name, problem=error.message)
+
+
+def _show(found: list[Measured]) -> None:
+    console = terminal.output()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("environment", no_wrap=True)
+    for title in ("verdicts/s", "CPU µs", "silent, CPU µs", "session, CPU µs"):
+        table.add_column(title, justify="right")
+    table.add_column("tools, CPU µs")
+    for one in found:
+        if one.throughput is not None:
+            table.add_row(*_cells(one.throughput))
+    if table.row_count:
+        console.print(table)
+    if any(one.throughput is not None and one.throughput.heavy for one in found):
+        console.print(
+            f"* judged in processes of their own, {os.cpu_count()} at once; a verdict includes its session",
+            style="dim",
+        )
+    for one in found:
+        if one.problem:
+            console.print(f"- {one.environment}: {one.problem}", soft_wrap=True, style="dim")
+
+
+def _cells(one: Throughput) -> list[str]:
+    tools = [f"{name} {cost.cpu_us:,.0f}" for name, cost in one.tools.items()]
+    return [
+        one.environment + ("*" if one.heavy else ""),
+        f"{one.gold.per_s:,.0f}",
+        f"{one.gold.cpu_us:,.0f}",
+        f"{one.silence.cpu_us:,.0f}",
+        f"{one.session.cpu_us:,.0f}",
+        figures.listed(tools, SHOWN_TOOLS),
+    ]

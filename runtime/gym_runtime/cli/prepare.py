@@ -1,0 +1,170 @@
+"""``prepare``: rows from the hub, from files or from environments, as files to train and evaluate on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from gym_runtime import catalogue
+from gym_runtime.cli import terminal
+from gym_runtime.cli.download import downloading
+from gym_runtime.environment import Split
+from gym_runtime.errors import UsageError
+from gym_runtime.prepare.collate import Collation, Prepared, Recipe
+from gym_runtime.prepare.prompts import read_prompt
+from gym_runtime.prepare.sources import Origin, Wanted
+
+T = TypeVar("T", int, float)
+
+
+class PrepareOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was typed; ``weights``, ``repeats``, ``inputs`` and ``settings`` are ``NAME=VALUE`` s."""
+
+    names: tuple[str, ...]
+    splits: tuple[str, ...] = ()
+    output: Path | None = None
+    origin: Origin | None = None
+    inputs: tuple[str, ...] = ()
+    prompt: Path | None = None
+    weights: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+    size: int | None = None
+    overwrite_conflicts: bool = False
+    json: bool = False
+
+
+def prepare(options: PrepareOptions) -> int:
+    """Write the files; 0 when all are there.
+
+    Raises:
+        UsageError: something asked for is not to be had, rows are wrong, or the data is not what its stored
+            metrics say.
+    """
+    names = options.names
+    if not names:
+        raise UsageError("say which: gym-runtime prepare NAME...")
+    if len(set(names)) < len(names):
+        raise UsageError("an environment is named twice; --repeats NAME=K repeats its rows")
+    splits: list[Split] = []
+    for given in options.splits or ("train",):
+        if (split := _split(given)) not in splits:
+            splits.append(split)
+    environments = {name: catalogue.environment(_module(name)) for name in names}
+    inputs = _inputs(options)
+    weights = _numbers(options.weights, names, "--weight", float)
+    if weights and len(weights) < len(names):
+        missing = next(name for name in names if name not in weights)
+        raise UsageError(f"'{missing}' has no --weight; give one to each environment, or to none")
+    if inputs and len(splits) > 1:
+        raise UsageError("--input is of one split; prepare one after the other")
+    repeats = _numbers(options.repeats, names, "--repeats", int)
+    for name, times in repeats.items():
+        if times < 1:
+            raise UsageError(f"--repeats {name}={times}: it must be at least 1")
+    recipe = Recipe(
+        output=options.output or Path("data") / "-".join(Path(_module(name)).stem for name in names),
+        prompt=read_prompt(options.prompt) if options.prompt else None,
+        weights=weights,
+        repeats=repeats,
+        seed=options.seed,
+        size=options.size,
+        overwrite_conflicts=options.overwrite_conflicts,
+    )
+    settings = {key: _value(text) for key, text in (_pair(given, "--set") for given in options.settings)}
+    with Collation(recipe, downloading) as collation:
+        for split in splits:
+            wanted = [
+                Wanted(
+                    name=name,
+                    module=_module(name),
+                    environment=environments[name],
+                    dataset=name.removeprefix(_module(name)).removeprefix(":"),
+                    split=split,
+                    origin=options.origin,
+                    file=inputs.get(name),
+                    settings=settings,
+                )
+                for name in names
+            ]
+            if settings and sum(one.choose() == "generate" for one in wanted) != 1:
+                raise UsageError("--set is for one environment that generates rows; prepare it alone")
+            collation.check(split, wanted)
+        _show([collation.write(split) for split in splits], as_json=options.json)
+    return 0
+
+
+def _module(name: str) -> str:
+    """``NAME`` of ``NAME:DATASET``."""
+    return name.partition(":")[0]
+
+
+def _split(given: str) -> Split:
+    try:
+        return msgspec.convert(given, Split)
+    except msgspec.ValidationError:
+        raise UsageError(f"--split {given}: it is one of {', '.join(get_args(Split))}") from None
+
+
+def _inputs(options: PrepareOptions) -> dict[str, Path]:
+    """Which file has the rows of which name."""
+    if len(options.names) == 1 and len(options.inputs) == 1:
+        name, given = options.names[0], options.inputs[0]
+        return {name: Path(given.removeprefix(f"{name}="))}
+    found: dict[str, Path] = {}
+    for given in options.inputs:
+        name, separator, path = given.partition("=")
+        if not separator or name not in options.names:
+            raise UsageError(f"--input {given}: say whose rows they are: --input NAME={Path(given).name}")
+        if name in found:
+            raise UsageError(f"--input {given}: '{name}' has a file already")
+        found[name] = Path(path)
+    return found
+
+
+def _numbers(given: tuple[str, ...], names: tuple[str, ...], flag: str, kind: type[T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for text in given:
+        name, value = _pair(text, flag)
+        if name not in names:
+            raise UsageError(f"{flag} {text}: '{name}' is not one of {', '.join(names)}")
+        try:
+            found[name] = kind(value)
+        except ValueError:
+            raise UsageError(f"{flag} {text}: '{value}' is not a number") from None
+    return found
+
+
+def _pair(text: str, flag: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise UsageError(f"{flag} {text}: write it as NAME=VALUE")
+    return name, value
+
+
+def _value(text: str) -> Any:
+    """JSON where it is, else the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _show(prepared: list[Prepared], *, as_json: bool) -> None:
+    if as_json:
+        terminal.print_json(
+            [
+                {**msgspec.structs.asdict(one), "output": str(one.output), "metrics": str(one.metrics)}
+                for one in prepared
+            ]
+        )
+        return
+    console = terminal.output()
+    for one in prepared:
+        shares = ", ".join(f"{count:,} {name}" for name, count in one.environments.items())
+        console.print(f"{one.split:10} {one.rows:,} rows ({shares})", soft_wrap=True)
+        console.print(f"rows       {one.output}", soft_wrap=True)
+        console.print(f"metrics    {one.metrics}", soft_wrap=True)

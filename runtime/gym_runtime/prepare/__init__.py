@@ -1,0 +1,9 @@
+"""Preparing data: rows from wherever they are, checked and blended, as files to train and evaluate on.
+
+    sources ──▶ files of rows ──▶ (check all) ──▶ collate ──▶ train.jsonl, validation.jsonl, example.jsonl
+     hub         prompts                           blend       <split>_metrics.json, sources.json
+
+Every row is read twice: once to check it, once to write it. Nothing is written while any row is wrong, and
+each file appears whole or not at all. Memory does not grow with the number of rows, but for the eight bytes
+by which a dataset knows its repeated rows and a digest per distinct text that the metrics count.
+"""

@@ -1,0 +1,174 @@
+"""Where an environment's rows come from: a file, the hub, or the environment; in the end always a file."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, redirect_stdout
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gym_runtime import catalogue
+from gym_runtime.environment import DatasetSource, LoadedEnvironment, Split
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.files.results import write_whole
+from gym_runtime.prepare import hub
+
+Origin = Literal["huggingface", "file", "generate"]
+Downloading = Callable[[str], AbstractContextManager[hub.Report]]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one environment for one split.
+
+    Attributes:
+        name: as it was asked for: ``NAME``, or ``NAME:DATASET``.
+        module: the environment's name, or the path of its module.
+        dataset: one of the environment's sources by its name; empty for the one without a name.
+        origin: None to take what there is: the file, else the hub, else the environment's generator.
+        settings: for the generator.
+    """
+
+    name: str
+    module: str
+    environment: LoadedEnvironment
+    dataset: str = ""
+    split: Split = "train"
+    origin: Origin | None = None
+    file: Path | None = None
+    settings: Mapping[str, Any] = {}
+
+    def choose(self) -> Origin:
+        """Where the rows come from.
+
+        Raises:
+            UsageError: not from there, or from nowhere.
+        """
+        definition, published = self.environment.definition, self.published()
+        known = ", ".join(repr(s.name) for s in definition.datasets if s.split == self.split and s.name)
+        if self.dataset and published is None:
+            hint = f"; it has {known}" if known else ""
+            raise UsageError(f"'{self.environment.name}' has no {self.split} data '{self.dataset}'{hint}")
+        if self.origin == "generate" and definition.generate is None:
+            raise UsageError(f"environment '{self.name}' cannot generate rows")
+        if self.origin == "huggingface" and published is None:
+            hint = f"; name one of {known}, as in {self.name}:…" if known else ""
+            raise UsageError(f"no public {self.split} data is known for '{self.name}'{hint}")
+        if self.origin == "file" and self.path() is None:
+            raise UsageError(f"say which file has the rows of '{self.name}': --input FILE")
+        if self.origin is not None:
+            return self.origin
+        if self.path() is not None:
+            return "file"
+        if published is not None:
+            return "huggingface"
+        if definition.generate is not None:
+            return "generate"
+        hint = f", or {self.name}:… with one of {known}" if known else ""
+        raise UsageError(f"no public {self.split} data is known for '{self.name}'; pass --input FILE{hint}")
+
+    def path(self) -> Path | None:
+        """The file that was named; for examples, those of the environment."""
+        return self.file or (self.environment.examples if self.split == "example" else None)
+
+    def published(self) -> DatasetSource | None:
+        """Where on the hub they are."""
+        sources = self.environment.definition.datasets
+        return next((s for s in sources if s.split == self.split and s.name == self.dataset), None)
+
+
+class Origins:
+    """``sources.json``: which commits a folder's files were made of, so that they are made of them again.
+
+    A commit holds as long as its repository, file and revision are asked for; remove the entry to take what
+    the revision stands for now.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: dict[str, list[dict[str, Any]]] = {}
+        if path.exists():
+            try:
+                self._entries = msgspec.json.decode(path.read_bytes(), type=dict[str, list[dict[str, Any]]])
+            except (OSError, msgspec.DecodeError) as error:
+                raise UsageError(f"cannot read {path}: {error}; remove it to start anew") from None
+
+    def commit(self, source: DatasetSource) -> str | None:
+        """The commit that was taken for a source before."""
+        wanted = _identity(source)
+        for entry in self._entries.get(source.split, ()):
+            if {name: entry.get(name) for name in wanted} == wanted:
+                return entry.get("commit")
+        return None
+
+    def record(self, split: Split, entries: list[dict[str, Any]]) -> None:
+        """Write down what a split's file is made of.
+
+        Raises:
+            UsageError: the disk is full or broken.
+        """
+        self._entries[split] = entries
+        document = msgspec.json.format(msgspec.json.encode(self._entries), indent=2)
+        write_whole(self.path, iter((document, b"\n")))
+
+
+def _identity(source: DatasetSource) -> dict[str, str]:
+    return {"repo_id": source.repo_id, "file": source.file, "revision": source.revision}
+
+
+def gather(wanted: Wanted, origins: Origins, downloading: Downloading) -> tuple[Path, dict[str, Any]]:
+    """A file with the rows that are wanted, from the hub or from this machine; and its entry in `Origins`.
+
+    Raises:
+        UsageError: they are not to be had.
+    """
+    entry: dict[str, Any] = {"environment": wanted.environment.name}
+    source = wanted.published()
+    if wanted.choose() == "file" or source is None:
+        path = wanted.path()
+        assert path is not None
+        return path, {**entry, "path": str(path)}
+    with downloading(f"{source.file} of {source.repo_id}") as report:
+        found = hub.fetch(source, commit=origins.commit(source), report=report)
+    return found.path, {**entry, **_identity(source), "commit": found.commit, "license": source.license}
+
+
+def generate(wanted: Wanted, count: int, seed: int, path: Path) -> dict[str, Any]:
+    """Let an environment make rows, into a file; their entry in `Origins`.
+
+    Raises:
+        UsageError: it does not know a setting, or made fewer rows, or rows that are no JSON.
+    """
+    make = wanted.environment.definition.generate
+    assert make is not None
+    settings = dict(wanted.settings)
+    known = list(inspect.signature(make).parameters.values())
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known)
+    names = [parameter.name for parameter in known][2:]
+    for name in settings:
+        if name not in names and not takes_any:
+            hint = catalogue.suggest(name, names).partition("; 'gym-runtime")[0]
+            raise UsageError(f"'{wanted.name}' has no setting '{name}'{hint}")
+    catalogue.require(wanted.environment)
+    made = 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal made
+        for row in make(count, seed, **settings):
+            yield json.dumps(row).encode() + b"\n"
+            made += 1
+
+    try:
+        with redirect_stdout(sys.stderr):  # libraries that make rows may talk
+            write_whole(path, lines())
+    except (TypeError, ValueError, AssertionError, TaskError) as error:
+        raise UsageError(f"'{wanted.name}' generated no row {made + 1} of {count}: {error}") from error
+    if made != count:
+        raise UsageError(f"'{wanted.name}' generated {made} rows instead of {count}")
+    return {
+        "environment": wanted.environment.name, "generated": count, "seed": seed, "settings": settings,
+    }  # fmt: skip

@@ -1,0 +1,232 @@
+"""Child processes that are killed from outside, with everything they have started.
+
+A `Child` has pipes that never hold up the event loop, an end that can be awaited, and a kill that leaves
+nobody behind: the tree is stopped member by member before the first one dies, so nobody can fork away.
+Who has left the tree before that (a daemon, adopted by init) is out of reach, unless the child is a subreaper
+(`adopt_orphans`) or the first process of a pid namespace. Needs no event loop but anyio's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+from anyio import to_thread
+
+CHUNK_BYTES = 65536
+KILL_LIMIT_S = 5.0
+_LENGTH = struct.Struct("!Q")
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class EndOfProcess(Exception):
+    """The process closed its pipe: it has ended, or is about to."""
+
+
+class Child:
+    """A process of ours, started by the constructor; leave its ``async with`` block and it is gone.
+
+    It must be started from a thread that outlives it (the event loop's), because a child that asked to
+    die with its parent dies with the thread that started it.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        executable: str | None = None,
+        directory: str | None = None,
+        keep_open: Sequence[int] = (),
+        with_errors: bool = False,
+    ) -> None:
+        self._popen = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if with_errors else subprocess.DEVNULL,
+            bufsize=0,
+            env=environment,
+            executable=executable,
+            cwd=directory,
+            pass_fds=tuple(keep_open),
+            start_new_session=True,
+        )
+        self.pid = self._popen.pid
+        pipes = [self._popen.stdin, self._popen.stdout, self._popen.stderr]
+        self._pipes = [pipe.fileno() if pipe else -1 for pipe in pipes]
+        for descriptor in self._pipes:
+            if descriptor >= 0:
+                os.set_blocking(descriptor, False)
+        self._closed = False
+
+    async def __aenter__(self) -> Child:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+        return self._popen.poll()
+
+    async def write(self, data: bytes) -> None:
+        """Write to its standard input.
+
+        Raises:
+            EndOfProcess: it reads no more.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._pipes[0], rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._pipes[0])
+            except OSError as error:
+                raise EndOfProcess from error
+
+    def close_input(self) -> None:
+        """The end of its standard input."""
+        if self._popen.stdin and not self._popen.stdin.closed:
+            anyio.notify_closing(self._pipes[0])
+            self._popen.stdin.close()
+
+    async def read(self, *, errors: bool = False) -> bytes:
+        """The next bytes of its standard output (or of its errors); empty at the end."""
+        descriptor = self._pipes[2 if errors else 1]
+        while True:
+            try:
+                return os.read(descriptor, CHUNK_BYTES)
+            except BlockingIOError:
+                await anyio.wait_readable(descriptor)
+
+    async def send(self, message: bytes) -> None:
+        """Write a message with its length before it; see `write`."""
+        await self.write(_LENGTH.pack(len(message)) + message)
+
+    async def receive(self, at_most_bytes: int) -> bytes:
+        """Read a message with its length before it.
+
+        Raises:
+            EndOfProcess: it ended, or claims to send more than ``at_most_bytes``.
+        """
+        size = _LENGTH.unpack(await self._exactly(_LENGTH.size))[0]
+        if size > at_most_bytes:
+            raise EndOfProcess(f"a message of {size} bytes, more than {at_most_bytes}")
+        return await self._exactly(size)
+
+    async def _exactly(self, size: int) -> bytes:
+        got = bytearray()
+        while len(got) < size:
+            try:
+                piece = os.read(self._pipes[1], min(size - len(got), 16 * CHUNK_BYTES))
+            except BlockingIOError:
+                await anyio.wait_readable(self._pipes[1])
+                continue
+            if not piece:
+                raise EndOfProcess("the process has ended")
+            got += piece
+        return bytes(got)
+
+    async def wait(self) -> int:
+        """Wait for its end; returns its exit code, negative for a signal."""
+        if self._popen.poll() is None:
+            if sys.platform == "linux":
+                await wait_for_end(self.pid)
+            else:
+                await to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
+        return self._popen.wait()
+
+    def kill(self) -> None:
+        """Kill it and its descendants; without waiting for their end."""
+        if self._popen.poll() is None:
+            kill_tree(self.pid)
+
+    def lower_priority(self) -> None:
+        """Let it run only where others leave time."""
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self.pid, 19)
+
+    async def close(self) -> None:
+        """Kill it, wait for its end and close the pipes, also while being cancelled. Repeatable."""
+        if self._closed:
+            return
+        self._closed = True
+        self.kill()
+        with anyio.move_on_after(KILL_LIMIT_S, shield=True):
+            await self.wait()
+        for descriptor in self._pipes:
+            if descriptor >= 0:
+                anyio.notify_closing(descriptor)
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            if pipe:
+                pipe.close()
+
+
+async def wait_for_end(pid: int) -> None:
+    """Wait until a process, of whomever, has ended; Linux only."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(descriptor)
+    finally:
+        anyio.notify_closing(descriptor)
+        os.close(descriptor)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants, whatever their session; those that have gone are no error.
+
+    Stopped first, each before its children are looked at: a stopped process starts no further ones.
+    """
+    stopped: dict[int, None] = {}
+    found = [pid]
+    while found:
+        for member in found:
+            _signal(member, signal.SIGSTOP)
+            stopped[member] = None
+        found = [child for member in stopped for child in _children(member) if child not in stopped]
+    for member in reversed(stopped):
+        _signal(member, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def adopt_orphans() -> None:
+    """In a child: become the parent of descendants whose parents end, and die with the parent; Linux only."""
+    if sys.platform == "linux":
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

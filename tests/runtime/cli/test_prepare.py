@@ -1,0 +1,218 @@
+"""``prepare``: rows in, checked and blended files out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.cli import main
+from gym_runtime.files.dataset import open_dataset
+from gym_runtime.testing.stub_hub import StubHub
+
+Capture = pytest.CaptureFixture[str]
+Prepare = Callable[..., tuple[int, str]]
+Write = Callable[[str, list[Any]], Path]
+APPLES_REF = {"type": "responses_api_agents", "name": "apples_env"}
+
+
+def row(number: int, **fields: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": f"Say {number}."}, "number": number, **fields}
+
+
+@pytest.fixture
+def prepare(orchard: Path, capsys: Capture) -> Prepare:
+    """Runs ``prepare``; its status, and what it said where that was."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        capsys.readouterr()
+        status = main.run(["prepare", *arguments])
+        out, err = capsys.readouterr()
+        return status, err if status else out
+
+    return run
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_a_file_becomes_data_with_agent_ref_and_metrics(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1, uuid="a"), "", row(2, uuid="b")])
+    status, said = prepare("apples_env", "--input", "in.jsonl", "-o", "out")
+    assert (status, said.splitlines()[0]) == (0, "train      2 rows (2 apples_env)")
+    assert read("out/train.jsonl") == [
+        {**row(1, uuid="a"), "agent_ref": APPLES_REF}, {**row(2, uuid="b"), "agent_ref": APPLES_REF},
+    ]  # fmt: skip
+    metrics = json.loads(Path("out/train_metrics.json").read_text())
+    assert metrics["Number of examples"] == 2
+    assert metrics["uuid"] == {"unique_count": 2, "total_count": 2}
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "sources.json", "train.jsonl", "train_metrics.json",
+    ]  # fmt: skip
+
+
+def test_what_was_prepared_is_what_run_reads(prepare: Prepare) -> None:
+    assert prepare("apples_env", "--split", "example", "-o", "out")[0] == 0
+    assert all("gold" not in one for one in read("out/example.jsonl"))
+    with open_dataset("out/example.jsonl") as dataset:
+        assert dataset.environments == {"apples_env": 5}
+
+
+def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: Write) -> None:
+    write("apples.jsonl", [row(1), {"number": 2}, row(3), '{"number":', {**row(4), "number": "many"}])
+    write("pears.jsonl", [row(1, agent_ref={"name": "apples_env"})])
+    status, said = prepare(
+        "apples_env", "pears_env", "-i", "apples_env=apples.jsonl", "-i", "pears_env=pears.jsonl", "-o", "out"
+    )
+    assert status == 2
+    lines = said.splitlines()
+    assert lines[0].startswith("gym-runtime: apples.jsonl:2:1: 'responses_create_params' is missing")
+    assert lines[1].startswith("apples.jsonl:4:11: ")
+    assert lines[2].startswith("apples.jsonl:5:")
+    assert lines[3] == "pears.jsonl:1: the row is of 'apples_env', not of 'pears_env'"
+    assert len(lines) == 4
+    assert list(Path("out").iterdir()) == []
+
+
+def test_environments_are_blended_by_weight_and_seed(prepare: Prepare, write: Write) -> None:
+    write("apples.jsonl", [row(number) for number in range(40)])
+    write("pears.jsonl", [row(number) for number in range(100)])
+    both = ["apples_env", "pears_env", "-i", "apples_env=apples.jsonl", "-i", "pears_env=pears.jsonl"]
+
+    def names(path: str) -> list[str]:
+        return [one["agent_ref"]["name"] for one in read(path)]
+
+    assert prepare(*both, "-o", "all")[0] == 0
+    assert Counter(names("all/train.jsonl")) == {"apples_env": 40, "pears_env": 100}
+    weights = ["--weight", "apples_env=3", "--weight", "pears_env=1"]
+    assert prepare(*both, *weights, "-o", "weighted")[0] == 0
+    assert Counter(names("weighted/train.jsonl")) == {"apples_env": 40, "pears_env": 13}
+    assert prepare(*both, *weights, "--size", "100", "--repeats", "pears_env=2", "-o", "sized")[0] == 0
+    sized = read("sized/train.jsonl")
+    assert Counter(names("sized/train.jsonl")) == {"apples_env": 75, "pears_env": 50}
+    pears = [one["number"] for one in sized if one["agent_ref"]["name"] == "pears_env"]
+    assert pears[::2] == pears[1::2] == sorted(pears[::2])
+    assert prepare(*both, "--seed", "0", "-o", "again")[0] == 0
+    assert Path("again/train.jsonl").read_bytes() == Path("all/train.jsonl").read_bytes()
+    assert prepare(*both, "--seed", "1", "-o", "other")[0] == 0
+    assert Path("other/train.jsonl").read_bytes() != Path("all/train.jsonl").read_bytes()
+
+
+def test_data_that_is_not_what_its_metrics_say_is_refused(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1), row(2)])
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out")[0] == 0
+    before = Path("out/train.jsonl").read_bytes()
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out")[0] == 0
+    write("in.jsonl", [row(1), row(3)])
+    status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "out")
+    assert status == 2
+    assert "'number.Average' was 1.5 and is 2" in said
+    assert Path("out/train.jsonl").read_bytes() == before
+    assert json.loads(Path("out/train_metrics_conflict.json").read_text())["number"]["Average"] == 2.0
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out", "--overwrite-metrics-conflicts")[0] == 0
+    assert [one["number"] for one in read("out/train.jsonl")] == [1, 3]
+    assert not Path("out/train_metrics_conflict.json").exists()
+
+
+def test_rows_come_from_the_hub_and_stay_at_their_commit(
+    prepare: Prepare,
+    hub: StubHub,
+) -> None:
+    def lines(*numbers: int) -> bytes:
+        return b"".join(json.dumps(row(number)).encode() + b"\n" for number in numbers)
+
+    first = hub.commit(
+        "someone/apples_env", {"train.jsonl": lines(1, 2), "validation.jsonl": lines(3)}
+    )  # fmt: skip
+    hub.commit("someone/apples_env-2", {"train.jsonl": lines(8)})
+    both = ["apples_env", "--split", "train", "--split", "validation", "-o", "out", "--json"]
+    status, said = prepare(*both)
+    assert (status, [one["rows"] for one in json.loads(said)]) == (0, [2, 1])
+    assert [one["number"] for one in read("out/validation.jsonl")] == [3]
+    sources = json.loads(Path("out/sources.json").read_text())
+    assert sources["train"] == [
+        {
+            "environment": "apples_env", "repo_id": "someone/apples_env", "file": "train.jsonl",
+            "revision": "main", "commit": first, "license": "MIT",
+        }
+    ]  # fmt: skip
+    hub.commit("someone/apples_env", {"train.jsonl": lines(5), "validation.jsonl": lines(6)})
+    assert prepare(*both)[0] == 0
+    assert [one["number"] for one in read("out/train.jsonl")] == [1, 2]
+    assert prepare("apples_env", "-o", "fresh")[0] == 0
+    assert [one["number"] for one in read("fresh/train.jsonl")] == [5]
+    assert prepare("apples_env:second", "-o", "second")[0] == 0
+    assert [one["number"] for one in read("second/train.jsonl")] == [8]
+
+
+def test_environments_generate_rows(prepare: Prepare) -> None:
+    generate = ["apples_env", "--source", "generate", "--size", "4"]
+    assert prepare(*generate, "--seed", "7", "--set", "start=100", "-o", "out")[0] == 0
+    assert [one["number"] for one in read("out/train.jsonl")] == [107, 108, 109, 110]
+
+
+def test_a_prompt_makes_the_input(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [{"number": 1, "what": "one"}, {"number": 2, "waht": "two"}])
+    Path("p.yaml").write_text("user: Say {what}.\n")
+    status, said = prepare("apples_env", "-i", "in.jsonl", "--prompt", "p.yaml", "-o", "out")
+    assert (status, said) == (
+        2, "gym-runtime: in.jsonl:2:1: the prompt needs 'what'; did you mean 'waht'?\n",
+    )  # fmt: skip
+    write("in.jsonl", [{"number": 1, "what": "one"}])
+    assert prepare("apples_env", "-i", "in.jsonl", "--prompt", "p.yaml", "-o", "out")[0] == 0
+    made = read("out/train.jsonl")[0]
+    assert made["responses_create_params"] == {"input": [{"role": "user", "content": "Say one."}]}
+    assert (made["number"], made["what"]) == (1, "one")
+
+
+def test_a_name_that_a_row_has_for_its_environment_is_kept(prepare: Prepare, write: Write) -> None:
+    ref = {"type": "responses_api_agents", "name": "mcqa_simple_agent", "more": 1}
+    options = {"options": [{"A": "x"}, {"B": "y"}], "expected_answer": "A"}
+    write("in.jsonl", [{**row(1), **options, "agent_ref": ref}])
+    assert prepare("mcqa", "-i", "in.jsonl", "-o", "out")[0] == 0
+    assert read("out/train.jsonl")[0]["agent_ref"] == {**APPLES_REF, "name": "mcqa_simple_agent"}
+
+
+MISTAKES = {
+    "": "say which",
+    "mqca": "did you mean 'mcqa'?",
+    "apples_env apples_env": "named twice",
+    "apples_env --split test": "train, validation, example",
+    "apples_env -i missing.jsonl": "there is no file missing.jsonl",
+    "apples_env pears_env -i missing.jsonl": "--input NAME=missing.jsonl",
+    "apples_env -i in.jsonl --split train --split validation": "one after the other",
+    "apples_env pears_env --weight apples_env=1": "'pears_env' has no --weight",
+    "apples_env --weight pears_env=1": "is not one of",
+    "apples_env --weight apples_env=much": "is not a number",
+    "apples_env --weight apples_env": "NAME=VALUE",
+    "apples_env -i in.jsonl --weight apples_env=0": "must be above 0",
+    "apples_env --repeats apples_env=0": "at least 1",
+    "apples_env:third": "it has 'second'",
+    "apples_env --source file": "--input FILE",
+    "apples_env --source generate": "--size N",
+    "apples_env --source generate --size 2 --set strat=1": "did you mean 'start'?",
+    "apples_env -i in.jsonl --set start=1": "prepare it alone",
+    "mcqa --source generate --size 2": "cannot generate",
+    "mcqa": "--input FILE",
+    "calendar:v3": "it has 'v2'",
+    "apples_env -i in.jsonl --prompt missing.yaml": "missing.yaml",
+    "apples_env -i out/train.jsonl -o out": "read and written",
+    "apples_env -i in.jsonl -o out": "was not prepared here",
+    "apples_env -i in.jsonl -o in.jsonl": "cannot create in.jsonl",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(line: str, prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1)])
+    Path("out").mkdir()
+    write("out/train.jsonl", [row(1)])
+    status, said = prepare(*line.split())
+    assert status == 2
+    assert MISTAKES[line] in said
+    assert said.count("\n") == 1
+    assert [path.name for path in Path("out").iterdir()] == ["train.jsonl"]
