@@ -20,7 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -32,6 +32,7 @@ from gym_runtime.bus.contract import Bus, QueueDepth
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files.rows import expand
+from gym_runtime.journal import Sweep
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.tasks import RolloutTask, encode_task
 from gym_runtime.model import ModelSettings
@@ -80,6 +81,7 @@ class Gym:
     def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
         self.bus = bus
         self._tasks = tasks
+        self._sweeps: dict[str, Sweep] = {}
 
     # -- runs -----------------------------------------------------------------------------------------
 
@@ -104,6 +106,8 @@ class Gym:
                 elif limit.borrowed_tokens >= PUBLISHERS:
                     async with limit:
                         pass
+                if task.durability == "turn":
+                    self._sweep(task.run).published(task.task_index)
                 group.start_soon(one, task)
                 count += 1
                 if count % PUBLISHERS == 0:
@@ -136,9 +140,13 @@ class Gym:
                 waiting_since_s = anyio.current_time()
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
-                    taken = take(decode_record(stored.payload))
+                    record = decode_record(stored.payload)
+                    taken = take(record)
                     if taken is not None:
                         await taken
+                    done = self._sweep(run).committed(record.task_index) if run in self._sweeps else None
+                    if done is not None:
+                        tasks.start_soon(self.bus.forget, done)
                     count += 1
                     if count == total:
                         break
@@ -196,10 +204,16 @@ class Gym:
         await self.bus.forget(f"task.*.*.{run.run}")
         await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state=state)))
         await self.bus.forget(f"rollout.{run.run}.>")
+        await self.bus.forget(f"journal.{run.run}.>")
+        self._sweeps.pop(run.run, None)
+
+    def _sweep(self, run: str) -> Sweep:
+        return self._sweeps.setdefault(run, Sweep(run))
 
     async def finish_run(self, run: RunInfo) -> None:
         """Say that a run is complete. Its records stay for other collectors until the broker drops them."""
         await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state="finished")))
+        await self.bus.forget(f"journal.{run.run}.>")
 
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
@@ -229,6 +243,7 @@ class Gym:
         model: str = "policy",
         in_flight: int = 4096,
         return_tokens: bool = False,
+        durability: Literal["turn", "result"] = "turn",
         **sampling: Any,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
@@ -242,6 +257,8 @@ class Gym:
             repeats: rollouts per row.
             model: the model pool to ask.
             in_flight: rollouts published and not yet yielded, at most.
+            durability: ``turn`` journals every turn, so that another worker goes on where one died;
+                ``result`` makes such a rollout anew.
             sampling: overrides for ``responses_create_params``, such as ``temperature``.
 
         Raises:
@@ -258,6 +275,7 @@ class Gym:
                 model=model,
                 sampling=sampling,
                 return_tokens=return_tokens,
+                durability=durability,
             )
         )
         info = RunInfo(

@@ -14,6 +14,7 @@ that does not match what the agent now asks (its code or its settings changed) i
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import blake2b
 
 import msgspec
@@ -161,3 +162,30 @@ class Journal:
             raise Overtaken("another attempt goes on with this rollout", stage="agent")
         self._sequence = sequence
         self._fresh = []
+
+
+class Sweep:
+    """Says which journals of a run can be forgotten: whole blocks of tasks, when all of it is committed.
+
+    Journals are forgotten by the block, because forgetting costs the broker more than a turn's record
+    does. The block that is being published is left alone.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._left: Counter[int] = Counter()
+        self._publishing = -1
+
+    def published(self, task_index: int) -> None:
+        """One more rollout of a task is on its way."""
+        self._publishing = task_index // BLOCK
+        self._left[self._publishing] += 1
+
+    def committed(self, task_index: int) -> str | None:
+        """One rollout of a task is done; a pattern to forget, or None."""
+        block = task_index // BLOCK
+        self._left[block] -= 1
+        if self._left[block] > 0 or block == self._publishing:
+            return None
+        del self._left[block]
+        return f"journal.{self._run}.{block}.>"

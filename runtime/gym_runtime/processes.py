@@ -64,12 +64,11 @@ class Child:
             start_new_session=True,
         )
         self.pid = self._popen.pid
-        pipes = [self._popen.stdin, self._popen.stdout, self._popen.stderr]
-        self._pipes = [pipe.fileno() if pipe else -1 for pipe in pipes]
+        self._files = [self._popen.stdin, self._popen.stdout, self._popen.stderr]
+        self._pipes = [pipe.fileno() if pipe else -1 for pipe in self._files]
         for descriptor in self._pipes:
             if descriptor >= 0:
                 os.set_blocking(descriptor, False)
-        self._closed = False
 
     async def __aenter__(self) -> Child:
         return self
@@ -101,9 +100,10 @@ class Child:
 
     def close_input(self) -> None:
         """The end of its standard input."""
-        if self._popen.stdin and not self._popen.stdin.closed:
+        pipe = self._files[0]
+        if pipe and not pipe.closed:
             anyio.notify_closing(self._pipes[0])
-            self._popen.stdin.close()
+            pipe.close()
 
     async def read(self, *, errors: bool = False) -> bytes:
         """The next bytes of its standard output (or of its errors); empty at the end."""
@@ -161,19 +161,18 @@ class Child:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, 19)
 
-    async def close(self) -> None:
-        """Kill it, wait for its end and close the pipes, also while being cancelled. Repeatable."""
-        if self._closed:
-            return
-        self._closed = True
+    async def end(self) -> None:
+        """Kill it and its descendants and wait for its end, also while being cancelled. Repeatable."""
         self.kill()
         with anyio.move_on_after(KILL_LIMIT_S, shield=True):
             await self.wait()
-        for descriptor in self._pipes:
-            if descriptor >= 0:
+
+    async def close(self) -> None:
+        """`end` it and close the pipes. Repeatable."""
+        await self.end()
+        for pipe, descriptor in zip(self._files, self._pipes, strict=True):
+            if pipe and not pipe.closed:
                 anyio.notify_closing(descriptor)
-        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            if pipe:
                 pipe.close()
 
 

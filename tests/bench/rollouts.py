@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import psutil
@@ -40,13 +41,17 @@ def settings(url: str) -> ModelSettings:
     return ModelSettings(provider="openai", name="stub", urls=(url,), api="responses")
 
 
+DURABILITY: Literal["turn", "result"] = "turn"
+
+
 async def run(gym: Gym, count: int, in_flight: int) -> tuple[int, float]:
     """Make rollouts; how many completed, and the seconds it took."""
     started, completed = time.perf_counter(), 0
-    async for record in gym.rollouts(rows(count), environment=ENVIRONMENT, in_flight=in_flight):
+    async for record in gym.rollouts(
+        rows(count), environment=ENVIRONMENT, in_flight=in_flight, durability=DURABILITY
+    ):
         completed += isinstance(record.outcome, Completed)
     return completed, time.perf_counter() - started
-
 
 
 async def throughput(
@@ -167,7 +172,10 @@ async def main() -> None:
     parser.add_argument("--case", default="all")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--durability", default="turn", choices=["turn", "result"])
     options = parser.parse_args()
+    global DURABILITY
+    DURABILITY = options.durability
     wanted = {"instant", "latency", "many", "alone", "first"} if options.case == "all" else {options.case}
     table: list[list[object]] = []
     if "instant" in wanted:
@@ -193,7 +201,14 @@ async def main() -> None:
     if "many" in wanted:
         print_table(
             "Many in flight (engine: 1 s)",
-            ["rollouts", "failures", "most in flight in the agent worker", "most at the engine", "KB per rollout in the agent worker", "seconds"],
+            [
+                "rollouts",
+                "failures",
+                "most in flight in the agent worker",
+                "most at the engine",
+                "KB per rollout in the agent worker",
+                "seconds",
+            ],
             [await many(16384)],
         )
     if "alone" in wanted:

@@ -13,6 +13,8 @@ from gym_resources.instructions.words import PUNCTUATION, plain_words, trimmed
 
 _ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _POSTSCRIPTS = {"P.P.S": re.compile(r"p\.\s?p\.\s?s"), "P.S.": re.compile(r"p\.\s?s\.")}
+_STAR_BULLET = re.compile(r"^[^\S\n]*\*[^*].*$", re.MULTILINE)
+_DASH_BULLET = re.compile(r"^[^\S\n]*-", re.MULTILINE)
 _EMPHASIS = re.compile(r"\*[^\n*]*\*")
 _STRONG = re.compile(r"\*\*([^\n*]*)\*\*")
 _JSON_FENCES = ("```json", "```Json", "```JSON", "```")
@@ -40,10 +42,7 @@ def postscript(text: str, *, postscript_marker: str) -> bool:
 
 def bullets(text: str, *, num_bullets: int) -> bool:
     """There are exactly so many lines that start with ``-``, or with ``*`` and not with two."""
-    lines = [line.lstrip() for line in text.split("\n")]
-    return (
-        sum(line.startswith("-") or re.match(r"\*(?!\*)", line) is not None for line in lines) == num_bullets
-    )
+    return len(_STAR_BULLET.findall(text)) + len(_DASH_BULLET.findall(text)) == num_bullets
 
 
 def constrained_answer(text: str) -> bool:
@@ -184,14 +183,12 @@ def own_bullets(text: str, *, sep: str) -> bool:
 
 
 def italic_thesis(text: str) -> bool:
-    """A passage in HTML's italics is followed by other text."""
-    for opening, closing in (("<i>", "</i>"), ("<em>", "</em>")):
-        start = text.find(opening)
-        end = text.find(closing, start) if start >= 0 else -1
-        if end >= 0:
-            thesis, rest = text[start + len(opening) : end], text[end + len(closing) :]
-            return bool(thesis.strip() and rest.strip())
-    return False
+    """A passage in HTML's italics, ``<i>`` or ``<em>``, is followed by other text."""
+    opening = next((tag for tag in ("<i>", "<em>") if tag in text), None)
+    _, _, rest = text.partition(opening) if opening else ("", "", "")
+    closing = next((tag for tag in ("</i>", "</em>") if tag in rest), None)
+    thesis, _, after = rest.partition(closing) if closing else ("", "", "")
+    return bool(thesis.strip() and after.strip())
 
 
 def sub_bullets(text: str) -> bool:

@@ -154,15 +154,19 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
 
     async def drain() -> None:
-        await hosted.service.drained()
-        # Sessions whose agents are gone are waited for in vain.
-        while len(hosted.sessions) and await bus.alive("agent.>"):
-            with anyio.move_on_after(RENEW_S):
-                await hosted.sessions.emptied()
+        await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
+        await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
 
     return _Member(
         hosted, hosted.service.pools, lambda: len(hosted.sessions), lambda: hosted.service.load, drain
     )
+
+
+async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
+    """Wait until nothing is left to do, or no agent is left to do it for."""
+    while left() and await bus.alive("agent.>"):
+        with anyio.move_on_after(RENEW_S):
+            await finished()
 
 
 @asynccontextmanager
@@ -176,11 +180,12 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
     adapter: Any = catalogue.load("models", pool.model.provider).Adapter(pool.model)
     async with adapter:
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
+        service = hosted.service
         yield _Member(
             hosted,
             pool.names,
-            lambda: hosted.service.in_use,
-            lambda: hosted.service.load,
-            hosted.service.drained,
+            lambda: service.in_use,
+            lambda: service.load,
+            lambda: _finish(bus, lambda: service.in_use, service.drained),
             {"model": f"{pool.model.provider}/{pool.model.name}"},
         )

@@ -30,7 +30,10 @@ def document(*rows: dict[str, Any]) -> dict[str, Any]:
 def test_the_fields_are_nemo_gyms_in_their_order() -> None:
     user = {"role": "user", "content": "one two"}
     found = document(
-        {"responses_create_params": {"input": "hello there"}, "level": 1, "tag": "x", "agent_ref": {"name": "a"}},
+        {
+            "responses_create_params": {"input": "hello there"}, "level": 1, "tag": "x",
+            "agent_ref": {"name": "a"},
+        },
         {
             "responses_create_params": {
                 "input": [{"role": "system", "content": "s"}, user, user], "temperature": 0.5,

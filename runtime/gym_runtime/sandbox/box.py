@@ -1,0 +1,163 @@
+"""The sandbox: programs in, their output out, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+
+import anyio
+import msgspec
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+from gym_runtime.errors import ResourceError
+from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.sandbox import bubblewrap, process, python
+from gym_runtime.sandbox.limits import Limits
+
+DRAIN_LIMIT_S = 5.0
+_slots: RunVar[CapacityLimiter] = RunVar("gym_runtime_sandbox_slots")
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended.
+
+    Attributes:
+        exit_code: 128 + n for signal n; None if it was killed at its time limit.
+        stdout: what it printed, up to the limit.
+        stderr: what it complained about, up to the limit.
+        truncated: some of either was dropped.
+        duration_s: from its start to its end, in seconds.
+    """
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    truncated: bool
+    duration_s: float
+
+    @property
+    def timed_out(self) -> bool:
+        return self.exit_code is None
+
+
+class Sandbox:
+    """Runs programs that nobody has read, each alone: no files stay from one to the next.
+
+    Leaving the ``async with`` block kills what still runs. All sandboxes of an event loop run as many
+    programs at a time as there are CPUs; others wait for their turn, and that costs them no time limit.
+
+    Args:
+        limits: for each program.
+        packages: distributions that its Python can import, with what they need, if they are installed.
+
+    Raises:
+        UsageError: (when entered) there is no isolation here; the message says how to get it.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, packages: Sequence[str] = ()) -> None:
+        self.limits = limits or Limits()
+        self._packages = python.installed(tuple(packages))
+        self._running: set[Child] = set()
+
+    async def __aenter__(self) -> Sandbox:
+        if not bubblewrap.weak():
+            bubblewrap.check(os.getpid())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in list(self._running):
+            await child.end()
+
+    async def run(self, program: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> Result:
+        """Run a program to its end, or kill it after ``timeout_s`` seconds; with all its descendants.
+
+        What it started and left running (a daemon) is killed at its end.
+
+        Raises:
+            ResourceError: it could not be started.
+        """
+        async with slots(), self.start(program, with_errors=True) as child:
+            start_s = time.monotonic()
+            output, errors = _Kept(self.limits.output_bytes), _Kept(self.limits.output_bytes)
+            exit_code: int | None = None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_feed, child, stdin)
+                tasks.start_soon(output.fill, child, False)
+                tasks.start_soon(errors.fill, child, True)
+                with anyio.move_on_after(timeout_s):
+                    exit_code = await child.wait()
+                await child.end()
+                # The pipes end when the last of its writers does, which has been killed.
+                with anyio.move_on_after(DRAIN_LIMIT_S):
+                    await output.complete.wait()
+                    await errors.complete.wait()
+                tasks.cancel_scope.cancel()
+            if exit_code is not None and not child.ran:
+                raise ResourceError(
+                    f"the sandbox does not start: {errors.data.decode(errors='replace').strip()}",
+                    stage="sandbox",
+                )
+            return Result(
+                exit_code=128 - exit_code if exit_code is not None and exit_code < 0 else exit_code,
+                stdout=bytes(output.data),
+                stderr=bytes(errors.data),
+                truncated=output.truncated or errors.truncated,
+                duration_s=time.monotonic() - start_s,
+            )
+
+    @asynccontextmanager
+    async def start(
+        self, program: Sequence[str], *, with_errors: bool = False
+    ) -> AsyncGenerator[process.Isolated | process.Limited]:
+        """A program to talk to while it runs; it is killed when the block ends. It waits for no turn.
+
+        Raises:
+            ResourceError: it could not be started.
+        """
+        child = process.start(self.limits, self._packages, program, with_errors=with_errors)
+        self._running.add(child)
+        try:
+            yield child
+        finally:
+            self._running.discard(child)
+            with anyio.CancelScope(shield=True):
+                await child.close()
+
+
+class _Kept:
+    """The first bytes of a stream; the rest is read and dropped."""
+
+    def __init__(self, at_most_bytes: int) -> None:
+        self.data = bytearray()
+        self.truncated = False
+        self.complete = anyio.Event()
+        self._at_most_bytes = at_most_bytes
+
+    async def fill(self, child: Child, errors: bool) -> None:
+        while piece := await child.read(errors=errors):
+            room = self._at_most_bytes - len(self.data)
+            self.data += piece[:room]
+            self.truncated = self.truncated or len(piece) > room
+        self.complete.set()
+
+
+async def _feed(child: Child, data: bytes) -> None:
+    with suppress(EndOfProcess):
+        await child.write(data)
+    child.close_input()
+
+
+def slots() -> CapacityLimiter:
+    """Turns for programs that compute, of this event loop."""
+    try:
+        return _slots.get()
+    except LookupError:
+        limiter = CapacityLimiter(os.cpu_count() or 2)
+        _slots.set(limiter)
+        return limiter

