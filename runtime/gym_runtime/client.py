@@ -312,9 +312,10 @@ class Gym:
                 finished = await self.follow(info.run, info.total, stream.send)
         finally:
             with anyio.move_on_after(5, shield=True):
-                await self.close_run(info, state="finished" if finished else "cancelled")
                 if not finished:
+                    # First: who still writes a journal that is freed would take himself for overtaken.
                     await self.bus.publish(f"cancel.{info.run}", b"")
+                await self.close_run(info, state="finished" if finished else "cancelled")
 
     # -- looking around -------------------------------------------------------------------------------
 

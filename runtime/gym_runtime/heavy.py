@@ -1,33 +1,34 @@
 """Heavy verification: in processes that are killed from outside when they take too long.
 
-Symbolic mathematics, generated code and backtracking expressions can run for ever and hold the
-interpreter's lock, so no thread and no coroutine can bound them. The processes are fresh interpreters
-(never forks of a worker with its threads and connections), reused from call to call, at most one per
-CPU; calls beyond that wait for their turn, and neither waiting nor starting up counts against a limit.
+Symbolic mathematics and backtracking expressions can run for ever and hold the interpreter's lock, so no
+thread and no coroutine can bound them. They run in the warm processes of `gym_runtime.killable`. An input
+that has killed `DEATHS_AT_MOST` of them is quarantined: it is refused at once, by this worker, from then on.
+Code that a model wrote is another matter: it belongs into `gym_runtime.sandbox`.
 """
 
 from __future__ import annotations
 
-import faulthandler
+import hashlib
 import importlib
-import math
-import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
-from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
-from anyio.lowlevel import RunVar
 
 from gym_runtime import catalogue
 from gym_runtime.errors import ResourceError
+from gym_runtime.killable import ProcessDied, call_killable
 from gym_runtime.replay import rejudge
 from gym_runtime.verdict import Verdict
 
+DEATHS_AT_MOST = 2
+REMEMBERED_AT_MOST = 10_000
 _R = TypeVar("_R")
-_slots: RunVar[CapacityLimiter] = RunVar("gym_runtime_heavy_slots")
+_deaths: OrderedDict[str, int] = OrderedDict()
 
 
 async def verify_heavy(environment: str, row: bytes, response: bytes, timeout_s: float) -> Verdict:
@@ -37,12 +38,19 @@ async def verify_heavy(environment: str, row: bytes, response: bytes, timeout_s:
     the response is judged. Cancelling kills the process.
 
     Raises:
-        ResourceError: it took longer than ``timeout_s`` seconds, the process died, or the verifier raised.
+        ResourceError: it took longer than ``timeout_s`` seconds, the process died, the input is
+            quarantined, or the verifier raised.
         TaskError: the row does not fit.
     """
     try:
         return await run_killable(
-            _judge, environment, row, response, timeout_s=timeout_s, prepare=partial(_load, environment)
+            _judge,
+            environment,
+            row,
+            response,
+            timeout_s=timeout_s,
+            prepare=partial(_load, environment),
+            what=f"a rollout of '{Path(environment).stem}'",
         )
     except TimeoutError as error:
         raise ResourceError(f"verification took longer than {timeout_s:g} s", stage="verify") from error
@@ -53,40 +61,38 @@ async def run_killable(
     *args: object,
     timeout_s: float,
     prepare: Callable[[], object] | None = None,
+    what: str = "",
 ) -> _R:
     """Call a module's function in a process; function, arguments and result must pickle.
 
     ``prepare`` is called there before, off the clock: the place for imports. By default the function's
-    module is imported.
+    module is imported. ``what`` names the input in errors.
 
     Raises:
         TimeoutError: it took longer than ``timeout_s`` seconds, and its process was killed.
-        ResourceError: the process died.
+        ResourceError: the process died, or the input has killed too many.
         Exception: whatever the function raised.
     """
-    async with _limiter():
-        try:
-            await _in_process(prepare or partial(_import, function.__module__))
-            with anyio.fail_after(timeout_s):
-                return await _in_process(_contained, timeout_s, function, *args)
-        except BrokenWorkerProcess as error:
-            raise ResourceError(
-                "the process that verified died: out of memory, or a crash in native code", stage="verify"
-            ) from error
-
-
-async def _in_process(function: Callable[..., _R], *args: object) -> _R:
-    return await to_process.run_sync(function, *args, cancellable=True, limiter=CapacityLimiter(math.inf))
-
-
-def _limiter() -> CapacityLimiter:
-    """How many processes may be at work for this event loop."""
+    digest = hashlib.sha256(pickle.dumps((function, args))).hexdigest()
+    name = f"{what or function.__name__} (sha256 {digest[:12]})"
+    if _deaths.get(digest, 0) >= DEATHS_AT_MOST:
+        raise ResourceError(f"{name} is quarantined: it has killed {DEATHS_AT_MOST} processes", stage="verify")
     try:
-        return _slots.get()
-    except LookupError:
-        limiter = CapacityLimiter(os.cpu_count() or 2)
-        _slots.set(limiter)
-        return limiter
+        return await call_killable(function, args, prepare or partial(_import, function.__module__), timeout_s)
+    except TimeoutError:
+        _count(digest)
+        raise
+    except ProcessDied as error:
+        _count(digest)
+        raise ResourceError(
+            "the process that verified died: out of memory, or a crash in native code", stage="verify"
+        ) from error
+
+
+def _count(digest: str) -> None:
+    _deaths[digest] = _deaths.pop(digest, 0) + 1
+    while len(_deaths) > REMEMBERED_AT_MOST:
+        _deaths.popitem(last=False)
 
 
 def _import(module: str) -> None:
@@ -97,32 +103,6 @@ def _import(module: str) -> None:
 def _load(environment: str) -> None:
     """Runs in the process."""
     catalogue.environment(environment)
-
-
-def _contained(timeout_s: float, function: Callable[..., _R], *args: object) -> _R:
-    """Runs in the process: the call. If nobody is left to kill it, it ends itself some time later."""
-    with _without_streams(), open(os.devnull, "w") as nowhere:
-        faulthandler.dump_traceback_later(2 * timeout_s + 5, exit=True, file=nowhere)
-        try:
-            return function(*args)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-
-
-@contextmanager
-def _without_streams() -> Generator[None]:
-    """Point descriptors 0 and 1 elsewhere: they carry the protocol, and child processes inherit them."""
-    kept = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    try:
-        os.dup2(nowhere, 0)
-        os.dup2(nowhere, 1)
-        yield
-    finally:
-        for descriptor, copy in enumerate(kept):
-            os.dup2(copy, descriptor)
-            os.close(copy)
-        os.close(nowhere)
 
 
 def _judge(environment: str, row: bytes, response: bytes) -> Verdict:

@@ -31,20 +31,28 @@ def start(worker: str = "") -> None:
         else structlog.processors.JSONRenderer()
     )
     tail: list[Any] = [renderer] if terminal else [structlog.processors.format_exc_info, renderer]
+    chain: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        _add_rollout,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _add_trace,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            _add_rollout,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _add_trace,
-            *tail,
-        ],
+        processors=[*chain, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_current_stderr,
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=max(level, logging.WARNING), format="%(name)s: %(message)s", force=True)
+    # What libraries log through the standard library looks the same.
+    libraries = logging.StreamHandler(sys.stderr)
+    libraries.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail],
+            foreign_pre_chain=[*chain, structlog.stdlib.add_logger_name],
+        )
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[libraries], force=True)
     if worker:
         structlog.contextvars.bind_contextvars(worker=worker)
 
@@ -63,6 +71,11 @@ def _add_rollout(logger: WrappedLogger, name: str, event: EventDict) -> EventDic
     if rollout:
         event = {"run": rollout.partition(".")[0], "rollout": rollout, "attempt": attempt, **event}
     return event
+
+
+def _current_stderr(*_: object) -> structlog.PrintLogger:
+    """Asked for at every line: who replaces standard error later means the lines that come then."""
+    return structlog.PrintLogger(sys.stderr)
 
 
 def _add_trace(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

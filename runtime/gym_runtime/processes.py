@@ -3,7 +3,7 @@
 A `Child` has pipes that never hold up the event loop, an end that can be awaited, and a kill that leaves
 nobody behind: the tree is stopped member by member before the first one dies, so nobody can fork away.
 Who has left the tree before that (a daemon, adopted by init) is out of reach, unless the child is a subreaper
-(`adopt_orphans`) or the first process of a pid namespace. Needs no event loop but anyio's.
+(as `gym_runtime.warm` is) or the first process of a pid namespace. Needs no event loop but anyio's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from anyio import to_thread
 CHUNK_BYTES = 65536
 KILL_LIMIT_S = 5.0
 _LENGTH = struct.Struct("!Q")
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class EndOfProcess(Exception):
@@ -118,6 +117,20 @@ class Child:
         """Write a message with its length before it; see `write`."""
         await self.write(_LENGTH.pack(len(message)) + message)
 
+    def send_now(self, message: bytes) -> None:
+        """As `send`, at once: for a process that has just been started and a message that its pipe holds.
+
+        Raises:
+            BlockingIOError: the pipe does not hold it.
+        """
+        data = _LENGTH.pack(len(message)) + message
+        if os.write(self._pipes[0], data) < len(data):
+            raise BlockingIOError(f"a first message of {len(data)} bytes is more than a pipe holds")
+
+    async def answering(self) -> None:
+        """Wait until there is something to `receive`, or its end; nothing is lost by cancelling."""
+        await anyio.wait_readable(self._pipes[1])
+
     async def receive(self, at_most_bytes: int) -> bytes:
         """Read a message with its length before it.
 
@@ -160,6 +173,8 @@ class Child:
         """Let it run only where others leave time."""
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, 19)
+            if sys.platform == "linux":  # others are woken up on its CPU as if that were idle
+                os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
 
     async def end(self) -> None:
         """Kill it and its descendants and wait for its end, also while being cancelled. Repeatable."""
@@ -173,6 +188,15 @@ class Child:
         for pipe, descriptor in zip(self._files, self._pipes, strict=True):
             if pipe and not pipe.closed:
                 anyio.notify_closing(descriptor)
+                pipe.close()
+
+
+    def abandon(self) -> None:
+        """`close` it without an event loop; waits for its end."""
+        self.kill()
+        self._popen.wait()
+        for pipe in self._files:
+            if pipe:
                 pipe.close()
 
 
@@ -219,13 +243,3 @@ def _children(pid: int) -> list[int]:
 def _signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def adopt_orphans() -> None:
-    """In a child: become the parent of descendants whose parents end, and die with the parent; Linux only."""
-    if sys.platform == "linux":
-        import ctypes
-
-        prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -8,16 +8,21 @@ Off, at the price of one comparison per span, unless the standard environment va
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Tracer
+
+STOP_S = 2.0
 
 _tracer: Tracer | None = None
 _provider: TracerProvider | None = None
+_exporter: SpanExporter | None = None
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -35,32 +40,35 @@ def wanted() -> bool:
 
 def start(service: str) -> None:
     """Set tracing up in this process, if the environment asks for it. Call it after any fork."""
-    global _tracer, _provider
+    global _tracer, _provider, _exporter
     if not wanted():
         return
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-    exporter: SpanExporter
     if os.environ.get("OTEL_TRACES_EXPORTER") == "console":
-        exporter = ConsoleSpanExporter()
+        _exporter = ConsoleSpanExporter()
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        exporter = OTLPSpanExporter()
+        _exporter = OTLPSpanExporter()
     name = os.environ.get("OTEL_SERVICE_NAME") or service
     _provider = TracerProvider(resource=Resource.create({"service.name": name}))
-    _provider.add_span_processor(BatchSpanProcessor(exporter))
+    _provider.add_span_processor(BatchSpanProcessor(_exporter))
     _tracer = _provider.get_tracer("gym_runtime")
 
 
 def stop() -> None:
-    """Export what is left."""
-    global _tracer, _provider
-    if _provider is not None:
+    """Export what is left; a collector that does not answer is waited for `STOP_S` seconds at most."""
+    global _tracer, _provider, _exporter
+    if _provider is not None and _exporter is not None:
+        # The SDK would try for longer than a worker has for its end.
+        give_up = threading.Timer(STOP_S, _exporter.shutdown)
+        give_up.start()
         _provider.shutdown()
-    _tracer = _provider = None
+        give_up.cancel()
+    _tracer = _provider = _exporter = None
 
 
 def span(
@@ -68,6 +76,13 @@ def span(
 ) -> AbstractContextManager[None]:
     """A span around a block; a child of the context in ``headers``, or else of the current span."""
     return _NOTHING if _tracer is None else _span(_tracer, name, headers, attributes)
+
+
+def continued(
+    name: str, headers: Mapping[str, str] | None, **attributes: str | int | float
+) -> AbstractContextManager[None]:
+    """A span in the trace that somebody else's ``headers`` bring; nothing where they bring none."""
+    return span(name, headers, **attributes) if headers else _NOTHING
 
 
 @contextmanager

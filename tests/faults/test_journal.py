@@ -46,7 +46,7 @@ class Engine:
         self.asked += 1
         self.changed.set()
         self.changed = anyio.Event()
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.1)
         body = await request.json()
         calls = sum(item.get("type") == "function_call_output" for item in body["input"])
         item: dict[str, object] = {

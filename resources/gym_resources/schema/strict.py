@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 _SCHEMA = {"items", "additionalProperties", "unevaluatedProperties", "contains", "then", "else"}
 _SCHEMAS = {"anyOf", "allOf", "oneOf", "prefixItems", "items"}
@@ -41,17 +46,25 @@ def violation(value: Any, schema: dict[str, Any]) -> str | None:
     Raises:
         ValueError: the schema is none, or refers to what is not in it.
     """
-    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
-    from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    offline: Registry[Any] = Registry()
     try:
-        Draft202012Validator.check_schema(schema)
-        error = next(Draft202012Validator(schema, registry=offline).iter_errors(value), None)
+        error = next(_validator(json.dumps(schema)).iter_errors(value), None)
     except (SchemaError, Unresolvable) as error:
         raise ValueError(f"{type(error).__name__}: {error}"[:300]) from error
     except RecursionError:
         return "$: nested too deeply"
     return None if error is None else f"{error.json_path}: {error.message}"[:300]
+
+
+@lru_cache(maxsize=128)
+def _validator(schema: str) -> Draft202012Validator:
+    """A schema's validator, kept because checking the schema takes far longer than checking a value."""
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
+
+    document = json.loads(schema)
+    Draft202012Validator.check_schema(document)
+    offline: Registry[Any] = Registry()
+    return Draft202012Validator(document, registry=offline)

@@ -124,7 +124,7 @@ class Service:
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> Reply:
         set_rollout(request.rollout, request.attempt)
         try:
-            with tracing.span(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
+            with tracing.continued(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
                 body = await self._handle(pool, request)
             return Reply(body=body, worker=self.worker, load=self.load)
         except GymError as error:

@@ -40,6 +40,8 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.6
 GC_THRESHOLD = (50_000, 20, 100)
 """Thousands of rollouts in flight are live objects that each collection would only look at."""
+HASTY_S = 1.0
+HASTY_KILL_S = 3.0
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 
 
@@ -250,7 +252,7 @@ class Supervisor:
         data = os.read(0, 65536)
         self._input += data
         if not data:
-            self._stop("", patience_s=1.0)
+            self._stop("", patience_s=HASTY_S)
         elif b"drain\n" in self._input:
             self._stop("")
 
@@ -259,7 +261,7 @@ class Supervisor:
         self._stopping = True
         for kind in STOP_ORDER:
             self._end([worker for worker in self._workers if worker.pid and worker.pool.kind == kind])
-        os.close(self._lifeline_write)
+        self._cut_lifeline()
         if self._broker is not None:
             self._broker.stop()
         if self._system.temporary:
@@ -267,18 +269,31 @@ class Supervisor:
 
     def _end(self, workers: list[_Worker]) -> None:
         for worker in workers:
-            os.kill(worker.pid, signal.SIGTERM)
+            if not self._hasty or not worker.ready:
+                os.kill(worker.pid, signal.SIGTERM)
         limit = time.monotonic() + self._patience_s + 1.0
         while any(worker.pid for worker in workers):
-            self._wait(min(0.2, max(0.0, limit - time.monotonic())), with_input=self._patience_s > 1.0)
+            if self._hasty:
+                # Not a second SIGTERM, which would end a worker before it has given its tasks back.
+                self._cut_lifeline()
+                limit = min(limit, time.monotonic() + HASTY_KILL_S)
+            self._wait(min(0.2, max(0.0, limit - time.monotonic())), with_input=not self._hasty)
             self._reap()
-            if self._patience_s <= 1.0:
-                limit = min(limit, time.monotonic() + 2.0)
             if time.monotonic() > limit:
                 for worker in workers:
                     if worker.pid:
                         os.kill(worker.pid, signal.SIGKILL)
                 limit = time.monotonic() + 5.0
+
+    @property
+    def _hasty(self) -> bool:
+        return self._patience_s <= HASTY_S
+
+    def _cut_lifeline(self) -> None:
+        """Have all workers end within a moment."""
+        if self._lifeline_write >= 0:
+            os.close(self._lifeline_write)
+            self._lifeline_write = -1
 
 
 def _be_worker(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: int) -> int:

@@ -26,7 +26,7 @@ def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert mcqa.pop("description").startswith("Multiple-choice questions")
     assert mcqa == {
         "name": "mcqa", "domain": "knowledge", "shape": "verify", "agent": mcqa["agent"], "runnable": True,
-        "needs": "", "data_license": mcqa["data_license"],
+        "needs": "", "extra": "", "data_license": mcqa["data_license"],
     }  # fmt: skip
 
 

@@ -1,0 +1,119 @@
+"""Tests of a program, run one after the other in the sandbox until one fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.sandbox import Limits, Sandbox
+from gym_runtime.sandbox.box import slots
+from gym_runtime.sandbox.python import command
+
+from gym_resources.code.comparison import same_output, same_value
+
+ROOM_BYTES = 1 << 20
+GRACE_S = 5.0
+START_LIMIT_S = 30.0
+
+
+class Test(msgspec.Struct, frozen=True):
+    """What goes in (of a function: its arguments as JSON, one a line), and what must come out."""
+
+    given: str
+    expected: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program did.
+
+    Attributes:
+        passed: tests in a row, from the first, that came out right.
+        status: ``passed`` if that is all of them; else how the next one ended: ``wrong``, ``raised``,
+            ``timeout``, ``died`` or ``overlong`` (it printed far more than expected).
+        error: the end of what it complained about.
+    """
+
+    passed: int
+    status: str
+    error: str = ""
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    output: str = ""
+    error: str = ""
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+async def run_tests(
+    code: str,
+    tests: Sequence[Test],
+    *,
+    function: str | None = None,
+    test_limit_s: float,
+    limits: Limits | None = None,
+    packages: Sequence[str] = (),
+) -> Outcome:
+    """Run a program, or a function of it, on tests until one fails. Cancelling kills it.
+
+    Each test may take ``test_limit_s`` seconds, and all together a second more each, plus five. Waiting
+    for a free processor costs no time.
+
+    Raises:
+        UsageError: there is no isolation here.
+        ResourceError: the sandbox could not be started.
+    """
+    async with slots(), Sandbox(limits, packages=packages) as box:
+        async with box.start([*command(), "-c", _script()]) as child:
+            passed = 0
+            with anyio.move_on_after((test_limit_s + 1) * len(tests) + GRACE_S):
+                try:
+                    await child.send(json.dumps({"code": code, "fn_name": function}).encode())
+                    for test in tests:
+                        answer = await _run(child, test, test_limit_s)
+                        if answer.status != "done":
+                            return Outcome(passed=passed, status=answer.status, error=answer.error)
+                        if not await to_thread.run_sync(_right, answer.output, test.expected, function):
+                            return Outcome(passed=passed, status="wrong")
+                        passed += 1
+                except (EndOfProcess, msgspec.DecodeError) as error:
+                    return Outcome(passed=passed, status="died", error=str(error))
+                return Outcome(passed=passed, status="passed")
+            return Outcome(passed=passed, status="timeout")
+
+
+async def _run(child: Child, test: Test, limit_s: float) -> _Answer:
+    keep = 4 * len(test.expected) + ROOM_BYTES
+    request = {"stdin": test.given, "limit_s": limit_s, "keep_bytes": keep}
+    try:
+        await child.send(json.dumps(request).encode())
+    except EndOfProcess:
+        pass  # it did not even compile: the answer to that is already there
+    return _decode(await child.receive(6 * keep + ROOM_BYTES))
+
+
+def _right(output: str, expected: str, function: str | None) -> bool:
+    if function is None:
+        return same_output(output, expected)
+    return same_value(_read(output), _read(expected))
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return object()
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("inside.py").read_text("utf-8")

@@ -1,0 +1,80 @@
+"""Programming problems: a Python program must give the right output on every test.
+
+The program is what stands between the last two lines with three backticks in the model's text; without two
+such lines there is none. ``verifier_metadata.unit_tests`` holds ``inputs`` and ``outputs``: of a program its
+standard input and output, or, with ``fn_name``, of that function (or method of ``Solution``) the arguments
+as JSON, one a line, and the returned value. Outputs are compared line by line without the space around
+them, as text or else as decimal numbers. The reward is 1 if all tests pass, each within 10 seconds, all n
+within 11 n + 5. A text with ``<think>`` or ``</think>`` in it (reasoning that was not told apart) scores 0.
+
+Rows, limits and rewards as its namesake in NeMo Gym. Unlike there, the program runs in a sandbox, each test
+in a process of its own that cannot see what another left; it runs as a program is run, so that global
+variables, `sys.stdout.buffer`, threads and exit handlers work; without a sandbox there is no verdict.
+Source: the rule of NeMo Gym's ``code_gen``, after LiveCodeBench (MIT); the rows are our own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from gym_runtime import Environment, Reply, Task, Verdict
+
+TEST_LIMIT_S = 10.0
+FENCE = "```"
+TAGS = ("<think>", "</think>")
+MALFORMED_REWARD = 0.0
+
+
+class UnitTests(msgspec.Struct):
+    inputs: list[str]
+    outputs: list[str]
+    fn_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.inputs or len(self.inputs) != len(self.outputs):
+            raise ValueError(f"{len(self.inputs)} inputs and {len(self.outputs)} outputs")
+
+
+class VerifierMetadata(msgspec.Struct):
+    unit_tests: UnitTests
+
+
+class CodeTask(Task):
+    verifier_metadata: VerifierMetadata
+
+
+def last_block(text: str) -> str:
+    """The lines between the last two with a fence; empty without two."""
+    lines = text.split("\n")
+    fences = [number for number, line in enumerate(lines) if FENCE in line]
+    return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) >= 2 else ""
+
+
+async def verify(task: CodeTask, reply: Reply) -> Verdict:
+    from gym_resources.code.testing import Test, run_tests
+
+    text, tests = reply.all_text, task.verifier_metadata.unit_tests
+    code = last_block(text)
+    if any(tag in text for tag in TAGS):
+        return Verdict(MALFORMED_REWARD, fields={"extracted_model_code": code, "result": "malformed"})
+    if not code.strip():
+        return Verdict(0.0, fields={"extracted_model_code": None, "result": "no code"})
+    outcome = await run_tests(
+        code,
+        [Test(given, expected) for given, expected in zip(tests.inputs, tests.outputs, strict=True)],
+        function=tests.fn_name,
+        test_limit_s=TEST_LIMIT_S,
+        packages=("numpy",),
+    )
+    return Verdict(
+        float(outcome.status == "passed"),
+        fields={"extracted_model_code": code, "result": outcome.status, "tests_passed": outcome.passed},
+    )
+
+
+environment = Environment(
+    resource=verify,
+    description="Programming problems, graded by running the program on tests in a sandbox.",
+    domain="coding",
+    data_license="CC-BY-4.0 (OpenCodeReasoning), MIT (LiveCodeBench)",
+    extra="sandbox",
+)

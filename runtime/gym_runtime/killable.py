@@ -1,0 +1,218 @@
+"""Warm processes that call functions and are killed where they do not come back.
+
+A call takes an idle process that has been prepared for calls of its kind (its modules are imported), or
+starts one. At most as many calls compute at a time as there are CPUs; waiting for a turn counts against no
+limit. A call that is at work `OVERRUN_FACTOR` times as long as its kind usually is (at least `OVERRUN_S`)
+gives its turn away and goes on at the lowest priority, up to `OVERRUNNING_AT_MOST` of them, so that calls
+which hang keep nobody waiting. Who takes their place has been
+warmed in advance: when all turns are taken one more process is started, and another one when a call
+overruns. A process is replaced after `CALLS_PER_PROCESS` calls.
+
+The processes are fresh interpreters (never forks of a worker with its threads and connections) and end with
+the event loop that they serve.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import sys
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import anyio
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+from gym_runtime.processes import Child, EndOfProcess
+
+OVERRUN_S = 0.1
+OVERRUN_FACTOR = 5.0
+USUAL_S = 0.4  # until the first call of a kind tells
+OVERRUNNING_AT_MOST = 64
+CALLS_PER_PROCESS = 1000
+START_LIMIT_S = 120.0
+MESSAGE_BYTES = 1 << 30
+_R = TypeVar("_R")
+
+
+class ProcessDied(Exception):
+    """The process ended in the middle of a call: out of memory, or a crash in native code."""
+
+
+class Warm(Child):
+    """A process that was told to prepare for one kind of calls when it was started."""
+
+    def __init__(self, kind: bytes) -> None:
+        super().__init__([sys.executable, "-m", "gym_runtime.warm"])
+        self.kind = kind
+        self.calls = 0
+        self.overran = False
+        self._prepared = False
+        self.send_now(_request(kind, None))
+
+    async def prepare(self) -> None:
+        """Wait until it has prepared.
+
+        Raises:
+            ProcessDied: it ended over it.
+            TimeoutError: it took longer than `START_LIMIT_S` seconds.
+            Exception: whatever its preparation raised.
+        """
+        if not self._prepared:
+            with anyio.fail_after(START_LIMIT_S):
+                await self.answer()
+            self._prepared = True
+
+    async def answer(self) -> Any:
+        """The result of what it was asked.
+
+        Raises:
+            ProcessDied: it ended over it.
+            Exception: whatever that raised.
+        """
+        try:
+            well, result = pickle.loads(await self.receive(MESSAGE_BYTES))
+        except EndOfProcess as error:
+            raise ProcessDied from error
+        if well:
+            return result
+        raise cast("BaseException", result)
+
+
+class WarmProcesses:
+    """The warm processes of one event loop."""
+
+    def __init__(self) -> None:
+        self.turns = os.cpu_count() or 2
+        self._turns = CapacityLimiter(self.turns)
+        self._overrunning = 0
+        self._busy: dict[bytes, int] = {}
+        self._usual_s: dict[bytes, float] = {}
+        self._idle: list[Warm] = []
+        self._alive: set[Warm] = set()
+        weakref.finalize(self, _abandon, self._alive)
+
+    async def call(self, kind: bytes, call: bytes, timeout_s: float) -> Any:
+        """Make a pickled call in a process of a kind, which is a pickled call too.
+
+        Raises:
+            TimeoutError: it took longer than ``timeout_s`` seconds, and its process was killed.
+            ProcessDied: the process ended over it.
+            Exception: whatever the call raised.
+        """
+        async with self._turn() as turn, self._process(kind) as process:
+            await process.prepare()
+            with anyio.fail_after(timeout_s):
+                try:
+                    await process.send(_request(call, timeout_s))
+                except EndOfProcess as error:
+                    raise ProcessDied from error
+                start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
+                with anyio.move_on_after(max(OVERRUN_S, OVERRUN_FACTOR * usual_s)) as in_time:
+                    await process.answering()
+                if in_time.cancelled_caught and self._overrunning < OVERRUNNING_AT_MOST:
+                    return await self._overrun(process, turn)
+                self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
+                return await process.answer()
+
+    async def _overrun(self, process: Warm, turn: object) -> Any:
+        process.overran = True
+        process.lower_priority()
+        self._busy[process.kind] -= 1
+        self._overrunning += 1
+        self._turns.release_on_behalf_of(turn)
+        self._keep_one_idle(process.kind)
+        try:
+            return await process.answer()
+        finally:
+            self._overrunning -= 1
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[object]:
+        turn = object()
+        await self._turns.acquire_on_behalf_of(turn)
+        try:
+            yield turn
+        finally:
+            if turn in self._turns.statistics().borrowers:
+                self._turns.release_on_behalf_of(turn)
+
+    @asynccontextmanager
+    async def _process(self, kind: bytes) -> AsyncGenerator[Warm]:
+        """A process for one call; back among the idle ones if it comes out of it alive and well."""
+        process = next((idle for idle in self._idle if idle.kind == kind), None)
+        if process is None:
+            process = self._start(kind)
+        else:
+            self._idle.remove(process)
+        self._busy[kind] = self._busy.get(kind, 0) + 1
+        if self._busy[kind] >= self.turns > 1:
+            self._keep_one_idle(kind)
+        well = False
+        try:
+            yield process
+            well = True
+        except (ProcessDied, TimeoutError, anyio.get_cancelled_exc_class()):
+            raise
+        except Exception:
+            well = True  # the call raised; the process did what it was told
+            raise
+        finally:
+            if not process.overran:
+                self._busy[kind] -= 1
+            process.calls += 1
+            await self._retire(process, well)
+
+    async def _retire(self, process: Warm, well: bool) -> None:
+        if well and not process.overran and process.calls < CALLS_PER_PROCESS:
+            self._idle.append(process)
+            # A kind that nobody asks for any more gives way.
+            leaving = self._idle.pop(0) if len(self._idle) > self.turns + 2 else None
+        else:
+            leaving = process
+            if process.calls >= CALLS_PER_PROCESS:
+                self._keep_one_idle(process.kind)
+        if leaving is not None:
+            with anyio.CancelScope(shield=True):
+                await leaving.close()
+            self._alive.discard(leaving)
+
+    def _keep_one_idle(self, kind: bytes) -> None:
+        if not any(process.kind == kind for process in self._idle):
+            self._idle.append(self._start(kind))
+
+    def _start(self, kind: bytes) -> Warm:
+        process = Warm(kind)
+        self._alive.add(process)
+        return process
+
+
+_of_loop: RunVar[WarmProcesses] = RunVar("gym_runtime_warm_processes")
+
+
+async def call_killable(
+    function: Callable[..., _R], arguments: tuple[object, ...], prepare: Callable[[], object], timeout_s: float
+) -> _R:
+    """As `WarmProcesses.call`; processes are of one kind if ``prepare`` pickles to the same."""
+    try:
+        processes = _of_loop.get()
+    except LookupError:
+        processes = WarmProcesses()
+        _of_loop.set(processes)
+    call = pickle.dumps((function, arguments))
+    return cast("_R", await processes.call(pickle.dumps((prepare, ())), call, timeout_s))
+
+
+def _request(call: bytes, cpu_s: float | None) -> bytes:
+    limit_s = None if cpu_s is None or math.isinf(cpu_s) else cpu_s
+    return pickle.dumps((sys.path, limit_s, call))
+
+
+def _abandon(alive: set[Warm]) -> None:
+    for process in alive:
+        process.abandon()

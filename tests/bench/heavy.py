@@ -1,0 +1,70 @@
+"""What verifications that hang cost the others: ``python tests/bench/heavy.py [seconds]``.
+
+Verifications of about 10 ms of processor time arrive at random, at 40 % of what the machine's CPUs can do.
+Once undisturbed, once with 1 % of them spinning for ever until they are killed after `LIMIT_S`, once with 1 %
+sleeping for ever. Prints the latency of those that end, from arrival to verdict, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import sys
+import time
+
+import anyio
+import uvloop
+from gym_runtime.heavy import run_killable
+
+WORK = "x = 0\nfor i in range(150_000): x += i"
+HANGS = {"undisturbed": WORK, "1 % spin": "while True: pass", "1 % sleep": "import time; time.sleep(1e6)"}
+LIMIT_S = 5.0
+LOAD = 0.4
+
+
+async def verify(code: str, number: int, latencies_ms: list[float]) -> None:
+    start_s = time.perf_counter()
+    try:
+        await run_killable(exec, f"{code}\n# {number}", timeout_s=LIMIT_S)
+    except TimeoutError:
+        return
+    latencies_ms.append((time.perf_counter() - start_s) * 1000)
+
+
+async def measure(hang: str, rate: float, seconds: float) -> list[float]:
+    """Latencies of the verifications that arrive within so many seconds, in the order of their ends."""
+    chance = random.Random(1)
+    latencies_ms: list[float] = []
+    async with anyio.create_task_group() as tasks:
+        next_s, end_s, number = time.perf_counter(), time.perf_counter() + seconds, 0
+        while next_s < end_s:
+            await anyio.sleep(max(0.0, next_s - time.perf_counter()))
+            hanging = chance.random() < 0.01
+            tasks.start_soon(verify, hang if hanging else WORK, number, latencies_ms)
+            next_s += chance.expovariate(rate)
+            number += 1
+    return latencies_ms
+
+
+async def main(seconds: float) -> None:
+    alone_ms: list[float] = []
+    for number in range(50):
+        await verify(WORK, number, alone_ms)
+    work_ms = statistics.median(alone_ms)
+    rate = LOAD * (os.cpu_count() or 2) * 1000 / work_ms
+    print(f"one verification alone takes {work_ms:.1f} ms; {rate:.0f} arrive per second")
+    await measure(WORK, rate, 3)
+    base = 0.0
+    for name, hang in HANGS.items():
+        latencies_ms = sorted(await measure(hang, rate, seconds))
+        cuts = statistics.quantiles(latencies_ms, n=100)
+        base = base or cuts[98]
+        print(
+            f"{name:12} n {len(latencies_ms):6}  p50 {cuts[49]:7.1f}  p90 {cuts[89]:7.1f}  "
+            f"p99 {cuts[98]:7.1f} ms  ({cuts[98] / base:.2f}x undisturbed)"
+        )
+
+
+if __name__ == "__main__":
+    uvloop.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else 30.0))

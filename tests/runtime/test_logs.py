@@ -1,0 +1,172 @@
+"""Logs: for people on a terminal, JSON elsewhere; with the ids of what they are about, without secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime import connect
+from gym_runtime.messages.outcomes import Completed, Failed
+from gym_runtime.model import ModelSettings
+from gym_runtime.testing import stub_engine
+
+SPEAKING = """
+import logging
+from gym_runtime import logs
+
+logs.start("agent-1")
+log = logs.logger()
+log.debug("too quiet")
+log.info("quiet")
+log.warning("before any rollout")
+logs.set_rollout("20260101-000000-abcdef.3.1", 2)
+log.warning("within", tool="add", size_bytes=3)
+logging.getLogger("somebody.else").warning("from %s", "a library")
+try:
+    raise ValueError("what went wrong")
+except ValueError:
+    log.exception("a tool raised")
+"""
+
+
+def speak(level: str = "") -> list[dict[str, Any]]:
+    environment = {**os.environ, "GYM_LOG_LEVEL": level} if level else dict(os.environ)
+    process = subprocess.run(
+        [sys.executable, "-c", SPEAKING], env=environment, capture_output=True, check=True, timeout=20
+    )
+    assert process.stdout == b""
+    return [json.loads(line) for line in process.stderr.splitlines()]
+
+
+# -- form ---------------------------------------------------------------------------------------------
+
+
+def test_off_a_terminal_every_line_is_json_that_of_libraries_too() -> None:
+    before, within, library, error = speak()
+    assert (before["event"], before["level"], before["worker"]) == (
+        "before any rollout",
+        "warning",
+        "agent-1",
+    )
+    assert before["timestamp"].endswith("Z")
+    assert not {"run", "rollout", "attempt", "trace_id"} & set(before)
+    assert (within["tool"], within["size_bytes"]) == ("add", 3)
+    for line in (within, library, error):
+        assert line["run"] == "20260101-000000-abcdef"
+        assert line["rollout"] == "20260101-000000-abcdef.3.1"
+        assert line["attempt"] == 2
+    assert (library["event"], library["logger"], library["level"]) == (
+        "from a library",
+        "somebody.else",
+        "warning",
+    )
+    assert error["exception"].endswith("ValueError: what went wrong")
+
+
+@pytest.mark.parametrize(
+    ("level", "events"), [("debug", 6), ("info", 5), ("warning", 4), ("error", 1), ("loud", 4), ("ERROR", 1)]
+)
+def test_the_level_is_a_variable(level: str, events: int) -> None:
+    assert len(speak(level)) == events
+
+
+def test_on_a_terminal_lines_are_for_people() -> None:
+    ours, theirs = pty.openpty()
+    try:
+        environment = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
+        subprocess.run(
+            [sys.executable, "-c", SPEAKING], env=environment, stderr=theirs, check=True, timeout=20
+        )
+        text = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    line = next(line for line in text.splitlines() if "within" in line)
+    assert not line.startswith("{")
+    assert "tool=add" in line
+    assert "rollout=20260101-000000-abcdef.3.1" in line
+    assert "\x1b[" not in line
+
+
+# -- what worker processes say ------------------------------------------------------------------------
+
+BROKEN = """
+from gym_runtime import Environment, Session, Task, Verdict, tool
+
+class Broken(Session[Task]):
+    @tool
+    def work(self) -> str:
+        raise ValueError("the tool's bug")
+
+    async def verify(self, reply):
+        return Verdict(1.0)
+
+environment = Environment(resource=Broken, description="has a bug")
+"""
+ROW: dict[str, Any] = {
+    "responses_create_params": {
+        "input": "work",
+        "tools": [{"type": "function", "name": "work", "parameters": {"type": "object", "properties": {}}}],
+    }
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_what_a_worker_logs_names_its_rollout_attempt_and_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "broken.py"
+    await anyio.Path(module).write_text(BROKEN)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("GYM_LOG_LEVEL", "info")
+    monkeypatch.chdir(tmp_path)
+    async with connect(model="scripted/tool-then-message", environments=["broken"]) as gym:
+        (record,) = [record async for record in gym.rollouts([ROW], environment="broken")]
+    assert record.outcome == Completed()
+    error = capfd.readouterr().err
+    lines = [json.loads(line) for line in error.splitlines() if line.startswith('{"')]
+    raised = next(line for line in lines if line["event"] == "a tool raised")
+    assert (raised["run"], raised["rollout"], raised["attempt"]) == (record.run, record.rollout_id, 1)
+    assert raised["worker"].startswith("resource-")
+    assert len(raised["trace_id"]) == 32
+    assert raised["exception"].endswith("ValueError: the tool's bug")
+    # Standard error carries the console exporter's spans, too: the log's trace is that of the rollout.
+    assert f'"trace_id": "0x{raised["trace_id"]}"' in error
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_no_secret_is_ever_logged_or_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = "sk-very-secret-0123456789"
+    monkeypatch.setenv("MY_KEY", secret)
+    monkeypatch.setenv("GYM_LOG_LEVEL", "debug")
+    with stub_engine.running("--require-key", "sk-another", "--api", "responses") as engine:
+        model = ModelSettings(
+            provider="openai", name="stub", urls=(engine.url,), api="responses", api_key_variable="MY_KEY"
+        )
+        shown = ""
+        try:
+            async with connect(model=model, environments=["mcqa"]) as gym:
+                row = {"responses_create_params": {"input": "A or B?"}, "options": [{"A": "x"}, {"B": "y"}]}
+                row |= {"expected_answer": "A"}
+                (record,) = [record async for record in gym.rollouts([row], environment="mcqa")]
+                assert isinstance(record.outcome, Failed)
+                shown = str(record)
+                password = gym.bus.link.url if hasattr(gym.bus, "link") else ""  # type: ignore[attr-defined]
+                assert "@" not in password
+        except Exception as error:
+            shown = repr(error)
+    captured = capfd.readouterr()
+    for text in (captured.out, captured.err, shown):
+        assert secret not in text
+        assert "nats://gym:" not in text
