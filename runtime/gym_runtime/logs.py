@@ -25,13 +25,22 @@ def start(worker: str = "") -> None:
     """Set logging up in this process. ``GYM_LOG_LEVEL`` is debug, info, warning (default) or error."""
     level = LEVELS.get(os.environ.get("GYM_LOG_LEVEL", "warning").lower(), 30)
     terminal = sys.stderr.isatty()
+    # Plain tracebacks: rich ones show local variables, among them keys and passwords.
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+        structlog.dev.ConsoleRenderer(
+            colors="NO_COLOR" not in os.environ, exception_formatter=structlog.dev.plain_traceback
+        )
         if terminal
         else structlog.processors.JSONRenderer()
     )
     tail: list[Any] = [renderer] if terminal else [structlog.processors.format_exc_info, renderer]
+
+    # Not a context variable: callbacks of the event loop do not run in the context of those who set them.
+    def add_worker(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+        return {"worker": worker, **event} if worker else event
+
     chain: list[Any] = [
+        add_worker,
         structlog.contextvars.merge_contextvars,
         _add_rollout,
         structlog.processors.add_log_level,
@@ -53,8 +62,6 @@ def start(worker: str = "") -> None:
         )
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[libraries], force=True)
-    if worker:
-        structlog.contextvars.bind_contextvars(worker=worker)
 
 
 def logger() -> FilteringBoundLogger:

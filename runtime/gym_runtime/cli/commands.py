@@ -74,6 +74,7 @@ def run(
     max_turns: flags.MaxTurns = None,
     timeout: flags.Timeout = None,
     max_attempts: flags.MaxAttempts = 3,
+    durability: flags.Durability = "turn",
     concurrency: flags.Concurrency = 1024,
     workers: flags.Workers = 1,
     nats: flags.Nats = "",
@@ -108,6 +109,7 @@ def run(
         max_turns=max_turns,
         timeout_s=timeout,
         max_attempts=max_attempts,
+        durability=durability,
         concurrency=concurrency,
         workers=workers,
         nats=parse_urls(nats),
@@ -192,6 +194,7 @@ def publish(
     max_turns: flags.MaxTurns = None,
     timeout: flags.Timeout = None,
     max_attempts: flags.MaxAttempts = 3,
+    durability: flags.Durability = "turn",
     nats: flags.Nats = "",
     prefix: flags.Prefix = "gym",
 ) -> None:
@@ -213,6 +216,7 @@ def publish(
         max_turns=max_turns,
         timeout_s=timeout,
         max_attempts=max_attempts,
+        durability=durability,
         nats=parse_urls(nats),
         prefix=prefix,
     )

@@ -147,6 +147,14 @@ MaxAttempts = Annotated[
         help="Times a rollout is tried before it counts as failed.",
     ),
 ]
+Durability = Annotated[
+    Literal["turn", "result"],
+    typer.Option(
+        metavar="turn|result",
+        rich_help_panel=LIMITS,
+        help="turn: another worker goes on where one died; result: such a rollout is made anew.",
+    ),
+]
 Temperature = Annotated[
     float | None, typer.Option(metavar="F", min=0.0, rich_help_panel=SAMPLING, help="Overrides the rows'.")
 ]

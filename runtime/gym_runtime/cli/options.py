@@ -55,6 +55,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     timeout_s: float | None = None
     max_attempts: int = 3
+    durability: Literal["turn", "result"] = "turn"
     return_token_ids: bool = False
     resume: bool = False
     nats: tuple[str, ...] = ()

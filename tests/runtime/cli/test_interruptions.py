@@ -1,0 +1,114 @@
+"""A run that is interrupted, however it is, has whole lines on disk and is completed by ``--resume``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+from gym_runtime.testing import stub_engine
+
+pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
+
+ROLLOUTS = 400
+ROW = b'{"responses_create_params": {"input": "add 1"}, "initial_count": 0, "expected_count": 1, "n": %d}\n'
+
+
+def command(engine: stub_engine.StubEngine, folder: Path, *more: str) -> list[str]:
+    rows = folder / "rows.jsonl"
+    rows.write_bytes(b"".join(ROW % number for number in range(ROLLOUTS)))
+    return [
+        *(sys.executable, "-m", "gym_runtime.cli.main", "run", "example_session_state_mgmt"),
+        *("--input", str(rows), "--output", str(folder / "out.jsonl")),
+        *("--model", "openai/stub", "--model-url", engine.url, "--concurrency", "16", *more),
+    ]
+
+
+def keys(folder: Path) -> Counter[tuple[int, int]]:
+    """What is on disk; every line but a torn last one must be whole."""
+    lines = (folder / "out.jsonl").read_bytes().split(b"\n")
+    rows = [json.loads(line) for line in lines[:-1]]
+    return Counter((row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows)
+
+
+@contextlib.contextmanager
+def started(arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+async def some_rows(folder: Path, count: int = 40) -> None:
+    """Wait until there are some rows, but not all."""
+    output = folder / "out.jsonl"
+    while not output.exists() or output.read_bytes().count(b"\n") < count:  # noqa: ASYNC110 - a file
+        await anyio.sleep(0.01)
+
+
+async def gone(processes: list[psutil.Process]) -> None:
+    """Wait until none of these processes is left."""
+    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
+        await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: int, tmp_path: Path) -> None:
+    with stub_engine.running("--latency-s", "0.05") as engine:
+        with started(command(engine, tmp_path)) as process:
+            await some_rows(tmp_path)
+            family = psutil.Process(process.pid).children(recursive=True)
+            os.kill(process.pid, number)
+            status = await anyio.to_thread.run_sync(process.wait)
+            assert status == (-number if number == signal.SIGKILL else 130)
+            with anyio.fail_after(10):
+                await gone(family)
+        before = keys(tmp_path)
+        assert 40 <= len(before) < ROLLOUTS
+        with started(command(engine, tmp_path, "--resume")) as process:
+            assert await anyio.to_thread.run_sync(process.wait) == 0
+    after = keys(tmp_path)
+    assert set(before) <= set(after)
+    assert len(after) == ROLLOUTS
+    assert set(after.values()) == {1}
+
+
+async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with (
+        stub_engine.running("--latency-s", "5") as engine,
+        started(command(engine, tmp_path)) as process,
+    ):
+        family: list[psutil.Process] = []
+        while len(family) < 5:
+            await anyio.sleep(0.05)
+            family = psutil.Process(process.pid).children(recursive=True)
+        while not engine.stats().in_flight:
+            await anyio.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
+        with anyio.fail_after(10):
+            assert await anyio.to_thread.run_sync(process.wait) == 130
+            await gone(family)
+
+
+async def test_two_runs_do_not_write_to_the_same_file(tmp_path: Path) -> None:
+    with (
+        stub_engine.running("--latency-s", "0.2") as engine,
+        started(command(engine, tmp_path)),
+    ):
+        await some_rows(tmp_path, 1)
+        second = await anyio.run_process(command(engine, tmp_path, "--resume"), check=False)
+    assert second.returncode == 2
+    assert second.stderr.decode().count("\n") == 1
+    assert "is being written by pid" in second.stderr.decode()

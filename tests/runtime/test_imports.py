@@ -1,0 +1,187 @@
+"""Imports: which way they point, and that importing does nothing and stays light."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "gym_runtime": ROOT / "runtime" / "gym_runtime",
+    "gym_agents": ROOT / "agents" / "gym_agents",
+    "gym_resources": ROOT / "resources" / "gym_resources",
+    "gym_models": ROOT / "models" / "gym_models",
+}
+HEAVY = {
+    "aiohttp",
+    "datasets",
+    "huggingface_hub",
+    "jsonschema",
+    "nats",
+    "numpy",
+    "openai",
+    "opentelemetry",
+    "pandas",
+    "reasoning_gym",
+    "rich",
+    "sympy",
+    "torch",
+    "transformers",
+    "typer",
+    "xllamacpp",
+}
+BROUGHT_ALONG = {"rich", "aiohttp", "nats"}
+"""What structlog and nats-py import by themselves."""
+
+
+def modules() -> list[tuple[str, Path]]:
+    return [(package, path) for package, folder in SOURCES.items() for path in sorted(folder.rglob("*.py"))]
+
+
+def imported(path: Path) -> set[str]:
+    """The first names of everything that a module imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_only_one_module_talks_to_the_brokers_client() -> None:
+    users = {relative(path) for _, path in modules() if "nats" in imported(path)}
+    assert users == {"runtime/gym_runtime/bus/nats.py"}
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_imports_point_towards_the_runtime(package: str) -> None:
+    others = set(SOURCES) - {package, "gym_runtime"}
+    wrong = {relative(path): imported(path) & others for owner, path in modules() if owner == package}
+    assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_no_import_is_relative() -> None:
+    wrong = [
+        relative(path)
+        for _, path in modules()
+        if any(
+            isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(ast.parse(path.read_text()))
+        )
+    ]
+    assert wrong == []
+
+
+def run(program: str, **variables: str) -> str:
+    """What a program prints in a fresh interpreter."""
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+WATCHED = """
+import sys
+
+seen = []
+def watch(event, arguments):
+    if event.startswith(("socket.", "subprocess.", "os.fork", "os.system", "os.posix_spawn", "os.putenv",
+                         "shutil.", "tempfile.")) or event in ("os.mkdir", "os.remove", "os.rename"):
+        seen.append(event)
+    elif event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
+        seen.append(f"open {arguments[0]}")
+
+class Environment(dict):
+    def note(self, name):
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_globals.get("__name__") == "os":
+            frame = frame.f_back
+        module = frame.f_globals.get("__name__", "") if frame else ""
+        if module.startswith("gym_"):
+            seen.append(f"{module} reads {name}")
+
+import os, threading
+real = os.environ
+class Reading(type(real)):
+    def __getitem__(self, name):
+        Environment().note(name)
+        return super().__getitem__(name)
+    def get(self, name, default=None):
+        Environment().note(name)
+        return super().get(name, default)
+real.__class__ = Reading
+sys.addaudithook(watch)
+
+import asyncio
+IMPORT
+assert not seen, seen
+assert threading.active_count() == 1, threading.enumerate()
+assert asyncio._get_running_loop() is None
+HEAVY = sorted({name.partition(".")[0] for name in sys.modules} & set(HEAVY_NAMES))
+print(*HEAVY)
+"""
+
+
+def watched(statement: str) -> set[str]:
+    """The heavy libraries that a statement imports; it fails if it does anything else but importing."""
+    program = WATCHED.replace("IMPORT", statement).replace("HEAVY_NAMES", repr(sorted(HEAVY)))
+    # Bytecode would be written; that is Python's doing.
+    return set(run(program, PYTHONDONTWRITEBYTECODE="1").split())
+
+
+def test_importing_the_package_does_nothing_and_is_light() -> None:
+    assert watched("import gym_runtime") == set()
+
+
+NAMES = ["Environment", "Episode", "Reply", "Session", "Task", "Text", "ToolError", "Verdict", "tool"]
+
+
+def test_what_authors_import_is_light() -> None:
+    assert watched(f"from gym_runtime import {', '.join(NAMES)}, Agent, Adapter, Rollout, GymError") <= {
+        "rich"
+    }
+
+
+def test_every_public_name_is_there() -> None:
+    program = (
+        "import gym_runtime; print(*[name for name in gym_runtime.__all__ if getattr(gym_runtime, name)])"
+    )
+    assert set(NAMES) <= set(run(program).split())
+
+
+def all_modules(package: str) -> list[str]:
+    folder = SOURCES[package].parent
+    return [
+        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
+        for owner, path in modules()
+        if owner == package and not path.name.startswith("__main__")
+    ]
+
+
+@pytest.mark.parametrize("package", ["gym_agents", "gym_runtime"])
+def test_importing_any_module_does_nothing(package: str) -> None:
+    statement = "\n".join(f"import {module}" for module in all_modules(package) if ".scaffold." not in module)
+    watched(statement)
+
+
+def test_an_agent_is_light() -> None:
+    assert watched("\n".join(f"import {module}" for module in all_modules("gym_agents"))) <= {"rich"}
+
+
+def test_a_worker_imports_no_engine_and_no_tracing_before_it_needs_them() -> None:
+    assert watched("import gym_runtime.workers.process, gym_runtime.workers.supervisor") <= BROUGHT_ALONG
