@@ -4,8 +4,8 @@ r"""Mathematics problems that a model solves with a Python session.
 there where these libraries are installed) and answers what was printed, or the error; ``end_session`` ends
 it. The answer is the last ``\boxed{}`` in the assistant's messages, else what the last code that printed
 something printed. The reward is 1 if it is the row's ``expected_result``: the same text, whatever its
-spaces, case, ``$`` or ``\(`` around it, or the same number up to a millionth of it. ``expected_code_contains``
-is not looked at.
+spaces, case, ``$`` or ``\(`` around it, or the same number up to a millionth of it; what
+``expected_code_contains`` says is not looked at.
 
 Rows, tools and rewards as its namesake in NeMo Gym. Unlike there, the session is a process in a sandbox;
 code may take 10 seconds, after which it is interrupted, or killed with all its variables if it will not stop.
@@ -31,7 +31,9 @@ ALIASES = {"np": "numpy", "numpy": "numpy", "scipy": "scipy", "pd": "pandas", "p
 _AROUND = re.compile(r"^(?:\$+|\\\(|\\\[)(.*?)(?:\$+|\\\)|\\\])$", re.DOTALL)
 _SPACE = re.compile(r"\s+|\\[,;! ]")
 
-Code = Annotated[str, Meta(title="Python Code", description="The Python code to execute for the calculation.")]
+Code = Annotated[
+    str, Meta(title="Python Code", description="The Python code to execute for the calculation.")
+]
 
 
 class MathTask(Task):

@@ -76,9 +76,10 @@ async def run_killable(
     digest = hashlib.sha256(pickle.dumps((function, args))).hexdigest()
     name = f"{what or function.__name__} (sha256 {digest[:12]})"
     if _deaths.get(digest, 0) >= DEATHS_AT_MOST:
-        raise ResourceError(f"{name} is quarantined: it has killed {DEATHS_AT_MOST} processes", stage="verify")
+        raise ResourceError(f"quarantined: {name} has killed {DEATHS_AT_MOST} processes", stage="verify")
     try:
-        return await call_killable(function, args, prepare or partial(_import, function.__module__), timeout_s)
+        prepare = prepare or partial(_import, function.__module__)
+        return await call_killable(function, args, prepare, timeout_s)
     except TimeoutError:
         _count(digest)
         raise

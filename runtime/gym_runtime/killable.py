@@ -196,7 +196,10 @@ _of_loop: RunVar[WarmProcesses] = RunVar("gym_runtime_warm_processes")
 
 
 async def call_killable(
-    function: Callable[..., _R], arguments: tuple[object, ...], prepare: Callable[[], object], timeout_s: float
+    function: Callable[..., _R],
+    arguments: tuple[object, ...],
+    prepare: Callable[[], object],
+    timeout_s: float,
 ) -> _R:
     """As `WarmProcesses.call`; processes are of one kind if ``prepare`` pickles to the same."""
     try:

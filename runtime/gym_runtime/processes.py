@@ -190,7 +190,6 @@ class Child:
                 anyio.notify_closing(descriptor)
                 pipe.close()
 
-
     def abandon(self) -> None:
         """`close` it without an event loop; waits for its end."""
         self.kill()

@@ -13,6 +13,7 @@ import random
 import statistics
 import sys
 import time
+from itertools import count
 
 import anyio
 import uvloop
@@ -23,12 +24,13 @@ HANGS = {"undisturbed": WORK, "1 % spin": "while True: pass", "1 % sleep": "impo
 LIMIT_S = 5.0
 LOAD = 0.2
 ROUNDS = 4
+serial = count()  # the same input would be quarantined
 
 
-async def verify(code: str, number: int, latencies_ms: list[float]) -> None:
+async def verify(code: str, latencies_ms: list[float]) -> None:
     start_s = time.perf_counter()
     try:
-        await run_killable(exec, f"{code}\n# {number}", timeout_s=LIMIT_S)
+        await run_killable(exec, f"{code}\n# {next(serial)}", timeout_s=LIMIT_S)
     except TimeoutError:
         return
     latencies_ms.append((time.perf_counter() - start_s) * 1000)
@@ -39,20 +41,19 @@ async def measure(hang: str, rate: float, seconds: float) -> list[float]:
     chance = random.Random(1)
     latencies_ms: list[float] = []
     async with anyio.create_task_group() as tasks:
-        next_s, end_s, number = time.perf_counter(), time.perf_counter() + seconds, 0
+        next_s, end_s = time.perf_counter(), time.perf_counter() + seconds
         while next_s < end_s:
             await anyio.sleep(max(0.0, next_s - time.perf_counter()))
             hanging = chance.random() < 0.01
-            tasks.start_soon(verify, hang if hanging else WORK, number, latencies_ms)
+            tasks.start_soon(verify, hang if hanging else WORK, latencies_ms)
             next_s += chance.expovariate(rate)
-            number += 1
     return latencies_ms
 
 
 async def main(seconds: float) -> None:
     alone_ms: list[float] = []
-    for number in range(50):
-        await verify(WORK, number, alone_ms)
+    for _ in range(50):
+        await verify(WORK, alone_ms)
     work_ms = statistics.median(alone_ms)
     rate = LOAD * (os.cpu_count() or 2) * 1000 / work_ms
     print(f"one verification alone takes {work_ms:.1f} ms; {rate:.0f} arrive per second")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -280,26 +280,25 @@ async def test_cancelling_kills() -> None:
     assert living(MARK) == []
 
 
-async def test_it_dies_with_the_worker(tmp_path: Path) -> None:
+async def test_it_dies_with_the_worker() -> None:
     code = f"""
 import anyio
 from gym_runtime.sandbox import Sandbox, python
+program = "print('up', flush=True); import time; time.sleep(60) # {MARK}"
 async def main():
     async with Sandbox() as box:
-        async with box.start([*python.command(), "-c", "print('up', flush=True); import time; time.sleep(60) # {MARK}"]) as child:
+        async with box.start([*python.command(), "-c", program]) as child:
             print((await child.read()).decode(), flush=True)
             await anyio.sleep(60)
 anyio.run(main)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"up\n"
-        assert living("/bin/sh") is not None
+    async with Child([sys.executable, "-c", code]) as worker:
+        assert await worker.read() == b"up\n"
         assert len(living(MARK)) >= 2
-        worker.kill()
-    with anyio.fail_after(5):
-        while living(MARK):
-            await anyio.sleep(0.01)
+        os.kill(worker.pid, signal.SIGKILL)
+        with anyio.fail_after(5):
+            while living(MARK):
+                await anyio.sleep(0.01)
 
 
 # -- the interpreter ----------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import CodeType, FrameType, ModuleType
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 LENGTH_BYTES = 8
 ERROR_BYTES = 2000
@@ -73,16 +74,12 @@ def _test(
 def _ended(pid: int, limit_s: float) -> str:
     """Wait for the fork, but not for ever: ``done``, ``raised``, ``died`` or ``timeout``."""
     status: int | None = None
-    try:
+    with suppress(TimeoutError):
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         status = os.waitpid(pid, 0)[1]
         signal.setitimer(signal.ITIMER_REAL, 0)
-    except TimeoutError:
-        pass
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     if status is None:
         os.waitpid(pid, 0)
         return "timeout"
@@ -112,7 +109,7 @@ def _be_the_program(
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
-        atexit._run_exitfuncs()
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - its only way short of exiting
         sys.stdout.flush()
     except BaseException:  # noqa: BLE001 - whatever a model's program raises is its result
         code = FAILED
@@ -127,7 +124,7 @@ def _returned(module: ModuleType, fn_name: str, lines: str) -> bytes:
     holder = module.Solution() if hasattr(module, "Solution") else module
     answer = getattr(holder, fn_name)(*map(json.loads, lines.split("\n")))
     if isinstance(answer, tuple):
-        answer = list(answer)
+        answer = list(cast("tuple[Any, ...]", answer))
     return json.dumps(_tagged(answer)).encode()
 
 
@@ -140,9 +137,10 @@ def _tagged(value: Any) -> Any:
     if isinstance(value, int):
         return {"int": hex(value)}
     if isinstance(value, list):
-        return [_tagged(element) for element in value]
+        return [_tagged(element) for element in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {"dict": [[_tagged(key), _tagged(element)] for key, element in value.items()]}
+        pairs = cast("dict[Any, Any]", value).items()
+        return {"dict": [[_tagged(key), _tagged(element)] for key, element in pairs]}
     return {"never": type(value).__name__}
 
 

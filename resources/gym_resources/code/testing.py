@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from gym_resources.code.comparison import same_output, same_value
 
 ROOM_BYTES = 1 << 20
 GRACE_S = 5.0
-START_LIMIT_S = 30.0
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -72,32 +72,33 @@ async def run_tests(
         UsageError: there is no isolation here.
         ResourceError: the sandbox could not be started.
     """
-    async with slots(), Sandbox(limits, packages=packages) as box:
-        async with box.start([*command(), "-c", _script()]) as child:
-            passed = 0
-            with anyio.move_on_after((test_limit_s + 1) * len(tests) + GRACE_S):
-                try:
-                    await child.send(json.dumps({"code": code, "fn_name": function}).encode())
-                    for test in tests:
-                        answer = await _run(child, test, test_limit_s)
-                        if answer.status != "done":
-                            return Outcome(passed=passed, status=answer.status, error=answer.error)
-                        if not await to_thread.run_sync(_right, answer.output, test.expected, function):
-                            return Outcome(passed=passed, status="wrong")
-                        passed += 1
-                except (EndOfProcess, msgspec.DecodeError) as error:
-                    return Outcome(passed=passed, status="died", error=str(error))
-                return Outcome(passed=passed, status="passed")
-            return Outcome(passed=passed, status="timeout")
+    async with (
+        slots(),
+        Sandbox(limits, packages=packages) as box,
+        box.start([*command(), "-c", _script()]) as child,
+    ):
+        passed = 0
+        with anyio.move_on_after((test_limit_s + 1) * len(tests) + GRACE_S):
+            try:
+                await child.send(json.dumps({"code": code, "fn_name": function}).encode())
+                for test in tests:
+                    answer = await _run(child, test, test_limit_s)
+                    if answer.status != "done":
+                        return Outcome(passed=passed, status=answer.status, error=answer.error)
+                    if not await to_thread.run_sync(_right, answer.output, test.expected, function):
+                        return Outcome(passed=passed, status="wrong")
+                    passed += 1
+            except (EndOfProcess, msgspec.DecodeError) as error:
+                return Outcome(passed=passed, status="died", error=str(error))
+            return Outcome(passed=passed, status="passed")
+        return Outcome(passed=passed, status="timeout")
 
 
 async def _run(child: Child, test: Test, limit_s: float) -> _Answer:
     keep = 4 * len(test.expected) + ROOM_BYTES
     request = {"stdin": test.given, "limit_s": limit_s, "keep_bytes": keep}
-    try:
+    with suppress(EndOfProcess):  # it did not even compile: the answer to that is already there
         await child.send(json.dumps(request).encode())
-    except EndOfProcess:
-        pass  # it did not even compile: the answer to that is already there
     return _decode(await child.receive(6 * keep + ROOM_BYTES))
 
 

@@ -4,11 +4,13 @@ An ordinary user gets this from bubblewrap. For root, bubblewrap's own namespace
 to root, whom no limit on processes binds. So one namespace is made per worker process, in which root goes
 by a nameless number (bubblewrap needs it to reach what only root can read, before it drops everything) and
 each sandbox gets a user of its own, so that its processes are counted alone. No further user namespaces can
-be made in it.
+be made in it. A process keeps watch: when the worker has gone, however that came about, it kills what still
+lives in the namespace (bubblewrap, whose user differs from the sandbox's, may not).
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -18,16 +20,30 @@ from itertools import count
 from gym_runtime.errors import UsageError
 
 FIRST_USER, USERS, ROOT = 1000, 5000, 65533
-_MAKER = """
-import ctypes, sys
+_KEEPER = """
+import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 if libc.unshare(0x10000000):
-    sys.exit(ctypes.get_errno())
+    print(os.strerror(ctypes.get_errno()), flush=True)
+    sys.exit(1)
 print("made", flush=True)
-input()
-open("/proc/sys/user/max_user_namespaces", "w").write("0")
+sys.stdin.readline()
+with open("/proc/sys/user/max_user_namespaces", "w") as file:
+    file.write("0")
 print("sealed", flush=True)
-input()
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+sys.stdin.read()
+mine, here, left = os.readlink("/proc/self/ns/user"), str(os.getpid()), True
+while left:
+    left = False
+    for pid in os.listdir("/proc"):
+        try:
+            if pid.isdigit() and pid != here and os.readlink(f"/proc/{pid}/ns/user") == mine:
+                os.kill(int(pid), signal.SIGKILL)
+                left = True
+        except OSError:
+            continue
 """
 _turn = count()
 
@@ -39,33 +55,44 @@ def namespace(process: int) -> int:
     Raises:
         UsageError: the system does not let root make one.
     """
-    # Not cached across a fork: hence the argument.
-    maker = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _MAKER],
+    # Not to be shared with a fork: hence the argument.
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _KEEPER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         bufsize=0,
+        start_new_session=True,
     )
-    assert maker.stdin
-    assert maker.stdout
-    with maker.stdin, maker.stdout:
-        try:
-            if maker.stdout.readline() != b"made\n":
-                raise OSError(maker.wait(), os.strerror(maker.wait()))
-            first = _first_outside()
-            for kind in ("uid", "gid"):
-                with open(f"/proc/{maker.pid}/{kind}_map", "w") as file:
-                    file.write(f"{ROOT} 0 1\n{FIRST_USER} {first} {USERS}\n")
-            maker.stdin.write(b"\n")
-            if maker.stdout.readline() != b"sealed\n":
-                raise OSError("it cannot be sealed against further namespaces")
-            return os.open(f"/proc/{maker.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise UsageError(f"no user namespace for the sandbox: {error}") from error
-        finally:
-            maker.kill()
-            maker.wait()
+    try:
+        _expect(keeper, b"made\n")
+        first = _first_outside()
+        for kind in ("uid", "gid"):
+            with open(f"/proc/{keeper.pid}/{kind}_map", "w") as file:
+                file.write(f"{ROOT} 0 1\n{FIRST_USER} {first} {USERS}\n")
+        assert keeper.stdin
+        keeper.stdin.write(b"\n")
+        _expect(keeper, b"sealed\n")
+        found = os.open(f"/proc/{keeper.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        _dismiss(keeper)
+        raise UsageError(f"no user namespace for the sandbox: {error}") from error
+    atexit.register(_dismiss, keeper)
+    return found
+
+
+def _expect(keeper: subprocess.Popen[bytes], line: bytes) -> None:
+    assert keeper.stdout
+    said = keeper.stdout.readline()
+    if said != line:
+        raise OSError(said.decode().strip() or "it cannot be sealed against further namespaces")
+
+
+def _dismiss(keeper: subprocess.Popen[bytes]) -> None:
+    for pipe in (keeper.stdin, keeper.stdout):
+        if pipe:
+            pipe.close()
+    keeper.wait()
 
 
 def next_user() -> int:

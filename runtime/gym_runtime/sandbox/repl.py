@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,7 +22,7 @@ VALUE_CHARACTERS = 10_000
 
 
 def serve(aliases: Mapping[str, str]) -> None:
-    """Answer requests until the input ends. ``aliases`` name modules that are imported where they are used."""
+    """Answer requests until the input ends. ``aliases`` name modules, imported where they are used."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     captured = [_nameless_file("stdout"), _nameless_file("stderr")]
     null = os.open(os.devnull, os.O_RDONLY)
@@ -33,6 +34,7 @@ def serve(aliases: Mapping[str, str]) -> None:
     while head := requests.read(LENGTH_BYTES):
         request = json.loads(requests.read(int.from_bytes(head, "big")))
         number += 1
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - `exit()` closes it
         error, value = _execute(request, f"<cell {number}>", namespace, aliases)
         texts = [_taken(descriptor, request["keep_bytes"]) for descriptor in captured]
         answer = {"stdout": texts[0], "stderr": texts[1], "error": error, "value": value}
@@ -63,10 +65,8 @@ def _execute(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with suppress(BaseException):  # the model's code may have put anything there
                 stream.flush()
-            except BaseException:  # noqa: BLE001, S110 - the model's code may have put anything there
-                pass
 
 
 def _compiled(code: str, name: str) -> tuple[CodeType, CodeType | None, set[str]]:
