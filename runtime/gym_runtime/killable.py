@@ -1,7 +1,7 @@
 """Warm processes that call functions and are killed where they do not come back.
 
 A call takes an idle process that has been prepared for calls of its kind (its modules are imported), or
-starts one. At most as many calls compute at a time as there are CPUs; waiting for a turn counts against no
+starts one. Little more calls compute at a time than there are CPUs; waiting for a turn counts against no
 limit. A call that is at work `OVERRUN_FACTOR` times as long as its kind usually is (at least `OVERRUN_S`)
 gives its turn away and goes on at the lowest priority, up to `OVERRUNNING_AT_MOST` of them, so that calls
 which hang keep nobody waiting. Who takes their place has been
@@ -88,7 +88,8 @@ class WarmProcesses:
     """The warm processes of one event loop."""
 
     def __init__(self) -> None:
-        self.turns = os.cpu_count() or 2
+        cpus = os.cpu_count() or 2
+        self.turns = cpus + max(1, cpus // 4)  # so that one which may soon turn out to hang blocks no CPU
         self._turns = CapacityLimiter(self.turns)
         self._overrunning = 0
         self._busy: dict[bytes, int] = {}
@@ -151,7 +152,7 @@ class WarmProcesses:
         else:
             self._idle.remove(process)
         self._busy[kind] = self._busy.get(kind, 0) + 1
-        if self._busy[kind] >= self.turns > 1:
+        if self._busy[kind] >= self.turns - 1:
             self._keep_one_idle(kind)
         well = False
         try:

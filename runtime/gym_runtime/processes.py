@@ -170,11 +170,12 @@ class Child:
             kill_tree(self.pid)
 
     def lower_priority(self) -> None:
-        """Let it run only where others leave time."""
+        """Let it run only where others leave time, and all such processes on the same CPU."""
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, 19)
             if sys.platform == "linux":  # others are woken up on its CPU as if that were idle
                 os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
+                os.sched_setaffinity(self.pid, {max(os.sched_getaffinity(self.pid))})
 
     async def end(self) -> None:
         """Kill it and its descendants and wait for its end, also while being cancelled. Repeatable."""

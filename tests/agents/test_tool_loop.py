@@ -248,7 +248,8 @@ async def test_arguments_that_are_not_json_are_answered_with_pythons_words(argum
 async def test_arguments_of_any_depth_are_answered(arguments: str) -> None:
     played = await play(answer(function_call("add", arguments)), answer("done"))
     assert played.record.outcome == Completed()
-    assert "rguments" in played.row["response"]["output"][1]["output"]
+    said = played.row["response"]["output"][1]["output"]
+    assert "rguments" in said or "detail" in said  # newer versions of Python read what is that deep
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"amount": "many"}', "[1]", "null", '"text"', "NaN"])

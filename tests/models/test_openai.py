@@ -121,8 +121,9 @@ async def test_connections_are_reused() -> None:
             assert stub.stats().connections == 2  # ours, and the one that asks
 
 
+@pytest.mark.slow
 async def test_all_of_many_are_at_the_engine_at_once() -> None:
-    with stub_engine.running("--latency-s", "0.5") as stub:
+    with stub_engine.running("--latency-s", "4") as stub:
         async with entered(stub.url) as adapter, anyio.create_task_group() as tasks:
             for number in range(1024):
                 tasks.start_soon(adapter.respond, model_call(), context(rollout=f"r.{number}.0"))

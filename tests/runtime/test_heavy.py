@@ -117,7 +117,7 @@ async def test_more_calls_than_processes_wait_without_spending_their_time(
         done.append(time.monotonic())
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(4):
+        for _ in range(6):
             tasks.start_soon(work)
-    assert len(done) == 4
-    assert done[-1] - done[0] >= 0.9
+    assert len(done) == 6
+    assert done[-1] - done[0] >= 0.5

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -11,7 +14,7 @@ from gym_runtime.bus.contract import QueueDepth
 from gym_runtime.bus.memory import Chances, MemoryBroker
 from gym_runtime.bus.memory.faults import Kind
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord
 from gym_runtime.model import CallContext
 from gym_runtime.testing.clock import run
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
@@ -20,7 +23,7 @@ from runtime.workers.stage import environment, hosting, row
 
 ROLLOUTS = 40
 LIMIT_S = 300.0
-SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(30)]
+SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(10)]
 
 
 class Tally(Session[Task]):
@@ -54,8 +57,9 @@ class Slow(Engine):
         return answer(function_call("increment")) if called < 2 else answer("done")
 
 
-async def play(faults: Chances, seed: int, *, kill: bool) -> tuple[list[RolloutRecord], int, QueueDepth]:
-    """Rollouts in a system of two workers of each kind; their records, and what is left at the end."""
+@asynccontextmanager
+async def scene(faults: Chances, seed: int) -> AsyncGenerator[tuple[SmallSystem, Counter[str]]]:
+    """Two workers of each kind, and how many sessions are open."""
     open_now: Counter[str] = Counter()
     tally = type("CountedTally", (Tally,), {"open_now": open_now})
     loaded = environment(Environment(resource=tally, description=""), "stage")
@@ -66,18 +70,26 @@ async def play(faults: Chances, seed: int, *, kill: bool) -> tuple[list[RolloutR
             await system.add_resource(loaded, name=f"resource-{number}")
             await system.add_model(Slow(), name=f"model-{number}")
             await system.add_agent(name=f"agent-{number}", slots=20)
-        await system.enqueue(*[rollout_task(row(), task=task, timeout_s=LIMIT_S) for task in range(ROLLOUTS)])
+        tasks_to_do = [rollout_task(row(), task=task, timeout_s=LIMIT_S) for task in range(ROLLOUTS)]
+        await system.enqueue(*tasks_to_do)
+        yield system, open_now
+
+
+async def play(faults: Chances, seed: int, *, kill: bool) -> tuple[list[RolloutRecord], int, QueueDepth]:
+    """Rollouts from their start to their end; their records, and what is left."""
+    async with scene(faults, seed) as (system, open_now):
         if kill:
             for kind in ("agent", "resource", "model"):
                 await anyio.sleep(1.5)
                 system.kill(f"{kind}-1")
-                await system.add_agent(name="agent-3") if kind == "agent" else None
+                if kind == "agent":
+                    await system.add_agent(name="agent-3")
         records = await system.records(ROLLOUTS)
         # Longer than the deadline of any session and the sweep that follows it.
         await anyio.sleep(LIMIT_S + GRACE_S + 2 * SWEEP_S)
-        counts = await bus.counts("rollout.run.>")
+        counts = await system.bus.counts("rollout.run.>")
         assert set(counts.values()) == {1}
-        return records, open_now["sessions"], await bus.depth("agent-tool_loop")
+        return records, open_now["sessions"], await system.bus.depth("agent-tool_loop")
 
 
 KINDS: frozenset[Kind] = frozenset({"signal", "request", "answer", "delivery", "ack", "beat"})
@@ -114,5 +126,23 @@ def test_whatever_befalls_workers_every_rollout_ends_once(chances: str, seed: in
         assert Counter(type(record.outcome) for record in records) == {Completed: ROLLOUTS}
         assert {record.reward for record in records} == {1.0}
         assert depth == QueueDepth(waiting=0, in_flight=0)
+
+    run(main, seed=seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whenever_a_run_is_cancelled_nothing_is_left_a_moment_later(seed: int) -> None:
+    async def main() -> None:
+        # What a worker sends another one arrives in order; what comes back may come at any time.
+        late = Chances(delay=0.5, delay_s=(0.0, 0.05), kinds=frozenset({"answer", "delivery", "ack"}))
+        async with scene(late, seed) as (system, open_now):
+            await anyio.sleep(random.uniform(0, 4.0))
+            await system.bus.forget("task.*.*.run")
+            await system.bus.publish("cancel.run", b"")
+            await anyio.sleep(3.0)
+            assert open_now["sessions"] == 0
+            assert await system.bus.depth("agent-tool_loop") == QueueDepth(waiting=0, in_flight=0)
+            records = await system.records(len(await system.bus.counts("rollout.run.>")))
+            assert {type(record.outcome) for record in records} <= {Completed, Cancelled}
 
     run(main, seed=seed)

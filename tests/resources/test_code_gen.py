@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from gym_resources.code.comparison import same_output
+from gym_resources.code.testing import Outcome, Test, run_tests
+from gym_resources.code_gen import last_block
+from gym_runtime import catalogue
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.sandbox import bubblewrap
+from judging import judge, row
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def isolation() -> None:
+    try:
+        bubblewrap.check(os.getpid())
+    except UsageError as error:
+        pytest.skip(error.message)
+
+
+def task(*pairs: tuple[str, str], fn_name: str | None = None) -> bytes:
+    tests: dict[str, Any] = {"inputs": [pair[0] for pair in pairs], "outputs": [pair[1] for pair in pairs]}
+    return row(verifier_metadata={"unit_tests": {**tests, "fn_name": fn_name}})
+
+
+async def run(code: str, *tests: tuple[str, str], function: str | None = None, limit_s: float = 5) -> Outcome:
+    return await run_tests(code, [Test(*pair) for pair in tests], function=function, test_limit_s=limit_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("```python\na\n```", "a"),
+        ("```\na\n```\nor\n```python\nb\n\nc\n``` done", "b\n\nc"),
+        ("``` a ```", ""),
+        ("```python\na", ""),
+        ("no fence", ""),
+        ("```\na\n```\n```python\nb", ""),
+    ],
+)
+def test_the_program_stands_between_the_last_two_lines_with_a_fence(text: str, code: str) -> None:
+    assert last_block(text) == code
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "same"),
+    [
+        ("1\n2\n", "1\n2", True),
+        (" 1 \n\t2", "1\n2\n\n", True),
+        ("1\n\n2", "1\n2", False),
+        ("1 2", "1  2", True),
+        ("a b", "a  b", False),
+        ("1.0", "1", True),
+        ("1e3", "1000", True),
+        ("0.333333", "0.3333333", False),
+        ("50000000000000000", "50000000000000001", False),
+        ("YES", "yes", False),
+        ("", "", True),
+        ("", "0", False),
+        ("nan", "nan", True),
+        ("nan x", "nan  x", False),
+    ],
+)
+def test_outputs_are_compared_line_by_line(printed: str, expected: str, same: bool) -> None:
+    assert same_output(printed, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "reward", "result"),
+    [
+        ("```python\nprint(int(input()) * 2)\n```", 1.0, "passed"),
+        ("```python\nprint(4)\n```", 0.0, "wrong"),
+        ("```python\nprint(\n```", 0.0, "raised"),
+        ("```python\n\n```", 0.0, "no code"),
+        ("<think>hm</think>\n```python\nprint(int(input()) * 2)\n```", 0.0, "malformed"),
+    ],
+)
+async def test_all_tests_must_pass(isolation: None, text: str, reward: float, result: str) -> None:
+    verdict = await judge("code_gen", task(("2\n", "4\n"), ("3\n", "6\n")), text)
+    assert (verdict.reward, verdict.fields["result"]) == (reward, result)
+
+
+PROGRAMS = {
+    "global variables": "n = 0\ndef f():\n    global n\n    n += 1\nf()\nprint(n)",
+    "a main guard": "if __name__ == '__main__':\n    print(1)",
+    "names at hand": "print(len(deque([pi])) + sqrt(0).__int__() + gcd(4, 6) - 2)",
+    "the stream's bytes": "import sys\nsys.stdout.buffer.write(b'1')",
+    "reading descriptor 0": "import os\nos.read(0, 10)\nprint(open(0).read() + '1')",
+    "a thread": "import threading\nthreading.Thread(target=lambda: print(1)).start()",
+    "an exit handler": "import atexit\natexit.register(print, 1)",
+    "exit with a code": "print(1)\nexit(7)",
+    "deep recursion": "def f(n): return n and f(n - 1)\nf(20_000)\nprint(1)",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_program_runs_as_programs_do(isolation: None, name: str) -> None:
+    assert await run(PROGRAMS[name], ("", "1")) == Outcome(passed=1, status="passed")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("print(1)\n1 / 0", "raised"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "died"),
+        ("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time; time.sleep(5)", "died"),
+        ("import signal\nsignal.pthread_sigmask(0, range(1, 65))\nwhile True: pass", "timeout"),
+        ("print('x' * 3_000_000)", "overlong"),
+        ("x = bytearray(1 << 40)", "raised"),
+        (
+            "import os\nfor n in range(3, 20):\n    try: os.write(n, b'x' * 99)\n    except OSError: pass",
+            "died",
+        ),
+    ],
+)
+async def test_what_goes_wrong_is_the_programs_outcome(isolation: None, code: str, status: str) -> None:
+    assert (await run(code, ("", "1"), limit_s=0.5)).status == status
+
+
+async def test_a_test_does_not_see_what_another_has_left(isolation: None) -> None:
+    code = "import os\nprint(len(os.listdir('.')))\nimport builtins\nbuiltins.len = lambda _: 7"
+    assert (await run(code, ("", "0"), ("", "0"))).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("code", "given", "expected", "status"),
+    [
+        ("def f(a, b): return a + b", "1\n2", "3", "passed"),
+        ("class Solution:\n    def f(self, a): return a", "[1, 2]", "[1, 2]", "passed"),
+        ("def f(): return 1, 2", "", "[1, 2]", "raised"),
+        ("def f(_): return 1, 2", "0", "[1, 2]", "passed"),
+        ("def f(_): return [(1, 2)]", "0", "[[1, 2]]", "wrong"),
+        ("def f(_): return 1.0", "0", "1", "passed"),
+        ("def f(_): return True", "0", "1", "passed"),
+        ("def f(_): return None", "0", "null", "passed"),
+        ("def f(_): return 10 ** 6000", "0", "1" + 6000 * "0", "wrong"),
+        ("def f(_): return {'a': [1]}", "0", '{"a": [1]}', "passed"),
+        ("def f(_): return {1: 2}", "0", '{"1": 2}', "wrong"),
+        ("def f(_): return {1}", "0", "[1]", "wrong"),
+        ("def f(_): return '1'", "0", "1", "wrong"),
+        ("def f(_): print('noise'); return 1", "0", "1", "passed"),
+        ("def g(_): return 1", "0", "1", "raised"),
+        ("def f(_):\n    x = []\n    x.append(x)\n    return x", "0", "1", "raised"),
+    ],
+)
+async def test_functions_are_judged_by_what_they_return(
+    isolation: None, code: str, given: str, expected: str, status: str
+) -> None:
+    assert (await run(code, (given, expected), function="f")).status == status
+
+
+@pytest.mark.parametrize("unit_tests", [{"inputs": ["1"], "outputs": []}, {"inputs": [], "outputs": []}, {}])
+def test_a_row_whose_tests_do_not_pair_up_is_refused(unit_tests: dict[str, Any]) -> None:
+    with pytest.raises(TaskError):
+        catalogue.environment("code_gen").resource.task(row(verifier_metadata={"unit_tests": unit_tests}))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+import psutil
+import pytest
+from gym_resources.math_with_code import same
+from gym_runtime import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.replay import session_of
+from gym_runtime.sandbox import bubblewrap
+from judging import call, judge, output, outputs, row
+
+pytestmark = pytest.mark.anyio
+
+TASK = row(expected_result="42")
+
+
+@pytest.fixture
+def isolation() -> None:
+    try:
+        bubblewrap.check(os.getpid())
+    except UsageError as error:
+        pytest.skip(error.message)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "equal"),
+    [
+        ("32", "32", True),
+        ("32.0", "32", True),
+        ("32.00001", "32", True),
+        ("32.001", "32", False),
+        ("-3", "3", False),
+        (r"\frac{333}{1997}", r"\(\frac{333}{1997}\)", True),
+        (r"\frac{333} {1997}", r"$\frac{333}{1997}$", True),
+        ("(0, 1)", "(0,1)", True),
+        ("X", "x", True),
+        ("x", "y", False),
+        ("", "32", False),
+        ("", "", False),
+        ("nan", "1", False),
+        ("0.0000001", "0", False),
+    ],
+)
+def test_an_answer_is_the_same_text_or_nearly_the_same_number(
+    answer: str, expected: str, equal: bool
+) -> None:
+    assert same(answer, expected) is equal
+
+
+async def test_the_session_answers_like_a_prompt_and_remembers(isolation: None) -> None:
+    got = await outputs(
+        "math_with_code",
+        TASK,
+        [
+            ("execute_python", {"code": "x = 6"}),
+            ("execute_python", {"code": "print(7 * x)"}),
+            ("execute_python", {"code": "print(1)\nnope"}),
+            ("execute_python", {"code": "print(np.arange(3).sum())"}),
+            ("execute_python", {"code": "open('/etc/shadow')"}),
+            ("end_session", {}),
+            ("execute_python", {"code": "print(x)"}),
+        ],
+    )
+    assert got[:2] == ["", "42\n"]
+    assert got[2].startswith("1\nTraceback")
+    assert got[2].endswith("NameError: name 'nope' is not defined")
+    assert got[3] == "3\n" or "NameError" in got[3]
+    assert "FileNotFoundError" in got[4]
+    assert got[5] == "Session ended."
+    assert "NameError" in got[6]
+
+
+async def test_the_last_box_counts_else_what_was_printed_last(isolation: None) -> None:
+    calls = [call("execute_python", {"code": "print(42)"}), output("42\n")]
+    assert (await judge("math_with_code", TASK, r"\boxed{41} or rather \boxed{42}")).reward == 1.0
+    assert (await judge("math_with_code", TASK, *calls, "Done.")).reward == 1.0
+    assert (await judge("math_with_code", TASK, *calls, r"\boxed{41}")).reward == 0.0
+    assert (await judge("math_with_code", TASK, *calls, call("end_session", {}))).reward == 1.0
+    wrong = call("execute_python", {"code": "print(41)"})
+    assert (await judge("math_with_code", TASK, *calls, wrong)).reward == 0.0
+    assert (await judge("math_with_code", TASK, "42")).reward == 0.0
+
+
+async def test_closing_the_session_kills_what_it_started(isolation: None) -> None:
+    resource = catalogue.environment("math_with_code").resource
+    mark = f"mark-{time.monotonic_ns()}"
+    code = f"import subprocess, sys\np = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99) # {mark}'])"
+
+    def living() -> int:
+        return sum(
+            mark in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])
+        )
+
+    async with session_of(resource, TASK) as session:
+        arguments = msgspec.json.encode({"code": code}).decode()
+        assert await resource.call_tool(session, "execute_python", arguments) == ""
+        assert living() == 1
+    assert living() == 0
