@@ -50,7 +50,7 @@ def last_block(text: str) -> str:
 
 
 async def verify(task: CodeTask, reply: Reply) -> Verdict:
-    from gym_resources.code.testing import Test, run_tests
+    from gym_resources.code.testing import Case, run_tests
 
     text, tests = reply.all_text, task.verifier_metadata.unit_tests
     code = last_block(text)
@@ -60,7 +60,7 @@ async def verify(task: CodeTask, reply: Reply) -> Verdict:
         return Verdict(0.0, fields={"extracted_model_code": None, "result": "no code"})
     outcome = await run_tests(
         code,
-        [Test(given, expected) for given, expected in zip(tests.inputs, tests.outputs, strict=True)],
+        [Case(given, expected) for given, expected in zip(tests.inputs, tests.outputs, strict=True)],
         function=tests.fn_name,
         test_limit_s=TEST_LIMIT_S,
         packages=("numpy",),

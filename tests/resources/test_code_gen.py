@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from gym_resources.code.comparison import same_output
-from gym_resources.code.testing import Outcome, Test, run_tests
+from gym_resources.code.testing import Case, Outcome, run_tests
 from gym_resources.code_gen import last_block
 from gym_runtime import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.sandbox import bubblewrap
-from judging import judge, row
+from resources.judging import judge, row
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ def task(*pairs: tuple[str, str], fn_name: str | None = None) -> bytes:
 
 
 async def run(code: str, *tests: tuple[str, str], function: str | None = None, limit_s: float = 5) -> Outcome:
-    return await run_tests(code, [Test(*pair) for pair in tests], function=function, test_limit_s=limit_s)
+    return await run_tests(code, [Case(*pair) for pair in tests], function=function, test_limit_s=limit_s)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_a_program_runs_as_programs_do(isolation: None, name: str) -> None
         ("x = bytearray(1 << 40)", "raised"),
         (
             "import os\nfor n in range(3, 20):\n    try: os.write(n, b'x' * 99)\n    except OSError: pass",
-            "died",
+            "wrong",
         ),
     ],
 )

@@ -5,7 +5,10 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
+import psutil
 import pytest
+from gym_runtime import killable
 from gym_runtime.errors import ResourceError, TaskError
 from gym_runtime.heavy import run_killable, verify_heavy
 from gym_runtime.verdict import make_response
@@ -42,6 +45,19 @@ class Heavy(Session[HeavyTask]):
                 pass
         if how == "die":
             os._exit(3)
+        if how == "fork":
+            mark = "heavy-test-mark"
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    subprocess.run(["sleep", "600"], env={"MARK": mark})
+                os._exit(0)
+            time.sleep(600)
+        if how == "memory":
+            bytearray(1 << 40)
+        if how == "flood":
+            with open(os.path.join(os.path.dirname(__file__), "flood"), "wb") as file:
+                file.truncate(1 << 40)
         if how == "chatter":
             print("chatter", flush=True)
             os.write(1, b"RETURN 5\\n")
@@ -121,3 +137,72 @@ async def test_more_calls_than_processes_wait_without_spending_their_time(
             tasks.start_soon(work)
     assert len(done) == 6
     assert done[-1] - done[0] >= 0.5
+
+
+def with_mark() -> list[int]:
+    found: list[int] = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("MARK") == "heavy-test-mark":
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def test_descendants_die_too_even_daemons(module: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_times_out, module, "fork", 0.5)
+        with anyio.fail_after(5):
+            while not with_mark():
+                await anyio.sleep(0.02)
+    with anyio.fail_after(2):
+        while with_mark():
+            await anyio.sleep(0.02)
+
+
+async def _times_out(module: str, how: str, timeout_s: float) -> None:
+    with pytest.raises(ResourceError, match="took longer"):
+        await verify_heavy(module, row(how), make_response(), timeout_s)
+
+
+async def test_memory_and_file_size_are_limited(module: str) -> None:
+    with pytest.raises(ResourceError, match="MemoryError"):
+        await verify_heavy(module, row("memory"), make_response(), 15)
+    with pytest.raises(ResourceError, match=r"OSError.*File too large"):
+        await verify_heavy(module, row("flood"), make_response(), 15)
+
+
+async def test_an_input_that_has_killed_two_processes_is_refused(module: str) -> None:
+    silence = make_response("quarantine me")
+    for _ in range(2):
+        with pytest.raises(ResourceError, match="the process that verified died"):
+            await verify_heavy(module, row("die"), silence, 15)
+    with pytest.raises(
+        ResourceError, match=r"quarantined: a rollout of 'heavy_module' \(sha256 [0-9a-f]{12}\)"
+    ):
+        await verify_heavy(module, row("die"), silence, 15)
+    assert (await verify_heavy(module, row(""), silence, 15)).reward == 0.0
+
+
+async def test_processes_are_replaced_after_so_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killable, "CALLS_PER_PROCESS", 2)
+    pids = [await run_killable(os.getpid, timeout_s=15) for _ in range(5)]
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+
+
+async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(killable, "USUAL_S", 0.01)
+
+    async def hang(seconds: int) -> None:
+        with pytest.raises(TimeoutError):
+            await run_killable(time.sleep, 1000 + seconds, timeout_s=1.5)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(hang, number)
+        await anyio.lowlevel.checkpoint()
+        start_s = time.monotonic()
+        await run_killable(os.getpid, timeout_s=15)
+        assert time.monotonic() - start_s < 1.4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -158,8 +157,10 @@ for pid in ({os.getpid()}, 1):
     except OSError as error:
         print(type(error).__name__)
 libc = ctypes.CDLL(None, use_errno=True)
-print(libc.ptrace(16, {os.getpid()}, 0, 0), libc.unshare(0x10000000), libc.mount(b"x", b"/tmp", b"tmpfs", 0, 0))
-print(os.getuid() != 0, [line for line in open("/proc/self/status") if line.startswith(("CapEff", "NoNewPrivs"))])
+mounted = libc.mount(b"x", b"/tmp", b"tmpfs", 0, 0)
+print(libc.ptrace(16, {os.getpid()}, 0, 0), libc.unshare(0x10000000), mounted)
+status = open("/proc/self/status").readlines()
+print(os.getuid() != 0, [line for line in status if line.startswith(("CapEff", "NoNewPrivs"))])
 """
     answers = (await said(code)).split("\n")
     # A first process takes no signal from within, not even this one.
@@ -293,7 +294,7 @@ async def main():
 anyio.run(main)
 """
     async with Child([sys.executable, "-c", code]) as worker:
-        assert await worker.read() == b"up\n"
+        assert (await worker.read()).strip() == b"up"
         assert len(living(MARK)) >= 2
         os.kill(worker.pid, signal.SIGKILL)
         with anyio.fail_after(5):
@@ -337,7 +338,7 @@ async def test_an_interpreter_remembers_and_survives_errors() -> None:
         ("import os; os._exit(3)", "exit code 3"),
         ("import os; os.kill(os.getpid(), 9)", "exit code"),
         (
-            "import os\nfor n in range(3, 30):\n    try: os.write(n, b'\\xff' * 100)\n    except OSError: pass",
+            "import os\nfor n in range(3, 30):\n  try: os.write(n, b'\\xff' * 100)\n  except OSError: pass",
             "ended",
         ),
     ],
@@ -435,9 +436,3 @@ async def test_a_child_is_closed_twice_in_peace() -> None:
         child.close_input()
         assert await child.wait() == 0
         await child.close()
-
-
-async def test_a_start_costs_little() -> None:
-    async with Sandbox() as box:
-        times_s = [(await box.run(["true"], timeout_s=5)).duration_s for _ in range(5)]
-    assert statistics.median(times_s) < 1  # the figure itself is measured in tests/bench/sandbox.py

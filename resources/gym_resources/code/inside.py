@@ -56,6 +56,7 @@ def _test(
         os.setpgid(0, 0)
         for place, descriptor in enumerate((read, written, complaints)):
             os.dup2(descriptor, place)
+        os.closerange(3, result)  # the messages' descriptors among them
         _be_the_program(program, names, fn_name, request, result)
     try:
         status = _ended(pid, request["limit_s"])

@@ -23,7 +23,7 @@ ROOM_BYTES = 1 << 20
 GRACE_S = 5.0
 
 
-class Test(msgspec.Struct, frozen=True):
+class Case(msgspec.Struct, frozen=True):
     """What goes in (of a function: its arguments as JSON, one a line), and what must come out."""
 
     given: str
@@ -56,7 +56,7 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 async def run_tests(
     code: str,
-    tests: Sequence[Test],
+    tests: Sequence[Case],
     *,
     function: str | None = None,
     test_limit_s: float,
@@ -94,7 +94,7 @@ async def run_tests(
         return Outcome(passed=passed, status="timeout")
 
 
-async def _run(child: Child, test: Test, limit_s: float) -> _Answer:
+async def _run(child: Child, test: Case, limit_s: float) -> _Answer:
     keep = 4 * len(test.expected) + ROOM_BYTES
     request = {"stdin": test.given, "limit_s": limit_s, "keep_bytes": keep}
     with suppress(EndOfProcess):  # it did not even compile: the answer to that is already there

@@ -19,7 +19,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cpu_s: seconds of processor time of each process.
         memory_bytes: address space of each process.
-        total_memory_bytes: memory of all its processes and files, where control groups can be had.
         file_bytes: size of each file that is written.
         disk_bytes: all files together, in `/tmp`, which lives in memory; `/dev/shm` takes as much again.
         open_files: descriptors of each process.
@@ -29,7 +28,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu_s: int = 300
     memory_bytes: int = 4 << 30
-    total_memory_bytes: int = 6 << 30
     file_bytes: int = 64 << 20
     disk_bytes: int = 128 << 20
     open_files: int = 256

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.processes import KILL_LIMIT_S, Child, wait_for_end
+from gym_runtime.processes import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap
 from gym_runtime.sandbox.limits import Limits, limited
 
@@ -80,6 +80,24 @@ class Isolated(Child):
     def ran(self) -> bool:
         """Whether the program was reached; false if its isolation failed. Known once it has ended."""
         return any(status.exit_code is not None for status in self._statuses())
+
+    async def receive(self, at_most_bytes: int) -> bytes:
+        received: list[bytes | EndOfProcess] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_with_the_program)
+            try:
+                received.append(await super().receive(at_most_bytes))
+            except EndOfProcess as error:
+                received.append(error)
+            tasks.cancel_scope.cancel()
+        if isinstance(received[0], EndOfProcess):
+            raise received[0]
+        return received[0]
+
+    async def _end_with_the_program(self) -> None:
+        """What it has left running holds the pipes open."""
+        await self.wait()
+        await self.end()
 
     async def end(self) -> None:
         first = self._first()

@@ -319,7 +319,8 @@ def _be_worker(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, rep
 
 
 def _say(event: Event) -> None:
-    with contextlib.suppress(BrokenPipeError):
+    # An owner who is gone hears nothing; one who does not listen must not hold the supervisor up.
+    with contextlib.suppress(BrokenPipeError, BlockingIOError):
         os.write(1, encode(event) + b"\n")
 
 
@@ -337,6 +338,7 @@ def main() -> int:
         _say(Event(event="failed", reason=f"the system cannot be read: {error}"))
         return 2
     import_module("gym_runtime.workers.process")  # once, here, for all forks
+    os.set_blocking(1, False)
 
     return Supervisor(system).run()
 

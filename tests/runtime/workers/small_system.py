@@ -202,7 +202,7 @@ class SmallSystem:
 async def settled_lease(bus: Bus, name: str) -> None:
     """Return once a worker's lease is there."""
     with anyio.fail_after(SOON_S):
-        while not await bus.alive(name):  # noqa: ASYNC110 - one look is all there is
+        while not await bus.alive(name):
             await anyio.sleep(0.005)
 
 

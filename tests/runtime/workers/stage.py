@@ -47,7 +47,7 @@ class Mailbox(Generic[T]):
 async def settled(condition: Callable[[], object], *, within_s: float = SOON_S) -> None:
     """Return once a condition holds that nothing announces."""
     with anyio.fail_after(within_s):
-        while not condition():  # noqa: ASYNC110 - nothing announces it
+        while not condition():
             await anyio.sleep(0.005)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -106,7 +107,7 @@ def status(pid: int) -> str:
 async def gone(pids: set[int], within_s: float) -> None:
     """Return once all of these processes have ended."""
     with anyio.fail_after(within_s):
-        while alive(pids):  # noqa: ASYNC110 - they are not ours to wait for
+        while alive(pids):
             await anyio.sleep(0.02)
 
 
@@ -151,6 +152,23 @@ async def test_several_systems_share_a_broker_by_their_prefixes(broker: Broker) 
     ):
         assert len(await one.workers()) == 3
         assert await two.workers() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets one make a pipe small")
+async def test_an_owner_who_does_not_listen_holds_nothing_up() -> None:
+    system = launch(SystemSpec(pools=(PoolSpec(kind="resource", names=("mcqa",), processes=60),)))
+    try:
+        assert system._process.stdout is not None  # pyright: ignore[reportPrivateUsage]
+        fcntl.fcntl(system._process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # pyright: ignore[reportPrivateUsage]
+        broker = await system.until("broker")
+        async with connect(nats=broker.url) as gym:
+            with anyio.fail_after(40):
+                while len(await gym.workers()) < 60:
+                    await anyio.sleep(0.1)
+        os.kill(system.pid, signal.SIGTERM)
+        await gone({system.pid}, within_s=15)
+    finally:
+        system.kill()
 
 
 # -- what it restarts ---------------------------------------------------------------------------------
@@ -271,7 +289,7 @@ async def in_the_middle(broker: Broker, latency_s: float) -> AsyncGenerator[tupl
             await gym.open_run(RunInfo(run="run", total=40))
             await gym.publish(expand(lines, run="run", environment=NAME))
             with anyio.fail_after(10):
-                while (await gym.bus.depth("agent-tool_loop")).in_flight < 16:  # noqa: ASYNC110
+                while (await gym.bus.depth("agent-tool_loop")).in_flight < 16:
                     await anyio.sleep(0.02)
             yield system, gym
     finally:
@@ -310,7 +328,7 @@ async def test_a_signal_to_the_supervisor_drains(broker: Broker, number: signal.
 async def draining(gym: Gym) -> None:
     """Return once a worker says that it drains."""
     with anyio.fail_after(10):
-        while all(not worker.draining for worker in await gym.workers()):  # noqa: ASYNC110
+        while all(not worker.draining for worker in await gym.workers()):
             await anyio.sleep(0.05)
 
 
@@ -325,7 +343,7 @@ async def test_what_a_killed_agent_has_left_at_a_worker_does_not_delay_the_end(
     # A resource worker holds sessions from the first answer on, a model worker calls at once.
     async with in_the_middle(broker, latency_s=3 if kind == "resource" else 600) as (system, gym):
         with anyio.fail_after(20):
-            while await busiest(gym, kind) < 16:  # noqa: ASYNC110 - one look is all there is
+            while await busiest(gym, kind) < 16:
                 await anyio.sleep(0.05)
         os.kill(pid_of(system, "agent"), signal.SIGKILL)
         with anyio.fail_after(10):
