@@ -43,7 +43,7 @@ async def until(stub: StubEngine, **wanted: int) -> None:
     """Wait for counts of the stub."""
     with anyio.fail_after(5):
         # The counts are in another process.
-        while any(getattr(stub.stats(), name) != count for name, count in wanted.items()):  # noqa: ASYNC110
+        while any(getattr(stub.stats(), name) != count for name, count in wanted.items()):
             await anyio.sleep(0.01)
 
 

@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import threading
+import time
 import zipfile
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -338,7 +338,8 @@ async def test_a_finished_run_can_be_collected_while_its_records_are_stored() ->
 
 async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
     async with scene() as here:
-        run = [record.run async for record in here.rollouts(3)][0]
+        records = [record async for record in here.rollouts(3)]
+        run = records[0].run
         with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{run}' is finished"):
             await collected(here.gym, run)
 
@@ -462,12 +463,15 @@ async def test_connecting_to_nothing_says_what_is_missing(options: dict[str, Any
 @REAL
 @pytest.mark.slow
 async def test_connect_starts_a_system_whose_errors_come_as_they_are() -> None:
-    with pytest.raises(TaskError, match="row 1"):
+    async def work() -> None:
         async with connect(model="scripted/tool-then-message", environments=[NAME]) as gym:
             records = [record async for record in gym.rollouts(rows(20), environment=NAME)]
             assert [record.outcome for record in records] == [Completed()] * 20
             async with aclosing(gym.rollouts([{}], environment=NAME)) as broken:
                 await anext(broken)
+
+    with pytest.raises(TaskError, match="row 1"):
+        await work()
 
 
 @REAL

@@ -88,7 +88,7 @@ class Mailbox(Generic[T]):
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something holds that only the broker knows, so that nobody can tell."""
     with anyio.fail_after(SOON_S):
-        while not await holds():  # noqa: ASYNC110
+        while not await holds():
             await anyio.sleep(0.005)
 
 

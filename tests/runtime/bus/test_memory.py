@@ -571,7 +571,7 @@ class Simulation:
                     if len(found) == TASKS:
                         break
                 # Redeliveries of finished tasks come to an end as well.
-                while await self.patiently(partial(client.counts, "task.>")):  # noqa: ASYNC110
+                while await self.patiently(partial(client.counts, "task.>")):
                     await anyio.sleep(5)
                 tasks.cancel_scope.cancel()
         return found

@@ -119,7 +119,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 async def until_empty(bus: NatsBus) -> None:
     """Acknowledgements take effect at the broker, which tells nobody."""
-    while await bus.counts("task.>"):  # noqa: ASYNC110
+    while await bus.counts("task.>"):
         await anyio.sleep(0.01)
 
 

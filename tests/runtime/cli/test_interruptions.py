@@ -53,7 +53,7 @@ def started(arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 async def some_rows(folder: Path, count: int = 40) -> None:
     """Wait until there are some rows, but not all."""
     output = folder / "out.jsonl"
-    while not output.exists() or output.read_bytes().count(b"\n") < count:  # noqa: ASYNC110 - a file
+    while not output.exists() or output.read_bytes().count(b"\n") < count:
         await anyio.sleep(0.01)
 
 
