@@ -235,7 +235,12 @@ class _Run:
             )
             writer = stack.enter_context(ResultWriter(files))
             gym = await stack.enter_async_context(connect(url, prefix=self._options.prefix))
-            info = RunInfo(run=self._run_id, total=left, environments=sorted(dataset.environments))
+            info = RunInfo(
+                run=self._run_id,
+                total=left,
+                environments=sorted(dataset.environments),
+                agents=_agents(dataset, self._options.agent),
+            )
             await gym.open_run(msgspec.structs.replace(info, created_s=clock.now()))
 
             def todo() -> Iterator[RolloutTask]:
@@ -306,6 +311,7 @@ def publish(options: RunOptions) -> str:
                     run=run_id,
                     total=dataset.rows * options.repeats,
                     environments=sorted(dataset.environments),
+                    agents=_agents(dataset, options.agent),
                     created_s=clock.now(),
                 )
                 await gym.open_run(info)
@@ -359,6 +365,13 @@ def collect(options: CollectOptions) -> int:
 
 
 # -- from options to what the runtime takes -----------------------------------------------------------------
+
+
+def _agents(dataset: Dataset, agent: str | None) -> list[str]:
+    """The agents that a run's rollouts wait for."""
+    if agent is not None:
+        return [agent]
+    return sorted({catalogue.environment(name).definition.agent for name in dataset.environments})
 
 
 def _sources(options: RunOptions) -> list[Source]:
