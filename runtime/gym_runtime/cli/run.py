@@ -239,7 +239,7 @@ class _Run:
                 run=self._run_id,
                 total=left,
                 environments=sorted(dataset.environments),
-                agents=_agents(dataset, self._options.agent),
+                agents=_agents(self._options, dataset),
             )
             await gym.open_run(msgspec.structs.replace(info, created_s=clock.now()))
 
@@ -311,7 +311,7 @@ def publish(options: RunOptions) -> str:
                     run=run_id,
                     total=dataset.rows * options.repeats,
                     environments=sorted(dataset.environments),
-                    agents=_agents(dataset, options.agent),
+                    agents=_agents(options, dataset),
                     created_s=clock.now(),
                 )
                 await gym.open_run(info)
@@ -367,11 +367,12 @@ def collect(options: CollectOptions) -> int:
 # -- from options to what the runtime takes -----------------------------------------------------------------
 
 
-def _agents(dataset: Dataset, agent: str | None) -> list[str]:
+def _agents(options: RunOptions, dataset: Dataset) -> list[str]:
     """The agents that a run's rollouts wait for."""
-    if agent is not None:
-        return [agent]
-    return sorted({catalogue.environment(name).definition.agent for name in dataset.environments})
+    if options.agent is not None:
+        return [options.agent]
+    names = options.names or tuple(dataset.environments)
+    return sorted({catalogue.environment(name).definition.agent for name in names})
 
 
 def _sources(options: RunOptions) -> list[Source]:
