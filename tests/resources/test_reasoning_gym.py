@@ -73,6 +73,7 @@ leaves_a_file_open = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisable
 
 
 @leaves_a_file_open
+@pytest.mark.slow
 def test_every_dataset_of_the_library_generates_rows(source: str) -> None:
     rows = list(reasoning_gym.generate(105, seed=3))
     names = {row["metadata"]["source_dataset"] for row in rows}
@@ -100,6 +101,7 @@ def test_generated_rows_depend_on_seed_and_settings(source: str) -> None:
 
 @leaves_a_file_open
 @pytest.mark.parametrize("dataset", ["arc_agi", "rearc"])
+@pytest.mark.slow
 async def test_a_board_that_is_right_scores_full(dataset: str, source: str) -> None:
     (row,) = reasoning_gym.generate(1, 5, dataset)
     line = json.dumps(row).encode()

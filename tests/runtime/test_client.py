@@ -241,6 +241,7 @@ async def test_leaving_early_without_a_word_is_leaving_early() -> None:
         assert [run.state for run in await here.gym.runs()] == ["cancelled"]
 
 
+@pytest.mark.slow
 async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_run() -> None:
     async with scene() as here:
         records = here.rollouts(1000)
@@ -322,6 +323,7 @@ async def test_several_collectors_each_get_everything_and_several_publishers_do_
     assert len(found.items) == 4
 
 
+@pytest.mark.slow
 async def test_a_finished_run_can_be_collected_while_its_records_are_stored() -> None:
     async with scene() as here:
         info = await open_run(here.gym, "one", 600)
@@ -344,6 +346,7 @@ async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
             await collected(here.gym, run)
 
 
+@pytest.mark.slow
 async def test_leaving_a_collection_early_leaves_the_run_alone() -> None:
     async with scene() as here:
         await open_run(here.gym, "one", 600)

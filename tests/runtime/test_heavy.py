@@ -191,6 +191,7 @@ async def test_processes_are_replaced_after_so_many_calls(monkeypatch: pytest.Mo
     assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
 
 
+@pytest.mark.slow
 async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(killable, "USUAL_S", 0.01)

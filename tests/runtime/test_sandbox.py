@@ -343,6 +343,7 @@ async def test_an_interpreter_remembers_and_survives_errors() -> None:
         ),
     ],
 )
+@pytest.mark.slow
 async def test_an_interpreter_that_is_lost_says_so_and_begins_anew(code: str, why: str) -> None:
     async with Interpreter() as session:
         await session.execute("x = 6", 5)

@@ -623,6 +623,7 @@ async def test_an_abandoned_delivery_is_neither_given_back_nor_kept_alive(bus: B
     assert 0.9 * ACK_WAIT_S <= second_s - first_s < 2 * ACK_WAIT_S
 
 
+@pytest.mark.slow
 async def test_a_delivery_is_kept_alive_while_it_is_handled(bus: Bus, other: Bus) -> None:
     await bus.enqueue("task.a.b", b"x")
     pool = Pool()
@@ -1000,6 +1001,7 @@ async def test_leases_alive_come_first_then_every_renewal(bus: Bus, other: Bus) 
         assert (await seen.until(4))[2:] == [Lease("agent.w2", b"5"), Lease("agent.w4", EVERY_BYTE)]
 
 
+@pytest.mark.slow
 async def test_a_lease_ends_when_it_is_not_renewed_and_no_sooner(bus: Bus, other: Bus) -> None:
     async with watching(other, "*.*") as seen:
         # Known to be heard before the clock starts.

@@ -30,6 +30,7 @@ def test_a_branch_that_moved_gives_what_it_was_where_a_commit_is_named(hub: Stub
     assert real.fetch(SOURCE, commit=first).path.read_bytes() == b"old"
 
 
+@pytest.mark.slow
 def test_a_download_that_broke_off_goes_on_where_it_was(hub: StubHub) -> None:
     content = bytes(range(256)) * 45_000  # the library keeps what it has in blocks of 10 MB
     hub.commit("someone/numbers", {"data/train.jsonl": content})
