@@ -291,7 +291,7 @@ class _Run:
     async def _watch_system(self, system: System, display: Display) -> None:
         async for event in system.events():
             if event.event == "restarted":
-                display.note(f"{event.reason}; it is started again and its rollouts are redone")
+                display.note(f"{event.reason}; it is started again, and what it had goes on")
         raise UsageError("the workers are gone; what is written is complete, go on with --resume")
 
 
