@@ -5,7 +5,9 @@
     ├── TaskError             the row's: a field is missing or has the wrong type; never retried
     ├── ModelError            the engine's
     │   ├── ModelRefused      it said no for good: bad key, unknown model, content filter; never retried
-    │   └── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
+    │   ├── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
+    │   ├── ConversationUnknown  the worker has not kept the conversation; it is sent again in full
+    │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts anew
     ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
     │   └── SessionLost       the worker that held the session's state is gone; the rollout starts anew
     ├── TransportError        the way between two workers
@@ -99,6 +101,18 @@ class ModelUnavailable(ModelError):
     def __init__(self, message: str = "", *, stage: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, stage=stage)
         self.retry_after_s = retry_after_s
+
+
+class ConversationUnknown(ModelError):
+    """The worker has not kept the conversation that a call continues; it is to be sent in full."""
+
+    retryable = True
+
+
+class StaleWeights(ModelError):
+    """The rollout was sampled from weights older than its run allows."""
+
+    retryable = True
 
 
 class ResourceError(GymError):

@@ -26,6 +26,8 @@ from gym_runtime.errors import JournalMismatch, Overtaken
 BLOCK = 64
 """Tasks whose journals are forgotten together, once all of their rollouts are committed."""
 
+DIGEST_BYTES = 9
+
 
 class Answered(msgspec.Struct, frozen=True):
     """One answer of the environment, and the digest of the call that it answers."""
@@ -38,7 +40,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One turn: what the environment answered before it, and the model's answer.
 
     Attributes:
-        digest: of the request to the model.
+        digest: of the conversation and the parameters that the model was given.
         session, worker: the session so far and who held it; empty before it was opened.
     """
 
@@ -60,7 +62,7 @@ def journal_subject(run: str, task_index: int, rollout_index: int) -> str:
 
 def digest(body: Raw | bytes) -> str:
     """What identifies a call."""
-    return blake2b(body, digest_size=9).hexdigest()
+    return blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
 
 
 class Journal:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +75,20 @@ class Adapter(Protocol):
 
         Raises:
             ModelRefused: asking again changes nothing.
+            ModelUnavailable: asking again may help.
+        """
+        ...
+
+
+@runtime_checkable
+class Controllable(Protocol):
+    """An adapter whose engine's weights can change while it serves."""
+
+    async def control(self, command: Control) -> ControlAnswer:
+        """Do one thing to the engine, or to all replicas; calls in progress go on, none is aborted.
+
+        Raises:
+            ModelRefused: the engine cannot do this; the message says what it lacks.
             ModelUnavailable: asking again may help.
         """
         ...

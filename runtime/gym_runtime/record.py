@@ -82,7 +82,7 @@ def make_record(
     row["_ng_task_index"] = task.task_index
     row["_ng_rollout_index"] = task.rollout_index
     row["agent_ref"] = {"name": task.environment} if task.agent_ref is NULL else task.agent_ref
-    row["_gym"] = {
+    about: dict[str, Any] = {
         "rollout_id": task.rollout_id,
         "attempt": attempt,
         "outcome": outcome,
@@ -92,6 +92,11 @@ def make_record(
         "rebuilt_sessions": rollout.rebuilt_sessions if rollout else 0,
         "duration_s": round(duration_s, 4),
     }
+    if rollout is not None and rollout.weight_versions:
+        about["weight_versions"] = rollout.weight_versions
+    if rollout is not None and rollout.tokens:
+        about["token_segments"] = segments(rollout.tokens)[-1] + 1
+    row["_gym"] = about
     return RolloutRecord(
         run=task.run,
         task_index=task.task_index,
@@ -135,22 +140,40 @@ def _count(numbers: dict[str, float], name: str, value: object) -> None:
                 numbers[name] = number
 
 
+def segments(tokens: Mapping[int, Tokens]) -> list[int]:
+    """To which segment each call's tokens belong, in order, from 0.
+
+    Within a segment every prompt starts with the very tokens of the call before, prompt and completion; so
+    a segment is one sequence to train on. Where the engine rewrote the history (thinking dropped, a tool
+    call written anew), the next segment starts.
+    """
+    found: list[int] = []
+    so_far = b""
+    for one in tokens.values():
+        last = found[-1] if found else 0
+        found.append(last if one.prompt_ids.startswith(so_far) else last + 1)
+        so_far = one.prompt_ids + one.generation_ids
+    return found
+
+
 def _with_tokens(rollout: Rollout) -> list[Raw]:
     """The transcript, with each call's token ids and log-probabilities on its last item."""
     if not rollout.tokens:
         return rollout.output
     output = list(rollout.output)
-    for index, tokens in rollout.tokens.items():
-        output[index] = _add_fields(output[index], _token_fields(tokens))
+    for (index, tokens), segment in zip(rollout.tokens.items(), segments(rollout.tokens), strict=True):
+        output[index] = _add_fields(output[index], _token_fields(tokens, segment))
     return output
 
 
-def _token_fields(tokens: Tokens) -> dict[str, Any]:
+def _token_fields(tokens: Tokens, segment: int) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "prompt_token_ids": _array("i", tokens.prompt_ids),
         "generation_token_ids": _array("i", tokens.generation_ids),
         "generation_log_probs": _array("f", tokens.log_probs),
     }
+    if segment:
+        fields["token_segment"] = segment
     if tokens.weights:
         fields["weight_versions"] = tokens.weights
     return fields

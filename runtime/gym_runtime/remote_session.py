@@ -19,7 +19,8 @@ from gym_runtime.journal import Journal, digest
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.tasks import RolloutTask
-from gym_runtime.workers.router import Answer, Budget, Router
+from gym_runtime.workers.budget import Budget
+from gym_runtime.workers.router import Answer, Router
 
 Envelope = Callable[[Raw, str], calls.Request]
 """Makes the request for a call's body and key."""

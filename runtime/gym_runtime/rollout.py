@@ -15,14 +15,16 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError, leaf
-from gym_runtime.journal import Journal, digest
+from gym_runtime.journal import Journal
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import Response, Usage, decode_params, decode_response
+from gym_runtime.messages.responses import Response, Usage, decode_params
 from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.remote_model import RemoteModel
 from gym_runtime.remote_session import RemoteSession
 from gym_runtime.verdict import Verdict
-from gym_runtime.workers.router import Budget, Router
+from gym_runtime.workers.budget import Budget
+from gym_runtime.workers.router import Router
 
 CLOSE_S = 60.0
 
@@ -64,10 +66,16 @@ class Rollout:
         turns: model calls made so far.
         output: what was added to the conversation after the row's input: the transcript.
         truncated: why the rollout was cut short, or None.
+        weight_versions: the versions of the model's weights that answered, as far as the engine said.
     """
 
     def __init__(
-        self, task: RolloutTask, attempt: int, router: Router, journal: Journal | None = None
+        self,
+        task: RolloutTask,
+        attempt: int,
+        router: Router,
+        journal: Journal | None = None,
+        budget: Budget | None = None,
     ) -> None:
         try:
             self.params = decode_params(_row(task.row).responses_create_params)
@@ -83,14 +91,16 @@ class Rollout:
         self.input: list[Raw] = self.params.input_items()
         self.output: list[Raw] = []
         self.tokens: dict[int, calls.Tokens] = {}
+        self.weight_versions: list[str] = []
         self.last_response: Response | None = None
         self._router = router
-        self._budget = Budget()
+        self._budget = budget or Budget()
         self._call_params = Raw(_encode(msgspec.structs.replace(self.params, input=Raw(b"[]"))))
-        self._calls = 0
         self._journal = journal or Journal(None, "")
         self._journal.session = self._journal.session or f"{task.rollout_id}.{attempt}"
         self._session = RemoteSession(task, router, self._budget, self._journal, self._request)
+        name = f"{task.rollout_id}.{attempt}"
+        self._model = RemoteModel(task, name, router, self._budget, self._journal, self._request)
 
     @property
     def max_turns(self) -> int | None:
@@ -117,22 +127,42 @@ class Rollout:
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
-        call = calls.ModelCall(
-            params=self._call_params,
-            input=[*self.input, *self.output],
-            return_tokens=self.task.return_tokens,
-        )
         with tracing.span("turn", turn=self.turns):
-            reply = calls.decode_model_answer(await self._ask_model(calls.pack(call)))
+            response, answer = await self._model.ask(self._call_params, [*self.input, *self.output])
+        return self._take(response, answer)
+
+    async def respond_to(self, items: Sequence[Raw], params: Raw) -> Turn:
+        """Have the model answer a conversation that somebody else keeps, such as a harness.
+
+        What of it follows the transcript so far is appended to the transcript, and so is the answer; on
+        the first call all of it is the rollout's input. Several may be under way at once. Not journaled.
+
+        Args:
+            params: ``responses_create_params`` without input, as JSON.
+
+        Raises:
+            GymError: as `respond`.
+        """
+        with tracing.span("turn", turn=self.turns):
+            response, answer = await self._model.ask_apart(params, items)
+        if not self.turns:
+            self.input = list(items)
+            self.params = msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
+        said = [*self.input, *self.output]
+        if all(old == new for old, new in zip(said, items, strict=False)):
+            self.output += items[len(said) :]
+        return self._take(response, answer)
+
+    def _take(self, response: Response, answer: calls.ModelAnswer) -> Turn:
         try:
-            response = decode_response(reply.response)
-            turn = Turn(response, reply.tokens)
+            turn = Turn(response, answer.tokens)
         except msgspec.DecodeError as error:
             raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
         self.turns += 1
         self.output += response.output
-        if reply.tokens is not None and response.output:
-            self.tokens[len(self.output) - 1] = reply.tokens
+        if answer.tokens is not None and response.output:
+            self.tokens[len(self.output) - 1] = answer.tokens
+        self._note_weights(answer)
         if response.usage is not None:
             self.usage += response.usage
         self.last_response = response
@@ -214,17 +244,11 @@ class Rollout:
         with tracing.span("tool", tool=call.name):
             return calls.decode_tool_answer(await self._session.ask(request)).output
 
-    async def _ask_model(self, body: Raw) -> Raw:
-        """The model's answer: from the journal, or asked for and journaled."""
-        identity = digest(body) if self.task.durability == "turn" else ""
-        recorded = self._journal.model_answer(identity)
-        if recorded is not None:
-            return recorded
-        self._calls += 1
-        request = self._request(body, f"{self.task.rollout_id}.{self.attempt}.m{self._calls}")
-        answer = await self._router.ask("model", self.task.model, request, self._budget)
-        await self._journal.store(identity, answer.body)
-        return answer.body
+    def _note_weights(self, answer: calls.ModelAnswer) -> None:
+        spans = answer.tokens.weights if answer.tokens is not None else []
+        for version in [span.version for span in spans] or [answer.weight_version]:
+            if version and version not in self.weight_versions:
+                self.weight_versions.append(version)
 
     def _request(self, body: Raw, key: str) -> calls.Request:
         if clock.now() >= self.deadline_s:

@@ -62,6 +62,8 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "ModelError": ("model", False),
         "ModelRefused": ("model", False),
         "ModelUnavailable": ("model", True),
+        "ConversationUnknown": ("model", True),
+        "StaleWeights": ("model", True),
         "ResourceError": ("resource", False),
         "SessionLost": ("resource", True),
         "TransportError": ("transport", True),

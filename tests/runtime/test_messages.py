@@ -19,9 +19,12 @@ from gym_runtime.messages import calls, items, outcomes, responses, tasks
 from gym_runtime.messages.calls import (
     CallTool,
     CloseSession,
+    Control,
+    ControlAnswer,
     ModelAnswer,
     ModelCall,
     OpenSession,
+    Prefix,
     Reply,
     Request,
     Step,
@@ -83,7 +86,13 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Request(body=Raw(b"[]"), deadline_s=1.5, key="k", rollout="run.0.1", attempt=2),
         b'{"body":[],"deadline_s":1.5,"key":"k","rollout":"run.0.1","attempt":2}',
     ),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), deadline_s=1.5, retries=0),
+        b'{"body":[],"deadline_s":1.5,"retries":0}',
+    ),
     (calls.decode_reply, Reply(), b"{}"),
+    (calls.decode_reply, Reply(retries=3), b'{"retries":3}'),
     (
         calls.decode_reply,
         Reply(body=Raw(b'{"output":"1"}'), fault=FAULT, worker="resource-1", load=0.5),
@@ -98,6 +107,31 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         calls.decode_model_call,
         ModelCall(params=Raw(b'{"top_p":1}'), input=[Raw(b'{"role": "user"}')], return_tokens=True),
         b'{"params":{"top_p":1},"input":[{"role": "user"}],"return_tokens":true}',
+    ),
+    (
+        calls.decode_model_call,
+        ModelCall(
+            params=Raw(b"null"),
+            input=[],
+            conversation="run.0.0.1",
+            known=3,
+            prefix=Prefix(ids=b"\x01\x00\x00\x00", items=2),
+        ),
+        b'{"params":null,"input":[],"conversation":"run.0.0.1","known":3,'
+        b'"prefix":{"ids":"AQAAAA==","items":2}}',
+    ),
+    (decoder(Prefix), Prefix(ids=b"", items=0), b'{"ids":"","items":0}'),
+    (calls.decode_control, Control(op="pause"), b'{"op":"pause"}'),
+    (
+        calls.decode_control,
+        Control(op="update", version="step-8", path="/w"),
+        b'{"op":"update","version":"step-8","path":"/w"}',
+    ),
+    (calls.decode_control_answer, ControlAnswer(), b"{}"),
+    (
+        calls.decode_control_answer,
+        ControlAnswer(paused=True, version="step-8"),
+        b'{"paused":true,"version":"step-8"}',
     ),
     (
         decoder(WeightSpan),
@@ -121,6 +155,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         calls.decode_model_answer,
         ModelAnswer(response=Raw(b"{}"), tokens=Tokens(prompt_ids=b"\x00"), weight_version="7"),
         b'{"response":{},"tokens":{"prompt_ids":"AA=="},"weight_version":"7"}',
+    ),
+    (
+        calls.decode_model_answer,
+        ModelAnswer(response=Raw(b"{}"), kept=4),
+        b'{"response":{},"kept":4}',
     ),
     (calls.decode_resource_call, OpenSession(session="s"), b'{"op":"open","session":"s"}'),
     (
@@ -192,6 +231,20 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
         b'"agent_ref":{"name":"simple"},"model":"judge","timeout_s":60.0,"max_attempts":1,"max_turns":8,'
         b'"parallel_tools":true,"replayable":false,"durability":"result","return_tokens":true,"attempt_base":2}',
+    ),
+    (
+        tasks.decode_task,
+        RolloutTask(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="mcqa",
+            agent="tool_loop",
+            row=Raw(b"{}"),
+            max_staleness=0,
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
+        b'"max_staleness":0}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (

@@ -16,6 +16,7 @@ from gym_runtime.messages.items import FunctionCall
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.rollout import Turn
 from gym_runtime.testing.clock import BACKEND
+from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.router import Router
 from msgspec import Raw
 from runtime.workers.small_system import answer, function_call, message, reasoning, rollout_task
@@ -41,11 +42,11 @@ class Scene:
     def rollout(self, **more: Any) -> Rollout:
         return Rollout(rollout_task(row(), **more), 1, self.router)
 
-    async def model(self, pool: str, request: calls.Request) -> Raw:
+    async def model(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         self.requests.put(request)
         return self.model_answer
 
-    async def resource(self, pool: str, request: calls.Request) -> Raw:
+    async def resource(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         self.requests.put(request)
         call = calls.decode_resource_call(request.body)
         self.calls.append(call)

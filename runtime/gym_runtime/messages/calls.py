@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from msgspec import Raw
 
@@ -18,6 +20,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rollout: whose call this is (``<run_id>.<task_index>.<rollout_index>``), for logs and affinity.
         attempt: which execution of that rollout.
         body: the call itself; a router need not know it.
+        retries: how often the worker may ask again on its part; None leaves it to the worker.
     """
 
     body: Raw
@@ -25,32 +28,57 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     rollout: str = ""
     attempt: int = 1
+    retries: int | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to a `Request`: a body, or a fault, and how full the worker is (0 idle, 1 full)."""
+    """The answer to a `Request`: a body, or a fault, how full the worker is (0 idle, 1 full), and how
+    many of the rollout's retries it took.
+    """
 
     body: Raw = NULL
     fault: Fault | None = None
     worker: str = ""
     load: float = 0.0
+    retries: int = 0
 
 
 # -- model --------------------------------------------------------------------------------------------
 
 
+class Prefix(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens that a conversation has come to so far.
+
+    Attributes:
+        ids: int32, little-endian, shape (tokens,): the last call's prompt and completion.
+        items: how many of the conversation's items they stand for.
+    """
+
+    ids: bytes
+    items: int
+
+
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ask a model to answer.
 
+    On the wire only what is new of a conversation is sent to a worker that keeps the rest; an adapter
+    always sees all of it.
+
     Attributes:
         params: a row's ``responses_create_params`` without its input.
-        input: the conversation so far, raw Responses API items, in order.
+        input: the conversation from item ``known`` on, raw Responses API items, in order.
         return_tokens: report token ids and log-probabilities.
+        conversation: under which name the worker is to keep the conversation; empty: not at all.
+        known: how many items the worker has kept; an adapter sees 0.
+        prefix: the tokens of the turns so far, where they are known.
     """
 
     params: Raw
     input: list[Raw]
     return_tokens: bool = False
+    conversation: str = ""
+    known: int = 0
+    prefix: Prefix | None = None
 
 
 class WeightSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +111,37 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         response: a Responses API response object.
         tokens: what was asked for with ``return_tokens``.
-        weight_version: the version that answered, if the engine says.
+        weight_version: the version of the weights that answered, if the engine says; the last one, where
+            they changed in mid-answer.
+        kept: how many items of the conversation, this answer's included, the worker keeps; 0: none.
     """
 
     response: Raw
     tokens: Tokens | None = None
     weight_version: str | None = None
+    kept: int = 0
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ask a model worker for something about the weights of its engine.
+
+    Attributes:
+        op: ``state`` only looks; ``pause`` holds all generation, losing nothing, until ``resume``;
+            ``set_version`` says what the weights are called from now on; ``update`` loads weights.
+        version: for ``set_version``, and for ``update`` the name of what is loaded.
+        path: for ``update``: where the engine finds the weights.
+    """
+
+    op: Literal["state", "pause", "resume", "set_version", "update"]
+    version: str = ""
+    path: str = ""
+
+
+class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the engine is after a `Control`; ``version`` is empty where the engine does not say."""
+
+    paused: bool = False
+    version: str = ""
 
 
 # -- resource -----------------------------------------------------------------------------------------
@@ -154,6 +207,8 @@ decode_request = msgspec.json.Decoder(Request).decode
 decode_reply = msgspec.json.Decoder(Reply).decode
 decode_model_call = msgspec.json.Decoder(ModelCall).decode
 decode_model_answer = msgspec.json.Decoder(ModelAnswer).decode
+decode_control = msgspec.json.Decoder(Control).decode
+decode_control_answer = msgspec.json.Decoder(ControlAnswer).decode
 decode_resource_call = msgspec.json.Decoder[ResourceCall](ResourceCall).decode
 decode_tool_answer = msgspec.json.Decoder(ToolAnswer).decode
 decode_step_answer = msgspec.json.Decoder(StepAnswer).decode

@@ -25,6 +25,8 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         replayable: a lost session may be rebuilt by repeating its calls.
         durability: ``turn`` keeps a journal, from which another worker goes on; ``result`` does not.
         return_tokens: put token ids and log-probabilities on the row's output items.
+        max_staleness: how many versions the weights that sampled any token may lie behind the newest at
+            the end of the rollout; None for any number.
         attempt_base: attempts already spent on this rollout in interrupted runs.
     """
 
@@ -43,6 +45,7 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     replayable: bool = True
     durability: Literal["turn", "result"] = "turn"
     return_tokens: bool = False
+    max_staleness: int | None = None
     attempt_base: int = 0
 
     @property

@@ -24,6 +24,7 @@ from gym_runtime.errors import (
     Overtaken,
     RuntimeFault,
     SessionLost,
+    StaleWeights,
 )
 from gym_runtime.journal import Journal, journal_subject
 from gym_runtime.logs import logger
@@ -40,6 +41,8 @@ from gym_runtime.messages.tasks import RolloutTask, decode_task
 from gym_runtime.record import make_record
 from gym_runtime.rollout import Rollout
 from gym_runtime.verdict import Verdict
+from gym_runtime.weights import staleness
+from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.router import Router
 
 MAX_DELIVERIES = 8
@@ -178,6 +181,7 @@ class _Attempt:
         self._router = router
         self._worker = worker
         self._scope = anyio.CancelScope()
+        self._budget = Budget()
         self._rollout: Rollout | None = None
         self._started_s = clock.now()
 
@@ -203,7 +207,7 @@ class _Attempt:
                         return self.failed(attempt, error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
                     anew = self._task.durability == "result" or isinstance(
-                        error, (SessionLost, JournalMismatch)
+                        error, (SessionLost, JournalMismatch, StaleWeights)
                     )
                 except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
                     logger().exception("an agent raised")
@@ -221,12 +225,30 @@ class _Attempt:
     async def _once(self, attempt: int) -> RolloutRecord:
         task = self._task
         with anyio.CancelScope(deadline=anyio.current_time() + task.timeout_s):
-            rollout = self._rollout = Rollout(task, attempt, self._router, self._journal)
+            rollout = self._rollout = Rollout(task, attempt, self._router, self._journal, self._budget)
             await self._agent.run(rollout)
+            self._check_staleness(rollout)
             verdict = await rollout.verify()
             reason = rollout.truncated
             return self._record(attempt, Truncated(reason=reason) if reason else Completed(), verdict)
         raise DeadlineExceeded(f"the rollout took longer than {task.timeout_s:.0f} s", stage="agent")
+
+    def _check_staleness(self, rollout: Rollout) -> None:
+        allowed = self._task.max_staleness
+        if allowed is None or not rollout.weight_versions:
+            return
+        newest = [
+            presence.detail.get("weight_version", "")
+            for presence in self._router.views["model"].alive()
+            if self._task.model in presence.pools
+        ]
+        lag = staleness(rollout.weight_versions, newest)
+        if lag > allowed:
+            raise StaleWeights(
+                f"sampled from weights {lag} versions old ({', '.join(rollout.weight_versions)}); "
+                f"the run allows {allowed}",
+                stage="model",
+            )
 
     def failed(self, attempt: int, error: GymError) -> RolloutRecord:
         """The record of a rollout that failed for good."""

@@ -128,6 +128,11 @@ class View:
         """The workers of a pool that take new work."""
         return list(self._pools.get(pool) or ())
 
+    def serves(self, worker: str, pool: str) -> bool:
+        """Whether a worker of a pool is there and takes new work."""
+        presence = self._alive.get(worker)
+        return presence is not None and pool in presence.pools and not presence.draining
+
     def knows(self, worker: str) -> bool:
         """Whether a worker's lease is alive, as far as this view knows."""
         return worker in self._alive

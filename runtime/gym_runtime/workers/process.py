@@ -41,7 +41,7 @@ class _Member(msgspec.Struct, frozen=True):
     in_use: Callable[[], int]
     load: Callable[[], float]
     drain: Callable[[], Awaitable[None]]
-    detail: dict[str, str] = {}
+    detail: Callable[[], dict[str, str]] = dict
 
 
 async def work(
@@ -120,7 +120,7 @@ class _Life:
             in_use=self._member.in_use(),
             load=self._member.load(),
             draining=self._draining,
-            detail=self._member.detail,
+            detail=self._member.detail(),
         )
 
 
@@ -177,15 +177,25 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
         raise UsageError(
             f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
         )
-    adapter: Any = catalogue.load("models", pool.model.provider).Adapter(pool.model)
+    settings = pool.model
+    adapter: Any = catalogue.load("models", settings.provider).Adapter(settings)
     async with adapter:
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
         service = hosted.service
+
+        def detail() -> dict[str, str]:
+            detail = {"model": f"{settings.provider}/{settings.name}"}
+            if hosted.weight_version:
+                detail["weight_version"] = hosted.weight_version
+            if hosted.paused:
+                detail["paused"] = "true"
+            return detail
+
         yield _Member(
             hosted,
             pool.names,
             lambda: service.in_use,
             lambda: service.load,
             lambda: _finish(bus, lambda: service.in_use, service.drained),
-            {"model": f"{pool.model.provider}/{pool.model.name}"},
+            detail,
         )

@@ -15,6 +15,7 @@ from gym_runtime.heavy import verify_heavy
 from gym_runtime.messages import calls
 from gym_runtime.resource import Episode
 from gym_runtime.verdict import Verdict
+from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.service import Service
 from gym_runtime.workers.sessions import GRACE_S, Entry, Sessions
 
@@ -63,7 +64,7 @@ class ResourceWorker:
             with anyio.move_on_after(10, shield=True):
                 await self.sessions.close_all()
 
-    async def _handle(self, pool: str, request: calls.Request) -> Raw:
+    async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         environment = self._environments.get(pool)
         if environment is None:
             raise RuntimeFault(f"this worker does not serve '{pool}'")

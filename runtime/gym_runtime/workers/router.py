@@ -27,29 +27,13 @@ from gym_runtime.errors import (
     from_fault,
 )
 from gym_runtime.messages.calls import Request, decode_reply, encode
+from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.presence import View
 
 NO_WORKER_GRACE_S = 30.0
 SESSION_GRACE_S = 1.0
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 2.0
-
-
-class Budget:
-    """How often one rollout may ask again, over all of its hops."""
-
-    def __init__(self, retries: int = 32) -> None:
-        self.left = retries
-
-    def spend(self, error: GymError) -> None:
-        """Take one retry.
-
-        Raises:
-            GymError: ``error`` itself, when none is left.
-        """
-        if self.left <= 0:
-            raise error
-        self.left -= 1
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -73,9 +57,18 @@ class Router:
                 tasks.start_soon(view.follow, self._bus)
 
     async def ask(
-        self, kind: str, pool: str, request: Request, budget: Budget, *, asked: set[str] | None = None
+        self,
+        kind: str,
+        pool: str,
+        request: Request,
+        budget: Budget,
+        *,
+        asked: set[str] | None = None,
+        prefer: str = "",
     ) -> Answer:
         """Ask any worker of a pool; everyone who is asked is noted in ``asked``, whatever comes of it.
+
+        ``prefer`` is asked first, if it is there and takes new work.
 
         Raises:
             GymError: the worker's own fault, or the last transport error once the budget or
@@ -86,11 +79,13 @@ class Router:
         avoid: set[str] = set()
         lonely_since: float | None = None
         while True:
-            worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
+            worker = prefer if prefer not in avoid and view.serves(prefer, pool) else None
+            if worker is None:
+                worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
             if asked is not None and worker is not None:
                 asked.add(worker)
             try:
-                answer = await self._ask_worker(view, pool, worker, request)
+                answer = await self._ask_worker(view, pool, worker, request, budget)
                 if asked is not None:
                     asked.add(answer.worker)
                 return answer
@@ -130,7 +125,7 @@ class Router:
         missing_since: float | None = None
         while True:
             try:
-                return await self._ask_worker(view, pool, worker, request)
+                return await self._ask_worker(view, pool, worker, request, budget)
             except NoWorker as error:
                 # After a restart of the broker a worker is back a moment later than its callers.
                 missing_since = missing_since or clock.now()
@@ -150,8 +145,11 @@ class Router:
         """Send a request that nobody waits for an answer to."""
         await self._bus.publish(f"{kind}.{pool}.{worker}", encode(request))
 
-    async def _ask_worker(self, view: View, pool: str, worker: str | None, request: Request) -> Answer:
-        payload, headers = encode(request), tracing.headers()
+    async def _ask_worker(
+        self, view: View, pool: str, worker: str | None, request: Request, budget: Budget
+    ) -> Answer:
+        payload = encode(msgspec.structs.replace(request, retries=max(0, budget.left)))
+        headers = tracing.headers()
         try:
             if worker is None:
                 data = await self._bus.request(
@@ -171,6 +169,7 @@ class Router:
             ) from None
         reply = decode_reply(data)
         view.report(reply.worker, reply.load)
+        budget.take(reply.retries)
         if reply.fault is not None:
             raise from_fault(reply.fault)
         return Answer(reply.body, reply.worker)

@@ -21,8 +21,10 @@ from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Reply, Request, decode_request, encode
+from gym_runtime.workers.budget import Budget
 
-Handle = Callable[[str, Request], Awaitable[Raw]]
+Handle = Callable[[str, Request, Budget], Awaitable[Raw]]
+MAX_RETRIES = 8
 
 
 class Service:
@@ -33,7 +35,8 @@ class Service:
         worker: this worker's id, unique in the system.
         pools: the names it serves.
         capacity: requests in progress at most.
-        handle: called with the pool's name and the request; what it returns is the answer's body.
+        handle: called with the pool's name, the request and its budget of retries; what it returns is the
+            answer's body.
     """
 
     def __init__(
@@ -123,20 +126,21 @@ class Service:
 
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> Reply:
         set_rollout(request.rollout, request.attempt)
+        budget = Budget(MAX_RETRIES if request.retries is None else request.retries)
         try:
             with tracing.continued(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
-                body = await self._handle(pool, request)
-            return Reply(body=body, worker=self.worker, load=self.load)
+                body = await self._handle(pool, request, budget)
+            return Reply(body=body, worker=self.worker, load=self.load, retries=budget.spent)
         except GymError as error:
-            return self._failure(error)
+            return self._failure(error, budget.spent)
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
             logger().exception("a handler raised", kind=self.kind, pool=pool)
-            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"))
+            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget.spent)
 
-    def _failure(self, error: GymError) -> Reply:
+    def _failure(self, error: GymError, retries: int = 0) -> Reply:
         if not error.stage:
             error.stage = self.kind
-        return Reply(fault=error.fault(), worker=self.worker, load=self.load)
+        return Reply(fault=error.fault(), worker=self.worker, load=self.load, retries=retries)
 
     def _too_late(self, pool: str) -> Reply:
         return self._failure(DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'"))

@@ -14,6 +14,7 @@ from gym_runtime import clock
 from gym_runtime.bus.contract import Bus
 from gym_runtime.environment import Environment, LoadedEnvironment
 from gym_runtime.messages import calls
+from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.presence import Presence, announce
 from gym_runtime.workers.service import Handle, Service
 from msgspec import Raw
@@ -143,7 +144,7 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
-    async def handle(self, pool: str, asked: calls.Request) -> Raw:
+    async def handle(self, pool: str, asked: calls.Request, budget: Budget) -> Raw:
         self.calls.put(asked)
         try:
             await self._open.wait()

@@ -22,8 +22,9 @@ from gym_runtime.errors import (
 )
 from gym_runtime.messages import calls
 from gym_runtime.testing.clock import BACKEND
+from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.presence import LEASE_S, Presence, announce
-from gym_runtime.workers.router import NO_WORKER_GRACE_S, SESSION_GRACE_S, Answer, Budget, Router
+from gym_runtime.workers.router import NO_WORKER_GRACE_S, SESSION_GRACE_S, Answer, Router
 from gym_runtime.workers.service import Handle, Service
 from msgspec import Raw
 from runtime.workers.stage import Gate, announced, background, hosting, request, serving, settled
@@ -87,14 +88,14 @@ async def scene() -> AsyncGenerator[Scene]:
 def naming(worker: str) -> Handle:
     """A handler that answers at once."""
 
-    async def handle(pool: str, asked: calls.Request) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
         return calls.pack(worker)
 
     return handle
 
 
 def raising(error: GymError) -> Handle:
-    async def handle(pool: str, asked: calls.Request) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
         raise error
 
     return handle
@@ -129,7 +130,7 @@ async def test_before_it_knows_anybody_the_pool_is_asked(scene: Scene) -> None:
 async def test_a_workers_own_fault_is_raised_as_it_is_and_not_asked_again(scene: Scene) -> None:
     asked = 0
 
-    async def refuse(pool: str, request: calls.Request) -> Raw:
+    async def refuse(pool: str, request: calls.Request, budget: Budget) -> Raw:
         nonlocal asked
         asked += 1
         raise ModelRefused("no such model")

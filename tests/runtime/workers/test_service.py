@@ -14,6 +14,7 @@ from gym_runtime.bus.memory import MemoryBroker
 from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, ResourceError
 from gym_runtime.messages import calls
 from gym_runtime.testing.clock import BACKEND
+from gym_runtime.workers.budget import Budget
 from msgspec import Raw
 from runtime.workers.stage import Gate, Mailbox, background, call, request, serving
 
@@ -31,7 +32,7 @@ async def bus() -> AsyncGenerator[Bus]:
         yield bus
 
 
-async def echo(pool: str, asked: calls.Request) -> Raw:
+async def echo(pool: str, asked: calls.Request, budget: Budget) -> Raw:
     return asked.body
 
 
@@ -48,7 +49,7 @@ async def test_an_answer_names_its_worker_and_how_full_it_is(bus: Bus) -> None:
 async def test_it_answers_for_each_of_its_pools_and_under_its_own_subject(bus: Bus) -> None:
     pools: list[str] = []
 
-    async def handle(pool: str, asked: calls.Request) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
         pools.append(pool)
         return asked.body
 
@@ -70,7 +71,7 @@ async def test_it_answers_for_each_of_its_pools_and_under_its_own_subject(bus: B
 async def test_what_a_handler_raises_is_answered_as_a_typed_fault_and_ends_nothing(
     bus: Bus, error: Exception, kind: str, stage: str, retryable: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def handle(pool: str, asked: calls.Request) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
         if bytes(asked.body) == b"0":
             raise error
         return asked.body
@@ -91,7 +92,7 @@ async def test_a_request_that_cannot_be_read_ends_nothing(bus: Bus) -> None:
 
 
 async def test_an_answer_that_is_too_large_is_a_fault_and_not_silence() -> None:
-    async def handle(pool: str, asked: calls.Request) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
         return calls.pack("x" * 5000)
 
     async with MemoryBroker(max_bytes=2000).connect() as bus, serving(bus, handle):
@@ -159,7 +160,7 @@ async def test_drained_waits_for_what_is_in_progress_only(bus: Bus) -> None:
 async def test_a_request_that_comes_after_its_deadline_is_not_worked_on(bus: Bus) -> None:
     worked: list[calls.Request] = []
 
-    async def handle(pool: str, asked: calls.Request) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
         worked.append(asked)
         return asked.body
 

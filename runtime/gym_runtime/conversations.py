@@ -1,0 +1,96 @@
+"""The conversations that a model worker keeps, so that each turn brings only what is new.
+
+A call that continues a conversation says how many items the worker has kept; if that is not so (another
+worker has them, they were evicted, a repeated call has moved on), `ConversationUnknown` asks for all of
+it. So what is kept here may be dropped at any time: `LIMIT_BYTES` bounds it, the least recently used goes
+first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from gym_runtime.errors import ConversationUnknown
+from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, Tokens
+
+LIMIT_BYTES = 256 * 1024 * 1024
+
+
+class _Output(msgspec.Struct, frozen=True):
+    output: list[Raw] = []
+
+
+_decode_output = msgspec.json.Decoder(_Output).decode
+
+
+class _Kept(msgspec.Struct):
+    params: Raw
+    items: list[Raw]
+    size_bytes: int
+    prefix: Prefix | None = None
+
+
+def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
+    """The tokens of a conversation of so many items, its last answer included; None if nobody said."""
+    if tokens is None or not tokens.prompt_ids:
+        return None
+    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)
+
+
+class Conversations:
+    """The conversations of one worker, by name."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.size_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def complete(self, call: ModelCall) -> ModelCall:
+        """The call with its whole conversation.
+
+        Raises:
+            ConversationUnknown: what it continues is not here.
+        """
+        if not call.known:
+            return call
+        kept = self._kept.get(call.conversation)
+        if kept is None or len(kept.items) != call.known:
+            raise ConversationUnknown(
+                f"conversation {call.conversation} is not on this worker", stage="model"
+            )
+        self._kept.move_to_end(call.conversation)
+        return replace(
+            call, params=kept.params, input=[*kept.items, *call.input], known=0, prefix=kept.prefix
+        )
+
+    def keep(self, call: ModelCall, answer: ModelAnswer) -> ModelAnswer:
+        """Keep a complete call and its answer for the next turn; returns the answer, saying what is kept."""
+        if not call.conversation:
+            return answer
+        # Copies: an answer's bytes hold more than its items, log-probabilities above all.
+        items = [*call.input, *(item.copy() for item in _decode_output(answer.response).output)]
+        prefix = prefix_after(answer.tokens, len(items))
+        kept = _Kept(call.params, items, _size_bytes(call.params, items, prefix), prefix)
+        self._drop(call.conversation)
+        self._kept[call.conversation] = kept
+        self.size_bytes += kept.size_bytes
+        while self.size_bytes > self._limit_bytes:
+            self._drop(next(iter(self._kept)))
+        return replace(answer, kept=len(items) if call.conversation in self._kept else 0)
+
+    def _drop(self, name: str) -> None:
+        gone = self._kept.pop(name, None)
+        if gone is not None:
+            self.size_bytes -= gone.size_bytes
+
+
+def _size_bytes(params: Raw, items: list[Raw], prefix: Prefix | None) -> int:
+    said = len(memoryview(params)) + sum(len(memoryview(item)) for item in items)
+    return said + (len(prefix.ids) if prefix is not None else 0)
