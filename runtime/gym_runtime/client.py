@@ -8,8 +8,6 @@ async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) 
 from __future__ import annotations
 
 import math
-import secrets
-import time
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -19,8 +17,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, Literal
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from typing import Any, Literal, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -28,51 +26,32 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gym_runtime import catalogue, clock, tracing
-from gym_runtime.bus.contract import Bus, QueueDepth
+from gym_runtime.background import Stream, background
+from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.errors import UsageError, leaf
+from gym_runtime.errors import GymError, UsageError, from_fault
 from gym_runtime.files.rows import expand
+from gym_runtime.groups import Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.journal import Sweep
+from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.tasks import RolloutTask, encode_task
 from gym_runtime.model import ModelSettings
+from gym_runtime.runs import RunInfo, Status, decode_run, encode_run, new_run_id
 from gym_runtime.system import running
 from gym_runtime.workers.presence import Presence, decode_presence
 from gym_runtime.workers.spec import PoolSpec, SystemSpec
 
 PUBLISHERS = 64
 CANCEL_GRACE_S = 2.0
+CONTROL_S = 600.0
+T = TypeVar("T")
 
 
-class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run as everybody can look it up.
+class Attended(msgspec.Struct):
+    """A run whose client is there; who sets ``finished`` has had all of its records."""
 
-    ``state`` is ``active``, ``finished`` or ``cancelled``.
-    """
-
-    run: str
-    total: int
-    environments: list[str] = []
-    agents: list[str] = []
-    created_s: float = 0.0
-    state: str = "active"
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What is alive and what is waiting."""
-
-    workers: list[Presence]
-    queues: dict[str, QueueDepth]
-    runs: list[RunInfo]
-
-
-_encode_run = msgspec.json.Encoder().encode
-_decode_run = msgspec.json.Decoder(RunInfo).decode
-
-
-def new_run_id() -> str:
-    """A run's id: sortable by time, unique, one token of a subject."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    finished: bool = False
 
 
 class Gym:
@@ -87,7 +66,7 @@ class Gym:
 
     async def open_run(self, run: RunInfo) -> None:
         """Make a run known, so that others can collect, list and cancel it."""
-        await self.bus.append(f"runs.{run.run}", _encode_run(run))
+        await self.bus.append(f"runs.{run.run}", encode_run(run))
 
     async def publish(self, tasks: Iterable[RolloutTask], *, window: anyio.Semaphore | None = None) -> int:
         """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first."""
@@ -99,7 +78,7 @@ class Gym:
                 subject = f"task.{task.agent}.{task.environment}.{task.run}"
                 await self.bus.enqueue(subject, encode_task(task), headers=tracing.headers())
 
-        async with _background(cancel=False) as group:
+        async with background(cancel=False) as group:
             for task in tasks:
                 if window is not None:
                     await window.acquire()
@@ -114,29 +93,61 @@ class Gym:
                     await anyio.lowlevel.checkpoint()
         return count
 
+    @asynccontextmanager
+    async def attend(self, run: RunInfo) -> AsyncGenerator[Attended]:
+        """Open a run that is worked on while this context lasts; at its end the run is over, however it ends.
+
+        Tasks that are ``attended`` stop when this client is gone.
+        """
+
+        async def answer(incoming: Incoming) -> None:
+            with suppress(GymError):
+                await self.bus.publish(incoming.reply, b"")
+
+        def receive(incoming: Incoming) -> None:
+            self._tasks.start_soon(answer, incoming)
+
+        attended = Attended()
+        async with self.bus.serve(f"client.{run.run}", receive):
+            try:
+                await self.open_run(run)
+                yield attended
+            finally:
+                with anyio.move_on_after(5, shield=True):
+                    if not attended.finished:
+                        # First: who still writes a journal that is freed would take himself for overtaken.
+                        await self.bus.publish(f"cancel.{run.run}", b"")
+                    await self.close_run(run, state="finished" if attended.finished else "cancelled")
+
     async def follow(
-        self, run: str, total: int, take: Callable[[RolloutRecord], Awaitable[None] | None]
+        self,
+        run: str,
+        total: int | Callable[[], int],
+        take: Callable[[RolloutRecord], Awaitable[None] | None],
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
+
+        ``total`` may be a function where ``take`` leads to more of them.
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
         """
+        expected = total if callable(total) else lambda: total
         count = 0
         waiting_since_s = math.inf
 
         async def stop_when_over(scope: anyio.CancelScope) -> None:
             async for record in self.bus.records(f"runs.{run}"):
-                if _decode_run(record.payload).state != "active":
+                if decode_run(record.payload).state != "active":
                     break
             while True:
                 await anyio.sleep(CANCEL_GRACE_S / 4)
                 if anyio.current_time() >= waiting_since_s + CANCEL_GRACE_S:
                     scope.cancel()
 
-        async with _background() as tasks:
+        async with background() as tasks:
             tasks.start_soon(stop_when_over, tasks.cancel_scope)
-            if count < total:
+            if count < expected():
                 waiting_since_s = anyio.current_time()
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
@@ -148,10 +159,10 @@ class Gym:
                     if done is not None:
                         tasks.start_soon(self.bus.forget, done)
                     count += 1
-                    if count == total:
+                    if count >= expected():
                         break
                     waiting_since_s = anyio.current_time()
-        return count == total
+        return count >= expected()
 
     async def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
         """The records of a run that somebody else published, until it is finished or cancelled.
@@ -160,7 +171,7 @@ class Gym:
             UsageError: there is no such run, or it is over and not all of its records are stored any more.
         """
         info = await self.run(run)
-        stream = _Stream()
+        stream = Stream[RolloutRecord]()
 
         async def work() -> None:
             complete = await self.follow(run, info.total, stream.send)
@@ -172,8 +183,8 @@ class Gym:
                 yield record
 
     async def _yielded(
-        self, work: Callable[[], Coroutine[Any, Any, None]], stream: _Stream
-    ) -> AsyncGenerator[RolloutRecord]:
+        self, work: Callable[[], Coroutine[Any, Any, None]], stream: Stream[T]
+    ) -> AsyncGenerator[T]:
         # The work is a task of the connection, not of a generator: a generator may be dropped half-way,
         # in another task than it began in, and must not own a task group.
         self._tasks.start_soon(stream.fill, work)
@@ -193,18 +204,19 @@ class Gym:
         if not found:
             known = [info.run for info in await self.runs()]
             raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known)}")
-        return _decode_run(found[0].payload)
+        return decode_run(found[0].payload)
 
     async def runs(self) -> list[RunInfo]:
         """All runs that the broker remembers, oldest first."""
-        return [_decode_run(record.payload) for record in await self.bus.latest("runs.*")]
+        return [decode_run(record.payload) for record in await self.bus.latest("runs.*")]
 
     async def close_run(self, run: RunInfo, *, state: str = "finished") -> None:
         """Say that a run is over and free what the broker stored for it."""
         await self.bus.forget(f"task.*.*.{run.run}")
-        await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state=state)))
+        await self.bus.append(f"runs.{run.run}", encode_run(msgspec.structs.replace(run, state=state)))
         await self.bus.forget(f"rollout.{run.run}.>")
         await self.bus.forget(f"journal.{run.run}.>")
+        await self.bus.forget(f"runs.{run.run}.cancelled.>")
         self._sweeps.pop(run.run, None)
 
     def _sweep(self, run: str) -> Sweep:
@@ -212,8 +224,9 @@ class Gym:
 
     async def finish_run(self, run: RunInfo) -> None:
         """Say that a run is complete. Its records stay for other collectors until the broker drops them."""
-        await self.bus.append(f"runs.{run.run}", _encode_run(msgspec.structs.replace(run, state="finished")))
+        await self.bus.append(f"runs.{run.run}", encode_run(msgspec.structs.replace(run, state="finished")))
         await self.bus.forget(f"journal.{run.run}.>")
+        await self.bus.forget(f"runs.{run.run}.cancelled.>")
 
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
@@ -225,11 +238,11 @@ class Gym:
             raise UsageError("a rollout is named by its task and its index: say which task")
         parts = [str(part) for part in (task_index, rollout_index) if part is not None]
         info = await self.run(run)
-        if not parts:
+        if parts:
+            await self.bus.append(".".join(["runs", run, "cancelled", *parts]), b"")
+        else:
             await self.bus.forget(f"task.*.*.{run}")
-            await self.bus.append(
-                f"runs.{run}", _encode_run(msgspec.structs.replace(info, state="cancelled"))
-            )
+            await self.bus.append(f"runs.{run}", encode_run(msgspec.structs.replace(info, state="cancelled")))
         await self.bus.publish(".".join(["cancel", run, *parts]), b"")
 
     # -- one call for all of it -----------------------------------------------------------------------
@@ -244,6 +257,7 @@ class Gym:
         in_flight: int = 4096,
         return_tokens: bool = False,
         durability: Literal["turn", "result"] = "turn",
+        max_staleness: int | None = None,
         **sampling: Any,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
@@ -259,25 +273,104 @@ class Gym:
             in_flight: rollouts published and not yet yielded, at most.
             durability: ``turn`` journals every turn, so that another worker goes on where one died;
                 ``result`` makes such a rollout anew.
+            max_staleness: versions of the weights that a rollout may lie behind the newest at its end; an
+                older one is made anew. None for any number.
             sampling: overrides for ``responses_create_params``, such as ``temperature``.
 
         Raises:
             TaskError, UsageError: a row or a name is wrong; nothing was started.
         """
         run = new_run_id()
-        lines = [row if isinstance(row, bytes) else _line(row) for row in rows]
-        tasks = list(
-            expand(
-                lines,
-                run=run,
-                environment=environment,
-                repeats=repeats,
-                model=model,
-                sampling=sampling,
-                return_tokens=return_tokens,
-                durability=durability,
-            )
+        tasks = _expanded(
+            rows,
+            run=run,
+            environment=environment,
+            repeats=repeats,
+            model=model,
+            sampling=sampling,
+            return_tokens=return_tokens,
+            durability=durability,
+            max_staleness=max_staleness,
         )
+        stream = Stream[RolloutRecord]()
+        window = anyio.Semaphore(in_flight)
+
+        async def work() -> None:
+            await self._drive(run, tasks, window, len(tasks), stream.send)
+
+        async with aclosing(self._yielded(work, stream)) as records:
+            async for record in records:
+                window.release()
+                yield record
+
+    async def groups(
+        self,
+        rows: Iterable[Mapping[str, Any] | bytes | str],
+        *,
+        environment: str | None = None,
+        repeats: int,
+        on_failure: GroupPolicy = "replace",
+        model: str = "policy",
+        in_flight: int = 4096,
+        return_tokens: bool = False,
+        durability: Literal["turn", "result"] = "turn",
+        max_staleness: int | None = None,
+        **sampling: Any,
+    ) -> AsyncGenerator[Group]:
+        """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
+
+        Args:
+            on_failure: what becomes of a group in which a rollout fails for good; see
+                `gym_runtime.groups`.
+            in_flight: rollouts published and not yet settled, at most.
+
+        Raises:
+            TaskError, UsageError: a row or a name is wrong; nothing was started.
+        """
+        run = new_run_id()
+        tasks = _expanded(
+            rows,
+            run=run,
+            environment=environment,
+            repeats=repeats,
+            model=model,
+            sampling=sampling,
+            return_tokens=return_tokens,
+            durability=durability,
+            max_staleness=max_staleness,
+        )
+        groups = Groups(tasks, on_failure)
+        stream = Stream[Group]()
+        window = anyio.Semaphore(in_flight)
+
+        async def take(record: RolloutRecord) -> None:
+            window.release()
+            for command in groups.take(record):
+                match command:
+                    case Make(task):
+                        window.acquire_nowait()
+                        await self.publish([task])
+                    case Cancel(task_index):
+                        await self.bus.publish(f"cancel.{record.run}.{task_index}", b"")
+                    case Group():
+                        await stream.send(command)
+
+        async def work() -> None:
+            await self._drive(run, tasks, window, lambda: groups.total, take)
+
+        async with aclosing(self._yielded(work, stream)) as complete:
+            async for group in complete:
+                yield group
+
+    async def _drive(
+        self,
+        run: str,
+        tasks: Sequence[RolloutTask],
+        window: anyio.Semaphore,
+        total: int | Callable[[], int],
+        take: Callable[[RolloutRecord], Awaitable[None]],
+    ) -> None:
+        """Publish a run and pass its records on; the run is over however this ends."""
         info = RunInfo(
             run=run,
             total=len(tasks),
@@ -285,43 +378,49 @@ class Gym:
             agents=sorted({task.agent for task in tasks}),
             created_s=clock.now(),
         )
-        stream = _Stream()
-        window = anyio.Semaphore(in_flight)
-
-        async def work() -> None:
-            await self._drive(info, tasks, window, stream)
-
-        async with aclosing(self._yielded(work, stream)) as records:
-            async for record in records:
-                window.release()
-                yield record
-
-    async def _drive(
-        self, info: RunInfo, tasks: Sequence[RolloutTask], window: anyio.Semaphore, stream: _Stream
-    ) -> None:
-        """Publish a run and pass its records on; the run is closed however this ends."""
-        finished = False
 
         async def publish() -> None:
             await self.publish(tasks, window=window)
 
-        try:
-            await self.open_run(info)
-            async with _background() as group:
-                group.start_soon(publish)
-                finished = await self.follow(info.run, info.total, stream.send)
-        finally:
-            with anyio.move_on_after(5, shield=True):
-                if not finished:
-                    # First: who still writes a journal that is freed would take himself for overtaken.
-                    await self.bus.publish(f"cancel.{info.run}", b"")
-                await self.close_run(info, state="finished" if finished else "cancelled")
+        async with self.attend(info) as attended, background() as group:
+            group.start_soon(publish)
+            attended.finished = await self.follow(info.run, total, take)
 
     # -- looking around -------------------------------------------------------------------------------
 
     async def workers(self) -> list[Presence]:
         """Every worker with a live lease."""
         return [decode_presence(lease.payload) for lease in await self.bus.alive(">") if lease.payload]
+
+    async def control(
+        self, command: calls.Control, *, model: str = "policy", limit_s: float = CONTROL_S
+    ) -> dict[str, calls.ControlAnswer]:
+        """Pause, resume or change the weights of a model, on all of its workers at once; no rollout ends.
+
+        Returns each worker's answer, by the worker's id.
+
+        Raises:
+            UsageError: nobody serves the model.
+            ModelRefused: an engine cannot do it.
+            GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
+        """
+        workers = [one for one in await self.workers() if one.kind == "model" and model in one.pools]
+        if not workers:
+            raise UsageError(f"no worker serves model '{model}'; start one with: gym-runtime start model")
+        answers: dict[str, calls.ControlAnswer] = {}
+
+        async def one(worker: str) -> None:
+            deadline_s = clock.now() + limit_s
+            data = await self.bus.request(f"control.{worker}", calls.encode(command), deadline_s=deadline_s)
+            reply = calls.decode_reply(data)
+            if reply.fault is not None:
+                raise from_fault(reply.fault)
+            answers[worker] = calls.decode_control_answer(reply.body)
+
+        async with background(cancel=False) as tasks:
+            for presence in workers:
+                tasks.start_soon(one, presence.worker)
+        return answers
 
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
@@ -333,52 +432,11 @@ class Gym:
         return Status(workers=workers, queues=queues, runs=runs)
 
 
-class _Stream:
-    """Records on their way from the work that brings them to the one who reads them."""
-
-    def __init__(self) -> None:
-        self._send, self._receive = anyio.create_memory_object_stream[RolloutRecord](256)
-        self._scope = anyio.CancelScope()
-        self._failure: BaseException | None = None
-
-    async def send(self, record: RolloutRecord) -> None:
-        await self._send.send(record)
-
-    async def fill(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do the work until it ends or `close` is called; what it raises is raised in the reader."""
-        with self._send:
-            try:
-                with self._scope:
-                    await work()
-            except Exception as error:  # noqa: BLE001 - not handled: raised in the reader's task
-                self._failure = leaf(error)
-
-    async def received(self) -> AsyncGenerator[RolloutRecord]:
-        async for record in self._receive:
-            yield record
-        if self._failure is not None:
-            raise self._failure
-
-    def close(self) -> None:
-        """Nobody reads any more."""
-        # The work first: it must not find its stream closed.
-        self._scope.cancel()
-        self._receive.close()
-
-
-@asynccontextmanager
-async def _background(*, cancel: bool = True) -> AsyncGenerator[TaskGroup]:
-    """A task group that ends with its body, and wraps no error in an exception group."""
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as tasks:
-            yield tasks
-            if cancel:
-                tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        failure = leaf(group)
-    if failure is not None:
-        raise failure
+def _expanded(
+    rows: Iterable[Mapping[str, Any] | bytes | str], *, run: str, **settings: Any
+) -> list[RolloutTask]:
+    lines = [row if isinstance(row, bytes) else _line(row) for row in rows]
+    return list(expand(lines, run=run, attended=True, **settings))
 
 
 def _line(row: Mapping[str, Any] | str) -> bytes:
@@ -422,7 +480,7 @@ async def connect(
             system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
             urls = [(await stack.enter_async_context(running(system))).url]
         bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
-        yield Gym(bus, await stack.enter_async_context(_background()))
+        yield Gym(bus, await stack.enter_async_context(background()))
 
 
 def make_pools(

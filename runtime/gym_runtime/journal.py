@@ -85,6 +85,11 @@ class Journal:
         self._fresh: list[Answered] = []
         self._sequence = 0
 
+    @property
+    def shared(self) -> bool:
+        """Whether there is a record from which another attempt may go on, in the session that it names."""
+        return self._sequence > 0
+
     async def load(self) -> None:
         """Read what earlier attempts have stored, to be given back from the start."""
         self._records, self._sequence = [], 0

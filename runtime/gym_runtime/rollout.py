@@ -7,6 +7,7 @@ retries, and knows which worker holds the session. Nothing here knows how an age
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 
 import anyio
@@ -97,9 +98,10 @@ class Rollout:
         self._budget = budget or Budget()
         self._call_params = Raw(_encode(msgspec.structs.replace(self.params, input=Raw(b"[]"))))
         self._journal = journal or Journal(None, "")
-        self._journal.session = self._journal.session or f"{task.rollout_id}.{attempt}"
+        # Twice published, a task is delivered twice as attempt 1: the number does not tell them apart.
+        name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
+        self._journal.session = self._journal.session or name
         self._session = RemoteSession(task, router, self._budget, self._journal, self._request)
-        name = f"{task.rollout_id}.{attempt}"
         self._model = RemoteModel(task, name, router, self._budget, self._journal, self._request)
 
     @property
@@ -227,7 +229,7 @@ class Rollout:
             rollout=self.task.rollout_id,
             attempt=self.attempt,
         )
-        for worker in self._session.asked:
+        for worker in sorted(self._session.asked):
             await self._router.tell("resource", self.task.environment, worker, request)
 
     def response(self) -> Response:

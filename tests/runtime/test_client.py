@@ -86,8 +86,10 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(*turns: Turn, slots: int = 64, faults: Any = None) -> AsyncGenerator[Scene]:
-    engine = Engine(*(turns or COUNT))
+async def scene(
+    *turns: Turn, slots: int = 64, faults: Any = None, engine: Engine | None = None
+) -> AsyncGenerator[Scene]:
+    engine = engine or Engine(*(turns or COUNT))
     async with small_system(**({"faults": faults} if faults else {})) as system:
         resource = await system.add_resource(catalogue.environment(NAME))
         await system.add_model(engine, capacity=10_000)

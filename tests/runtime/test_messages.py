@@ -242,9 +242,10 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             agent="tool_loop",
             row=Raw(b"{}"),
             max_staleness=0,
+            attended=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
-        b'"max_staleness":0}',
+        b'"max_staleness":0,"attended":true}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (

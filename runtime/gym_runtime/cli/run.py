@@ -22,7 +22,7 @@ from gym_runtime import __version__, catalogue, clock, logs, tracing
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, CollectOptions, RunOptions, require_broker
-from gym_runtime.client import RunInfo, connect, make_pools, new_run_id
+from gym_runtime.client import connect, make_pools
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.lock import Lock
@@ -34,6 +34,7 @@ from gym_runtime.files.resume import Progress, start_run
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.runs import RunInfo, new_run_id
 from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import SystemSpec
 
@@ -79,6 +80,8 @@ class _Run:
         files = OutputFiles.beside(options.output_path)
         sources = _sources(options)
         files.refuse_inputs(*(source.path for source in sources if source.path != "-"))
+        for source in sources:
+            source.require()
         with Lock(files.rollouts):
             fetch_weights(self._model)
             if options.input is None:
@@ -141,6 +144,7 @@ class _Run:
             durability=options.durability,
             max_turns=options.max_turns,
             return_tokens=options.return_token_ids,
+            attended=True,
             numbering=dataset.numbering(),
         )
 
@@ -240,8 +244,8 @@ class _Run:
                 total=left,
                 environments=sorted(dataset.environments),
                 agents=_agents(self._options, dataset),
+                created_s=clock.now(),
             )
-            await gym.open_run(msgspec.structs.replace(info, created_s=clock.now()))
 
             def todo() -> Iterator[RolloutTask]:
                 for task in self._tasks(dataset):
@@ -265,18 +269,11 @@ class _Run:
                 if display.tally.added == 1:
                     writer.flush()
 
-            finished = False
-            try:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(publish)
-                    tasks.start_soon(flush)
-                    finished = await gym.follow(self._run_id, left, take)
-                    tasks.cancel_scope.cancel()
-            finally:
-                with anyio.move_on_after(2, shield=True):
-                    if not finished:
-                        await gym.cancel(self._run_id)
-                    await gym.close_run(info, state="finished" if finished else "cancelled")
+            async with gym.attend(info) as attended, anyio.create_task_group() as tasks:
+                tasks.start_soon(publish)
+                tasks.start_soon(flush)
+                attended.finished = await gym.follow(self._run_id, left, take)
+                tasks.cancel_scope.cancel()
 
     async def _watch_interrupts(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

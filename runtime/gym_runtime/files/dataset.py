@@ -44,6 +44,15 @@ class Source(msgspec.Struct, frozen=True):
     path: str
     environment: str | None = None
 
+    def require(self) -> None:
+        """Look whether the file is there, before anything costly is begun.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if self.path != "-" and not Path(self.path).exists():
+            raise UsageError(f"there is no file {self.path}")
+
 
 class Dataset:
     """Checked rows from one or several files. Made by `open_dataset`; close it, or use it in a ``with``.

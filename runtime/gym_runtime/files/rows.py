@@ -113,6 +113,8 @@ def expand(
     max_turns: int | None = None,
     return_tokens: bool = False,
     durability: Literal["turn", "result"] = "turn",
+    max_staleness: int | None = None,
+    attended: bool = False,
     numbering: Numbering | None = None,
 ) -> Iterator[RolloutTask]:
     """The rollouts to be made of some rows: each row's repeats together, in the order of the rows.
@@ -159,6 +161,8 @@ def expand(
                 replayable=definition.replayable,
                 durability=durability,
                 return_tokens=return_tokens,
+                max_staleness=max_staleness,
+                attended=attended,
             )
 
 

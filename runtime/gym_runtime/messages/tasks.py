@@ -28,6 +28,7 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         max_staleness: how many versions the weights that sampled any token may lie behind the newest at
             the end of the rollout; None for any number.
         attempt_base: attempts already spent on this rollout in interrupted runs.
+        attended: the run's client answers on ``client.<run>``; nothing is worked on while it is gone.
     """
 
     run: str
@@ -47,6 +48,7 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     return_tokens: bool = False
     max_staleness: int | None = None
     attempt_base: int = 0
+    attended: bool = False
 
     @property
     def rollout_id(self) -> str:

@@ -8,17 +8,22 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from gym_runtime import clock
 from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.environment import LoadedEnvironment
-from gym_runtime.errors import ResourceError, RuntimeFault
+from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.heavy import verify_heavy
+from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.resource import Episode
+from gym_runtime.runs import decode_run
 from gym_runtime.verdict import Verdict
 from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.service import Service
-from gym_runtime.workers.sessions import GRACE_S, Entry, Sessions
+from gym_runtime.workers.sessions import GRACE_S, SWEEP_S, Entry, Sessions
 
+IDLE_S = 60.0
+LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,6 +59,7 @@ class ResourceWorker:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.sessions.sweep)
+                tasks.start_soon(self._sweep)
 
                 def over(incoming: Incoming) -> None:
                     tasks.start_soon(self.sessions.close_all_of, incoming.payload.decode())
@@ -63,6 +69,27 @@ class ResourceWorker:
         finally:
             with anyio.move_on_after(10, shield=True):
                 await self.sessions.close_all()
+
+    async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
+        """Close sessions whose rollouts are over: the signal that should have done so was lost."""
+        for name, rollout in self.sessions.idle(idle_s)[:most]:
+            if await self._over(rollout):
+                logger().info("a session was left behind and is closed", session=name)
+                await self.sessions.close(name)
+
+    async def _over(self, rollout: str) -> bool:
+        if await self._bus.counts(f"rollout.{rollout}"):
+            return True
+        found = await self._bus.latest(f"runs.{rollout.partition('.')[0]}")
+        return bool(found) and decode_run(found[0].payload).state != "active"
+
+    async def _sweep(self) -> None:
+        while True:
+            await anyio.sleep(SWEEP_S)
+            try:
+                await self.close_settled(IDLE_S, LOOKED_AT)
+            except GymError as error:
+                logger().info("idle sessions were not looked at", error=str(error))
 
     async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         environment = self._environments.get(pool)
@@ -76,6 +103,7 @@ class ResourceWorker:
             return await self._judge_stateless(environment, call.task, call.response)
         entry = await self._entry(environment, call, request)
         entry.calls += 1
+        entry.used_s = clock.now()
         try:
             answer = await entry.once(request.key, lambda: self._answer(environment, entry, call))
             entry.known = True
@@ -91,6 +119,7 @@ class ResourceWorker:
     ) -> Entry:
         opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
         entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+        entry.rollout = request.rollout
         if opener is not None and environment.definition.heavy:
             entry.row = call.task.copy()
         return entry

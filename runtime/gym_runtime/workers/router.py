@@ -36,6 +36,26 @@ FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 2.0
 
 
+class Hop:
+    """A request that is waited for."""
+
+    __slots__ = ("kind", "pool", "since_s", "worker")
+
+    def __init__(self, kind: str, pool: str, worker: str | None) -> None:
+        self.kind = kind
+        self.pool = pool
+        self.worker = worker
+        self.since_s = clock.now()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.kind} '{self.pool}'" + (f" (worker {self.worker})" if self.worker else "")
+
+    def waited_s(self) -> float:
+        return clock.now() - self.since_s
+
+
 class Answer(msgspec.Struct, frozen=True):
     """An answer's body and the worker that gave it."""
 
@@ -44,10 +64,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Router:
-    """Requests to pools of one or more kinds over one bus."""
+    """Requests to pools of one or more kinds over one bus.
+
+    Attributes:
+        waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
+    """
 
     def __init__(self, bus: Bus, *kinds: str) -> None:
         self.views = {kind: View(kind) for kind in kinds}
+        self.waiting: dict[str, list[Hop]] = {}
         self._bus = bus
 
     async def run(self) -> None:
@@ -55,6 +80,14 @@ class Router:
         async with anyio.create_task_group() as tasks:
             for view in self.views.values():
                 tasks.start_soon(view.follow, self._bus)
+
+    def slowest(self, rollout: str) -> Hop | None:
+        """What a rollout has waited for longest."""
+        return min(self.waiting.get(rollout, ()), key=lambda hop: hop.since_s, default=None)
+
+    def settle(self, rollout: str) -> None:
+        """A rollout waits for nothing any more."""
+        self.waiting.pop(rollout, None)
 
     async def ask(
         self,
@@ -150,6 +183,9 @@ class Router:
     ) -> Answer:
         payload = encode(msgspec.structs.replace(request, retries=max(0, budget.left)))
         headers = tracing.headers()
+        hop = Hop(view.kind, pool, worker)
+        hops = self.waiting.setdefault(request.rollout, [])
+        hops.append(hop)
         try:
             if worker is None:
                 data = await self._bus.request(
@@ -163,10 +199,13 @@ class Router:
         except DeadlineExceeded:
             await self._abort(view.kind, pool, worker, request)
             raise DeadlineExceeded(
-                f"the deadline passed while waiting for {view.kind} '{pool}'"
-                + (f" (worker {worker})" if worker else ""),
+                f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",
                 stage=view.kind,
             ) from None
+        except GymError:
+            hops.remove(hop)
+            raise
+        hops.remove(hop)
         reply = decode_reply(data)
         view.report(reply.worker, reply.load)
         budget.take(reply.retries)

@@ -38,6 +38,8 @@ class Entry:
     Attributes:
         row: its task's row, where judging needs it again.
         calls: how many are in progress.
+        used_s: when the last one began.
+        rollout: whose session it is; empty if its calls do not say.
         known: some call has been answered, so its rollout knows where the session is.
     """
 
@@ -46,6 +48,8 @@ class Entry:
         self.expires_s = expires_s
         self.row: Raw | None = None
         self.calls = 0
+        self.used_s = clock.now()
+        self.rollout = ""
         self.known = False
         self._answers: dict[str, _Answer] = {}
 
@@ -125,6 +129,16 @@ class Sessions:
             await _close(name, entry.session)
         if not self._entries:
             self._empty.set()
+
+    def idle(self, idle_s: float) -> list[tuple[str, str]]:
+        """The sessions that have not been called for so long, and their rollouts; the longest first."""
+        before_s = clock.now() - idle_s
+        idle = [
+            (entry.used_s, name, entry.rollout)
+            for name, entry in self._entries.items()
+            if entry.rollout and not entry.calls and entry.used_s <= before_s
+        ]
+        return [(name, rollout) for _, name, rollout in sorted(idle)]
 
     async def emptied(self) -> None:
         """Return when no session is open."""

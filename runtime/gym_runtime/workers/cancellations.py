@@ -1,0 +1,40 @@
+"""What is cancelled: runs, groups and rollouts, for workers that were there and for those that came later.
+
+A cancellation is a signal (``cancel.<run>[.<task>[.<rollout>]]``), and it is written down with the run
+(``runs.<run>.cancelled.<task>[.<rollout>]``, or the run's state), where a new worker finds it.
+"""
+
+from __future__ import annotations
+
+from gym_runtime.bus.contract import Bus
+from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.runs import decode_run
+
+REMEMBERED = 65536
+
+
+class Cancellations:
+    """The newest `REMEMBERED` of them."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[str, None] = {}
+
+    async def load(self, bus: Bus) -> None:
+        """Learn what was cancelled before."""
+        for record in await bus.latest("runs.*"):
+            run = decode_run(record.payload)
+            if run.state == "cancelled":
+                self.add(run.run)
+        for record in await bus.latest("runs.*.cancelled.>"):
+            _, run, _, *rest = record.subject.split(".")
+            self.add(".".join([run, *rest]))
+
+    def add(self, prefix: str) -> None:
+        """``<run>``, ``<run>.<task>`` or ``<run>.<task>.<rollout>``."""
+        self._prefixes[prefix] = None
+        while len(self._prefixes) > REMEMBERED:
+            del self._prefixes[next(iter(self._prefixes))]
+
+    def cover(self, task: RolloutTask) -> bool:
+        """Whether a rollout, its group or its run is cancelled."""
+        return any(prefix in self._prefixes for prefix in (task.run, task.group_id, task.rollout_id))
