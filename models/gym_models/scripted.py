@@ -11,7 +11,8 @@
 
 ``options.latency_s`` delays every answer. Usage is counted at four characters a token, and the tokens
 that ``return_tokens`` asks for are consecutive numbers, so that each turn's prompt starts with the tokens
-of the turn before.
+of the turn before. Weights can be paused, named and "updated" as a real engine's; an answer's version is
+the one at its end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import anyio
 import msgspec
 from gym_runtime.catalogue import suggest
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens
+from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall, Tokens, WeightSpan
 from gym_runtime.messages.items import FunctionCallOutput, Item, Message, decode_item
 from gym_runtime.messages.responses import Response, Usage
 from gym_runtime.model import CallContext, ModelSettings
@@ -62,6 +63,9 @@ class Adapter:
             raise UsageError(f"options of the scripted adapter: {error}") from error
         self._name = settings.name
         self._lines: list[list[Raw]] = []
+        self._version = ""
+        self._paused = False
+        self._resumed = anyio.Event()
 
     async def __aenter__(self) -> Self:
         if self._name.endswith(".jsonl"):
@@ -82,6 +86,8 @@ class Adapter:
         """Answer one call; cancellable while it waits for ``latency_s``."""
         if self._options.latency_s > 0:
             await anyio.sleep(self._options.latency_s)
+        while self._paused:
+            await self._resumed.wait()
         identity = f"{context.rollout}_{len(call.input)}"
         output = self._output(call, identity)
         read = (len(memoryview(call.params)) + sum(len(memoryview(item)) for item in call.input)) // 4
@@ -93,8 +99,24 @@ class Adapter:
             usage=Usage(input_tokens=read, output_tokens=written, total_tokens=read + written),
         )
         return ModelAnswer(
-            response=Raw(_encode(response)), tokens=_tokens(read, written) if call.return_tokens else None
+            response=Raw(_encode(response)),
+            tokens=_tokens(read, written, self._version) if call.return_tokens else None,
+            weight_version=self._version or None,
         )
+
+    async def control(self, command: Control) -> ControlAnswer:
+        """Pause, resume, or take a new version."""
+        match command.op:
+            case "pause":
+                self._paused, self._resumed = True, anyio.Event()
+            case "resume":
+                self._paused = False
+                self._resumed.set()
+            case "set_version" | "update":
+                self._version = command.version or self._version
+            case "state":
+                pass
+        return ControlAnswer(paused=self._paused, version=self._version)
 
     def _output(self, call: ModelCall, identity: str) -> list[Raw]:
         if self._lines:
@@ -198,9 +220,10 @@ def _is_models(item: Item) -> bool:
     return not isinstance(item, FunctionCallOutput)
 
 
-def _tokens(read: int, written: int) -> Tokens:
+def _tokens(read: int, written: int, version: str) -> Tokens:
     return Tokens(
         prompt_ids=array("i", range(read)).tobytes(),
         generation_ids=array("i", range(read, read + written)).tobytes(),
         log_probs=array("f", [-0.25] * written).tobytes(),
+        weights=[WeightSpan(version=version, start=0, end=written)] if version else [],
     )
