@@ -35,14 +35,15 @@ class Deal(msgspec.Struct):
 
 
 class BlackjackTask(Task):
-    verifier_metadata: Deal = msgspec.field(default_factory=Deal)
+    verifier_metadata: Deal | None = None
 
 
 class Blackjack(Episode[BlackjackTask]):
     over = False
 
     async def open(self) -> None:
-        seed = self.task.verifier_metadata.seed
+        deal = self.task.verifier_metadata
+        seed = deal.seed if deal else None
         self.deck = random.Random(bytes(self.task.responses_create_params.input) if seed is None else seed)
         self.player = [self.draw(), self.draw()]
         self.dealer = [self.draw(), self.draw()]

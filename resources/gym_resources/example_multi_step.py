@@ -18,9 +18,7 @@ from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 
 
 class SynonymTask(Task):
-    expected_synonyms: list[str]
     expected_synonym_values: list[int]
-    minefield_label: str
     minefield_label_value: int
 
 

@@ -2,7 +2,8 @@ r"""Graduate-level science questions with four options (GPQA Diamond).
 
 The answer is the last capital letter that stands alone in the last ``\boxed{}``; without one, the letter
 behind the last ``Answer:``, in either case, with up to two signs of space or emphasis before it. It is
-compared with ``expected_answer``. A row's ``grading_mode`` is accepted and changes nothing.
+compared with ``expected_answer``. What a row has of `mcqa`'s ``grading_mode`` and ``template_metadata``
+changes nothing.
 
 Rows and rewards as its namesake in NeMo Gym. Source: GPQA (arXiv 2311.12022; the data is CC-BY-4.0 and asks
 not to be shown in plain text, so the example rows are our own), graded as in the methodology of Artificial

@@ -1,10 +1,9 @@
 """Requests with verifiable instructions on the answer's form, each checked by a rule.
 
 ``instruction_id_list[i]`` names an instruction and ``kwargs[i]`` holds its arguments: those of IFEval (25),
-of IFTrain, its 29 companions for training, and of IFBench (57 of 58; ``words:start_verb`` would take a
-trained tagger). The last message is checked against each. The reward is 1 if it follows all (``grading_mode``
-binary, the default), or the share that it follows (fraction); an empty answer follows none.
-``follow_instruction_list`` tells which.
+of IFTrain, its 29 companions for training, and of IFBench (58). The last message is checked against each.
+The reward is 1 if it follows all (``grading_mode`` binary, the default), or the share that it follows
+(fraction); an empty answer follows none. ``follow_instruction_list`` tells which.
 
 Rows and rewards as of NeMo Gym's environment of this name. Unlike there, a row with an unknown instruction,
 or one that lacks an argument, is refused, where the original draws the argument at random; the language of
@@ -28,7 +27,7 @@ from gym_resources.instructions.registry import bind
 class InstructionTask(Task):
     instruction_id_list: list[str]
     kwargs: list[dict[str, Any] | None]
-    grading_mode: Literal["binary", "fraction"] = "binary"
+    grading_mode: Literal["binary", "fraction"] | None = None
 
     def __post_init__(self) -> None:
         if not self.instruction_id_list or len(self.kwargs) != len(self.instruction_id_list):

@@ -3,9 +3,9 @@ r"""Mathematics problems that a model solves with a Python session.
 ``execute_python`` runs code in a session that remembers what was defined (``np``, ``scipy`` and ``pd`` are
 there where these libraries are installed) and answers what was printed, or the error; ``end_session`` ends
 it. The answer is the last ``\boxed{}`` in the assistant's messages, else what the last code that printed
-something printed. The reward is 1 if it is the row's ``expected_result``: the same text, whatever its
-spaces, case, ``$`` or ``\(`` around it, or the same number up to a millionth of it; what
-``expected_code_contains`` says is not looked at.
+something printed: the last box in that, or all of it. The reward is 1 if it is the row's
+``expected_result``: the same text, whatever its spaces, case, ``$`` or ``\(`` around it, or the same number
+up to a millionth of it; what ``expected_code_contains`` says is not looked at.
 
 Rows, tools and rewards as its namesake in NeMo Gym. Unlike there, the session is a process in a sandbox;
 code may take 10 seconds, after which it is interrupted, or killed with all its variables if it will not stop.
@@ -28,7 +28,7 @@ EXECUTION_LIMIT_S = 10.0
 TOLERANCE = 1e-6
 PACKAGES = ("numpy", "scipy", "pandas")
 ALIASES = {"np": "numpy", "numpy": "numpy", "scipy": "scipy", "pd": "pandas", "pandas": "pandas"}
-_AROUND = re.compile(r"^(?:\$+|\\\(|\\\[)(.*?)(?:\$+|\\\)|\\\])$", re.DOTALL)
+AROUND = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 _SPACE = re.compile(r"\s+|\\[,;! ]")
 
 Code = Annotated[
@@ -38,7 +38,6 @@ Code = Annotated[
 
 class MathTask(Task):
     expected_result: str
-    expected_code_contains: str = ""
 
 
 class MathSession(Session[MathTask]):
@@ -61,8 +60,8 @@ class MathSession(Session[MathTask]):
         return Text("Session ended.")
 
     async def verify(self, reply: Reply) -> Verdict:
-        boxed = last_boxed(reply.all_text)
-        answer = self.printed.strip() if boxed is None else boxed
+        boxed = (last_boxed(text) for text in (reply.all_text, self.printed))
+        answer = next((box for box in boxed if box is not None), self.printed.strip())
         return Verdict(float(same(answer, self.task.expected_result)), fields={"extracted_answer": answer})
 
     async def close(self) -> None:
@@ -81,8 +80,11 @@ def same(answer: str, expected: str) -> bool:
 
 def _normal(text: str) -> str:
     text = text.strip()
-    around = _AROUND.match(text)
-    return _SPACE.sub("", around[1] if around else text).lower()
+    for opening, closing in AROUND:
+        if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening + closing):
+            text = text[len(opening) : -len(closing)]
+            break
+    return _SPACE.sub("", text).lower()
 
 
 environment = Environment(

@@ -37,7 +37,6 @@ CONFIGURATIONS = (
 
 
 class MathTask(Task):
-    question: str
     expected_answer: str
 
 

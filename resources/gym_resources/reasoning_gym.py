@@ -3,9 +3,12 @@ r"""The procedurally generated tasks of reasoning-gym, scored by each task's own
 The answer is what stands in the last ``<answer>`` tag, else in the last ``\boxed{}``, else the whole text
 of the model's last message. ``metadata.source_dataset`` names the scorer; many give part of the reward
 for a part of the answer. Scorers are a hundred pieces of other people's code, some of which parse
-expressions and solve puzzles, so they run in a process that can be killed. Rows and rewards as its
-namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused, and the boards of two
-datasets, which the library compares as tuples and JSON has as lists, can be right (there they never are).
+expressions and solve puzzles, so they run in a process that can be killed. Some raise on answers that are
+not in their form: these are worth 0, if the scorer does not raise on the row's own answer as well.
+
+Rows and rewards as its namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused,
+and the boards of two datasets, which the library compares as tuples and JSON has as lists, can be right
+(there they never are).
 Source: github.com/open-thought/reasoning-gym (Apache-2.0); the rows were generated with it.
 """
 
@@ -24,12 +27,13 @@ from gym_resources.extract.tagged import last_tagged
 
 ASK = "\n\nGive your final answer between <answer> and </answer>."
 _BOARDS = {"arc_agi", "rearc"}
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class ReasoningTask(Task):
     question: str
-    answer: str | None
     metadata: dict[str, Any]
+    answer: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.metadata.get("source_dataset"), str):
@@ -68,8 +72,14 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     if dataset in _BOARDS:
         metadata = {**metadata, "output": tuple(tuple(row) for row in metadata["output"])}
     entry = {"question": task.question, "answer": task.answer, "metadata": metadata}
-    score = scorer(dataset)(answer=answer, entry=entry)
-    return Verdict(float(score), fields={"extracted_answer": answer})
+    score = scorer(dataset)
+    try:
+        reward = float(score(answer=answer, entry=entry))
+    except _UNREADABLE:
+        if task.answer is not None:
+            score(answer=task.answer, entry=entry)
+        reward = 0.0
+    return Verdict(reward, fields={"extracted_answer": answer})
 
 
 def generate(size: int, seed: int, dataset: str = "", **settings: Any) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ wrong. Where calls are expected, each of the model's calls is paired with at mos
 as possible fit (same name, arguments `alike`); their order does not matter, nor does a message beside them.
 Of the pairs come a precision (the share of the model's calls that fit) and a recall (the share of the
 expected calls that were made), and of these the reward, by the row's ``grading_mode``:
-``binary_strict``  1 if both are 1, else 0
+``binary_strict``  1 if both are 1, else 0 (the default)
 ``fractional``     the smaller of the two
 ``f1``             their harmonic mean
 With ``allow_subset`` calls may be missing, with ``allow_superset`` there may be others beside them, as long
@@ -44,9 +44,9 @@ class AgentRef(msgspec.Struct):
 
 class StepTask(Task):
     expected_action: ExpectedAction
-    grading_mode: Literal["binary_strict", "fractional", "f1"] = "binary_strict"
-    allow_subset: bool = False
-    allow_superset: bool = False
+    grading_mode: Literal["binary_strict", "fractional", "f1"] | None = None
+    allow_subset: bool | None = None
+    allow_superset: bool | None = None
     word_count_similarity_threshold: float | None = None
     agent_ref: AgentRef | None = None
 
@@ -77,7 +77,7 @@ def named(calls: Sequence[ExpectedCall] | Sequence[FunctionCall]) -> list[dict[s
     return [{call.name: decoded(call.arguments)} for call in calls]
 
 
-def graded(mode: str, precision: float, recall: float) -> float:
+def graded(mode: str | None, precision: float, recall: float) -> float:
     if mode == "f1":
         return 2 * precision * recall / (precision + recall)
     worse = min(precision, recall)

@@ -33,12 +33,10 @@ LIMIT_S = 30.0
 
 class SqlTask(Task):
     db_id: str
-    question: str
-    instance_id: str = ""
     gold_sql: str | None = None
     gold_result: list[list[Any] | dict[str, Any]] | None = None
-    ignore_order: bool = False
-    condition_cols: tuple[int, ...] = ()
+    ignore_order: bool | None = None
+    condition_cols: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.gold_sql and self.gold_result is None:
@@ -75,10 +73,11 @@ def wrong(task: SqlTask, sql: str) -> str | None:
         given = execute(database.find(task.db_id, DIRECTORY), sql, LIMIT_S)
     except QueryFailed as error:
         return str(error)
+    columns = task.condition_cols or ()
     try:
-        same = holds(wanted, given, columns=task.condition_cols, ignore_order=task.ignore_order)
+        same = holds(wanted, given, columns=columns, ignore_order=bool(task.ignore_order))
     except IndexError:
-        raise TaskError(f"the expected result has no columns {list(task.condition_cols)}") from None
+        raise TaskError(f"the expected result has no columns {list(columns)}") from None
     return None if same else "another result"
 
 

@@ -18,7 +18,7 @@ is none is refused. Source: the rule of NeMo Gym's namesake; the rows are our ow
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.environment import published
@@ -31,13 +31,11 @@ from gym_resources.schema.strict import strict, violation
 class StructuredTask(Task):
     schema_str: str
     schema_type: Format
-    response_mode: str = "text"
+    response_mode: Literal["text", "tool_call"] | None = None
     tool_name: str | None = None
     tool_payload_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.response_mode not in ("text", "tool_call"):
-            raise ValueError(f"response_mode is '{self.response_mode}'; it must be 'text' or 'tool_call'")
         if self.response_mode == "tool_call" and not self.tool_name:
             raise ValueError("a row with response_mode 'tool_call' needs a 'tool_name'")
 

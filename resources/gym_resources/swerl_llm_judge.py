@@ -1,8 +1,8 @@
 """Judge proposed fixes of a software issue: which of the labelled diffs solves it?
 
-The answer stands in the last ``<solution>`` tag. With ``grading_mode`` ``strict`` the tag must hold one
-option's letter and nothing else; with ``lenient`` it may also hold one letter among other words (``Fix B``),
-or the whole diff. The answer is compared with ``expected_answer``.
+The answer stands in the last ``<solution>`` tag. With ``grading_mode`` ``strict``, the default, the tag must
+hold one option's letter and nothing else; with ``lenient`` it may also hold one letter among other words
+(``Fix B``), or the whole diff. The answer is compared with ``expected_answer``.
 
 Rows and rewards as its namesake in NeMo Gym. Source: the rule of NeMo Gym's ``swerl_llm_judge``, whose rows
 are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are our own.
@@ -21,7 +21,7 @@ from gym_resources.extract.tagged import last_tagged
 class SwerlTask(Task):
     options: list[dict[str, str]]
     expected_answer: str
-    grading_mode: Literal["strict", "lenient"] = "strict"
+    grading_mode: Literal["strict", "lenient"] | None = None
 
 
 async def verify(task: SwerlTask, reply: Reply) -> Verdict:

@@ -5,9 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import catalogue
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from gym_models import openai
+from gym_runtime import catalogue, examples
 from gym_runtime.errors import TaskError
+from gym_runtime.model import ModelSettings
 from gym_runtime.tools import NOT_FOUND
+from gym_runtime.verdict import make_response
+from models.model_calls import context, model_call
 from resources.judging import call, judge, namesakes, outputs, row
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +78,34 @@ async def test_the_image_stays_as_it_is() -> None:
     task = row(circles=CIRCLES, target_color="red", responses_create_params=params)
     items = resource.task(task).responses_create_params.input_items()
     assert [msgspec.json.decode(item) for item in items] == params["input"]
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+async def test_the_image_reaches_the_engine_as_it_is(api: str) -> None:
+    task = examples.read(catalogue.environment(NAME))[0].fields
+    received: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        received.append(await request.json())
+        if request.path.endswith("/responses"):
+            return web.json_response(msgspec.json.decode(make_response("Done.")))
+        message = {"role": "assistant", "content": "Done."}
+        return web.json_response({"choices": [{"message": message, "finish_reason": "stop"}]})
+
+    server = TestServer(web.Application())
+    server.app.router.add_post("/{path:.*}", answer)
+    async with server:
+        settings = ModelSettings(provider="openai", name="m", urls=(str(server.make_url("/v1")),), api=api)
+        async with openai.Adapter(settings) as adapter:
+            await adapter.respond(model_call(*task["responses_create_params"]["input"]), context())
+
+    [image, _] = task["responses_create_params"]["input"][1]["content"]
+    [body] = received
+    if api == "responses":
+        assert body["input"][1]["content"][0] == image
+    else:
+        url = {"url": image["image_url"], **({"detail": image["detail"]} if "detail" in image else {})}
+        assert body["messages"][1]["content"][0] == {"type": "image_url", "image_url": url}
 
 
 async def test_the_rows_of_its_namesake_are_won_at_the_centre() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import textwrap
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from gym_resources.code_gen import last_block
 from gym_runtime import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.sandbox import bubblewrap
-from resources.judging import judge, row
+from resources.judging import judge, namesakes, row
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +96,7 @@ PROGRAMS = {
     "a thread": "import threading\nthreading.Thread(target=lambda: print(1)).start()",
     "an exit handler": "import atexit\natexit.register(print, 1)",
     "exit with a code": "print(1)\nexit(7)",
+    "a long number": "print(str(10 ** 40_000)[0])",
     "deep recursion": "def f(n): return n and f(n - 1)\nf(20_000)\nprint(1)",
 }
 
@@ -112,6 +115,7 @@ async def test_a_program_runs_as_programs_do(isolation: None, name: str) -> None
         ("import signal\nsignal.pthread_sigmask(0, range(1, 65))\nwhile True: pass", "timeout"),
         ("print('x' * 3_000_000)", "overlong"),
         ("x = bytearray(1 << 40)", "raised"),
+        ("print(10 ** 50_000)", "raised"),
         (
             "import os\nfor n in range(3, 20):\n    try: os.write(n, b'x' * 99)\n    except OSError: pass",
             "wrong",
@@ -119,7 +123,7 @@ async def test_a_program_runs_as_programs_do(isolation: None, name: str) -> None
     ],
 )
 async def test_what_goes_wrong_is_the_programs_outcome(isolation: None, code: str, status: str) -> None:
-    assert (await run(code, ("", "1"), limit_s=0.5)).status == status
+    assert (await run(code, ("", "1"), limit_s=0.5 if status == "timeout" else 5)).status == status
 
 
 async def test_a_test_does_not_see_what_another_has_left(isolation: None) -> None:
@@ -138,7 +142,9 @@ async def test_a_test_does_not_see_what_another_has_left(isolation: None) -> Non
         ("def f(_): return 1.0", "0", "1", "passed"),
         ("def f(_): return True", "0", "1", "passed"),
         ("def f(_): return None", "0", "null", "passed"),
-        ("def f(_): return 10 ** 6000", "0", "1" + 6000 * "0", "wrong"),
+        ("def f(n): return n * 10 ** 6000", "1", "1" + 6000 * "0", "passed"),
+        ("def f(n): return 10 ** 6000", "1", "1" + 5999 * "0" + "1", "wrong"),
+        ("def f(n): return n", "-" + 6000 * "7", "-" + 6000 * "7", "passed"),
         ("def f(_): return {'a': [1]}", "0", '{"a": [1]}', "passed"),
         ("def f(_): return {1: 2}", "0", '{"1": 2}', "wrong"),
         ("def f(_): return {1}", "0", "[1]", "wrong"),
@@ -152,6 +158,38 @@ async def test_functions_are_judged_by_what_they_return(
     isolation: None, code: str, given: str, expected: str, status: str
 ) -> None:
     assert (await run(code, (given, expected), function="f")).status == status
+
+
+SOLUTIONS = {
+    3: """
+        for _ in range(int(input())):
+            n, k = map(int, input().split())
+            print(sum(sorted(map(int, input().split()))[-k - 1:]))
+    """,
+    4: """
+        import sys
+        given = iter(sys.stdin.read().split())
+        for _ in range(int(next(given))):
+            n, places, found = int(next(given)), {}, []
+            for place in range(n):
+                places[int(next(given))] = place
+            first = last = places[1]
+            for m in range(1, n + 1):
+                first, last = min(first, places[m]), max(last, places[m])
+                found.append(str(int(last - first + 1 == m)))
+            print("".join(found))
+    """,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SOLUTIONS)
+async def test_the_rows_of_its_namesake_are_won_by_a_right_program(isolation: None, number: int) -> None:
+    line = json.dumps(namesakes("code_gen")[number]).encode()
+    code = textwrap.dedent(SOLUTIONS[number])
+    verdict = await judge("code_gen", line, f"Think.\n```python\n{code}\n```\nDone.")
+    assert (verdict.reward, verdict.fields["result"]) == (1.0, "passed")
+    assert (await judge("code_gen", line, f"```python\n{code}\nprint()\nprint(1)\n```")).reward == 0.0
 
 
 @pytest.mark.parametrize("unit_tests", [{"inputs": ["1"], "outputs": []}, {"inputs": [], "outputs": []}, {}])

@@ -43,6 +43,17 @@ async def test_the_last_box_comes_before_the_last_answer(text: str, answer: str 
     assert verdict.reward == float(answer == "B")
 
 
+@pytest.mark.parametrize(
+    "mode",
+    ["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md", None],
+)
+async def test_fields_for_other_gradings_change_nothing(mode: str | None) -> None:
+    fields = {"grading_mode": mode, "template_metadata": {"output_regex": "Choice: (.)"}, "metadata": None}
+    task = row(options=[{"A": "no"}, {"B": "yes"}], expected_answer="B", **fields)
+    assert (await judge("gpqa_diamond", task, "Choice: A. Answer: B")).reward == 1.0
+    assert (await judge("gpqa_diamond", task, "Choice: B. Answer: yes")).reward == 0.0
+
+
 async def test_the_rows_of_its_namesake_are_won_either_way() -> None:
     for task in namesakes("gpqa_diamond"):
         line, right = json.dumps(task).encode(), task["expected_answer"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -7,12 +8,13 @@ import anyio
 import msgspec
 import psutil
 import pytest
+from gym_resources import math_with_code
 from gym_resources.math_with_code import same
 from gym_runtime import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.replay import session_of
 from gym_runtime.sandbox import bubblewrap
-from resources.judging import call, judge, output, outputs, row
+from resources.judging import call, judge, namesakes, output, outputs, row
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +39,10 @@ def isolation() -> None:
         ("-3", "3", False),
         (r"\frac{333}{1997}", r"\(\frac{333}{1997}\)", True),
         (r"\frac{333} {1997}", r"$\frac{333}{1997}$", True),
+        ("$42$", "42", True),
+        ("$$42$$", r"\[42\]", True),
+        ("$42", "42", False),
+        ("$", "$", True),
         ("(0, 1)", "(0,1)", True),
         ("X", "x", True),
         ("x", "y", False),
@@ -50,6 +56,13 @@ def test_an_answer_is_the_same_text_or_nearly_the_same_number(
     answer: str, expected: str, equal: bool
 ) -> None:
     assert same(answer, expected) is equal
+
+
+def test_no_answer_takes_long() -> None:
+    start_s = time.perf_counter()
+    for answer in ("$" * 100_000 + "x", r"\(" * 100_000, " " * 100_000, "1" * 100_000):
+        assert not same(answer, "42")
+    assert time.perf_counter() - start_s < 2
 
 
 async def test_the_session_answers_like_a_prompt_and_remembers(isolation: None) -> None:
@@ -84,6 +97,32 @@ async def test_the_last_box_counts_else_what_was_printed_last(isolation: None) -
     wrong = call("execute_python", {"code": "print(41)"})
     assert (await judge("math_with_code", TASK, *calls, wrong)).reward == 0.0
     assert (await judge("math_with_code", TASK, "42")).reward == 0.0
+    boxed = call("execute_python", {"code": r"print('So: \\boxed{41} or \\boxed{42}')"})
+    assert (await judge("math_with_code", TASK, *calls, boxed, "See there.")).reward == 1.0
+
+
+async def test_what_a_raising_piece_printed_is_no_answer(isolation: None) -> None:
+    calls = [call("execute_python", {"code": code}) for code in ("print(42)", "print(41)\n1 / 0", "41", "")]
+    assert (await judge("math_with_code", TASK, *calls)).reward == 1.0
+
+
+@pytest.mark.slow
+async def test_a_piece_that_overruns_is_interrupted_and_the_memory_stays(
+    isolation: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(math_with_code, "EXECUTION_LIMIT_S", 0.2)
+    pieces = ("x = 42", "while True: pass", "print(x)")
+    got = await outputs("math_with_code", TASK, [("execute_python", {"code": code}) for code in pieces])
+    assert "TimeoutError" in got[1]
+    assert got[2] == "42\n"
+
+
+async def test_the_rows_of_its_namesake_are_won_by_their_result() -> None:
+    for task in namesakes("math_with_code"):
+        line = json.dumps({**task, "expected_code_contains": None}).encode()
+        result = task["expected_result"].removeprefix(r"\(").removesuffix(r"\)")
+        assert (await judge("math_with_code", line, rf"So \boxed{{{result}}}.")).reward == 1.0
+        assert (await judge("math_with_code", line, rf"So \boxed{{{result}+1}}.")).reward == 0.0
 
 
 async def test_closing_the_session_kills_what_it_started(isolation: None) -> None:

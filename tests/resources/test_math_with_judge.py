@@ -9,7 +9,8 @@ import pytest
 from gym_runtime import Reply, catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.heavy import verify_heavy
-from gym_runtime.verdict import Verdict
+from gym_runtime.replay import rejudge
+from gym_runtime.verdict import Verdict, make_response
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,8 @@ def source() -> str:
 
 async def judge(source: str, expected: str, *items: Any) -> Verdict:
     row = {"responses_create_params": {"input": "?"}, "question": "?", "expected_answer": expected}
-    return await verify_heavy(source, msgspec.json.encode(row), bytes(Reply.of(*items).raw), 15)
+    resource = catalogue.environment(source).resource
+    return await rejudge(resource, msgspec.json.encode(row), make_response(*items))
 
 
 ANSWERS: list[tuple[str, str, float]] = [
@@ -55,7 +57,8 @@ ANSWERS: list[tuple[str, str, float]] = [
 ]
 
 
-async def test_answers_are_compared_symbolically(source: str) -> None:  # in one test: they share a process
+@pytest.mark.slow
+async def test_answers_are_compared_symbolically(source: str) -> None:
     for expected, text, reward in ANSWERS:
         verdict = await judge(source, expected, text)
         assert (verdict.reward, verdict.fields["library_reward"]) == (reward, reward), (expected, text)
@@ -73,11 +76,26 @@ async def test_answers_are_compared_symbolically(source: str) -> None:  # in one
         await judge(source, "", r"\boxed{1}")
 
 
+def test_rows_of_its_data_sets_are_tasks(source: str) -> None:
+    """What data sets put beside question and answer, or leave out, does not matter."""
+    resource = catalogue.environment(source).resource
+    params = {"input": [{"role": "user", "content": "?"}]}
+    more: list[dict[str, Any]] = [
+        {"question": "?", "agent_ref": {"type": "responses_api_agents", "name": "dapo17k_simple_agent"}},
+        {"question": None, "verifier_metadata": {"problem_source": "aops_c4_high_school_math"}},
+        {"uuid": "66b63bde", "license": None, "pass_rate_72b_tir": "n/a", "reward_profiles": []},
+    ]
+    for fields in more:
+        row = {"responses_create_params": params, "expected_answer": "32", **fields}
+        assert resource.task(msgspec.json.encode(row)).responses_create_params is not None
+
+
 def test_its_data_go_by_several_names() -> None:
     for name in ("math_with_judge_simple_agent", "dapo17k_simple_agent", "math_stack_overflow_simple_agent"):
         assert catalogue.resolve_agent_ref(name) == "math_with_judge"
 
 
+@pytest.mark.slow
 async def test_the_expected_answer_itself_scores_full_on_its_namesakes_rows(source: str) -> None:
     if not SHARED.exists():
         pytest.skip(f"no rows of NeMo Gym's 'math_with_judge' in {SHARED}")

@@ -7,6 +7,7 @@ import pytest
 from gym_runtime import Reply, catalogue
 from gym_runtime.errors import TaskError
 from gym_runtime.replay import rejudge
+from resources.judging import SHARED
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +77,28 @@ async def test_the_rows_own_expression_comes_first() -> None:
     for expression, text, reward, extracted in EXPRESSIONS:  # in one test: they share a process
         verdict = await judge(text, template_metadata={"output_regex": expression})
         assert verdict == (reward, extracted), (expression, text)
+
+
+TEMPLATES = (r"Answer: \boxed{X}", "Option Selected: X", "Answer: X", "ANSWER IS X", "Final Choice: X")
+
+
+async def test_the_rows_of_its_namesake_are_won_in_their_templates_words() -> None:
+    path = SHARED / "mcqa/example_with_template_metadata.jsonl"
+    if not path.is_file():
+        pytest.skip(f"no rows of NeMo Gym's 'mcqa' in {SHARED}")
+    for line, template in zip(path.read_bytes().splitlines(), TEMPLATES, strict=True):
+        right = msgspec.json.decode(line)["expected_answer"]
+        wrong = "A" if right != "A" else "B"
+        for said, reward in (
+            (template.replace("X", right), 1.0),
+            (template.replace("X", right.lower()), 1.0),
+            (template.replace("X", wrong) + " Rather: " + template.replace("X", right), 1.0),
+            (template.replace("X", right) + " Rather: " + template.replace("X", wrong), 0.0),
+            (f"It is {right}.", 0.0),
+            (rf"\boxed{{{right}}}", 1.0),  # without a match the default mode decides
+        ):
+            verdict = await rejudge(RESOURCE, line, bytes(Reply.of(said).raw))
+            assert verdict.reward == reward, (template, said)
 
 
 async def test_only_the_last_message_is_read() -> None:

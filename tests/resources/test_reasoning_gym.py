@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from gym_resources import reasoning_gym
 from gym_runtime import Reply, catalogue
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.heavy import verify_heavy
+from gym_runtime.replay import rejudge
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +61,31 @@ async def test_answers_are_scored_by_the_datasets_scorer(source: str) -> None:
     row = msgspec.json.encode({**ROW, "metadata": {"source_dataset": "spell_sideways"}})
     with pytest.raises(TaskError, match="Dataset 'spell_sideways' not registered"):
         await verify_heavy(source, row, bytes(Reply.of("pihs").raw), 15)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "answer"),
+    [
+        ("prime_factorization", "2 times 3"),
+        ("coin_flip", "1e999"),
+        ("game_of_life", '{"a": 1}'),
+        ("boxnet", "1"),
+    ],
+)
+async def test_an_answer_that_a_scorer_cannot_read_is_wrong(source: str, dataset: str, answer: str) -> None:
+    resource = catalogue.environment("reasoning_gym").resource
+    [row] = reasoning_gym.generate(1, 7, dataset)
+    verdict = await rejudge(resource, json.dumps(row).encode(), Reply.of(answer).raw)
+    assert verdict.reward == 0.0
+
+
+async def test_a_row_that_its_scorer_cannot_read_is_no_wrong_answer(source: str) -> None:
+    [row] = reasoning_gym.generate(1, 7, "prime_factorization")
+    row["metadata"].pop("number", None)
+    row["answer"] = "none"
+    with pytest.raises(ResourceError, match="ValueError"):
+        resource = catalogue.environment("reasoning_gym").resource
+        await rejudge(resource, json.dumps(row).encode(), Reply.of("2 x 3").raw)
 
 
 async def test_a_row_must_name_its_dataset() -> None:

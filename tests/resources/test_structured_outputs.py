@@ -115,7 +115,7 @@ async def test_a_tool_call_hands_the_data_in(items: list[Any], fields: dict[str,
         ({"schema_str": "[]"}, "neither JSON nor YAML of an object"),
         ({"schema_str": '{"type": "text"}'}, "schema_str is not a JSON schema"),
         ({"response_mode": "tool_call"}, "needs a 'tool_name'"),
-        ({"response_mode": "speech"}, "response_mode is 'speech'"),
+        ({"response_mode": "speech"}, "Invalid enum value 'speech'"),
     ],
 )
 async def test_a_bad_row_is_refused_with_the_reason(fields: dict[str, Any], message: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from gym_resources.workplace.data import examples, generate
 from gym_resources.workplace.desk import ACTIONS
-from gym_resources.workplace.tables import DATA, Tables
+from gym_resources.workplace.tables import DATA, Tables, records
 from gym_resources.workplace_assistant import WorkplaceTask, environment
 from gym_runtime.errors import TaskError
 from gym_runtime.tools import SERVER_ERROR
@@ -80,7 +80,7 @@ def changed(original: Call, **changes: str) -> Call:
         (
             [
                 ("calendar_create_event", EVENT),
-                ("calendar_delete_event", {"event_id": "00000240"}),
+                ("calendar_delete_event", {"event_id": "00000300"}),
                 ("calendar_create_event", EVENT),
             ],
             [("calendar_create_event", EVENT)],
@@ -132,7 +132,7 @@ def test_order_of_updates_to_different_rows_does_not_matter() -> None:
     assert {score(order, truth) for order in permutations(truth)} == {1.0}
 
 
-IDS = st.sampled_from(["00000000", "00000001", "00000240", "00000320", NO_SUCH])
+IDS = st.sampled_from(["00000000", "00000001", "00000300", "00000500", NO_SUCH])
 TEXTS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["Backlog", "Design", "Lead", "Software", "2023-11-30", "12:00", "Won", RAVI, "notes"]),
@@ -244,3 +244,58 @@ def test_nemo_gym_rows_are_taken_as_they_are(line: str) -> None:
         assert "output" in json.loads(answer(office, tool["name"], {}))
     truth = [(item["name"], item["arguments"]) for item in theirs["ground_truth"]]
     assert score(truth, truth) == 1.0
+    for position in range(len(truth)):
+        assert score(truth[:position] + truth[position + 1 :], truth) == 0.0
+
+
+LEAD = next(record for record in records("customers") if record["status"] == "Lead")
+UPDATE = f"{CRM}_update_customer"
+DONE, NO_CUSTOMER = "Customer updated successfully.", "Customer not found."
+FIND = (f"{CRM}_search_customers", {"status": "Proposal"})
+FOUND = {"customers": [{"customer_id": "00000007"}], "pagination": {}}
+
+
+def to_lead(customer: str) -> Call:
+    return UPDATE, {"customer_id": customer, "field": "status", "new_value": "Lead"}
+
+
+HERE, THERE = to_lead("00000007"), to_lead(LEAD["customer_id"])  # the second is a lead already, here
+ASSIGN = (
+    f"{PM}_update_task",
+    {"task_id": "00000299", "field": "assigned_to_email", "new_value": "a@b.example"},
+)
+REPLY = ("email_reply_email", {"email_id": "00000499", "body": "Yes."})
+
+
+@pytest.mark.parametrize(
+    ("predicted", "truth", "answers", "reward"),
+    [
+        ([THERE], [THERE], [], 1.0),
+        ([], [THERE], [], 0.0),
+        ([HERE], [HERE, THERE], [], 0.0),
+        ([FIND, HERE], [HERE], [FOUND, DONE], 1.0),
+        ([FIND, HERE, THERE], [HERE], [FOUND, DONE, DONE], 0.0),  # that it changes nothing here, says nothing
+        ([FIND, THERE, HERE], [HERE], [FOUND, NO_CUSTOMER, DONE], 1.0),
+        ([FIND, THERE], [HERE], [FOUND, NO_CUSTOMER], 0.0),
+        ([ASSIGN], [ASSIGN], ["Task updated successfully."], 1.0),
+        ([], [ASSIGN], [], 0.0),
+        ([REPLY], [REPLY], ["Email replied successfully."], 1.0),
+        (
+            [FIND, ("calendar_create_event", EVENT), ("calendar_delete_event", {"event_id": "00000300"})],
+            [],
+            [FOUND, "00000300", "Event deleted successfully."],
+            1.0,
+        ),
+    ],
+)
+def test_rows_of_another_office_are_judged_by_what_is_known_of_it(
+    predicted: list[Call], truth: list[Call], answers: list[object], reward: float
+) -> None:
+    assert score(predicted, truth, answers) == reward
+
+
+def test_recordings_of_this_office_are_judged_by_its_data() -> None:
+    office = opened()
+    calls: list[Call] = [FIND, THERE, HERE]
+    answers = [json.loads(answer(office, *made))["output"] for made in calls]
+    assert score(calls, [HERE], answers) == 1.0  # the update that changes nothing is none

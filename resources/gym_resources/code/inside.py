@@ -5,8 +5,8 @@ test sees what another has left behind, and is killed at its time limit. The exp
 here; whatever a program does to this process, it cannot know what to answer in its name. Messages are JSON
 with their length before them, as in `gym_runtime.sandbox.repl`.
 
-Source: the names that a program finds without an import are those of LiveCodeBench's runner
-(github.com/LiveCodeBench/LiveCodeBench, MIT).
+Source: the names that a program finds without an import, and how deep it may recurse and how long a number
+it may write, are those of LiveCodeBench's runner (github.com/LiveCodeBench/LiveCodeBench, MIT).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 LENGTH_BYTES = 8
 ERROR_BYTES = 2000
 RECURSION_LIMIT = 50_000
+INTEGER_DIGITS = 50_000
 STARS = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
     *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
@@ -34,6 +35,7 @@ def serve() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     given = _next(requests)
     sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.set_int_max_str_digits(INTEGER_DIGITS)
     signal.signal(signal.SIGALRM, _overrun)
     fn_name: str | None = given["fn_name"]
     try:

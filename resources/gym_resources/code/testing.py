@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,14 @@ def _right(output: str, expected: str, function: str | None) -> bool:
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError):
         return object()
+
+
+def _integer(digits: str) -> int:
+    """Of any length: `int` stops at 4,300 digits."""
+    return int(Decimal(digits))
 
 
 @cache

@@ -2,8 +2,9 @@
 
 Each checker is a function of a text, with the instruction's arguments by name; `registry` knows them by the
 ids of their benchmarks. They are written anew from the benchmarks' public definitions and agree with them,
-save where a definition draws arguments at random, raises on a text, or counts a text that plainly does not
-do as told (or the reverse), which its docstring says. Words of a row are looked for literally, never as
+save where a definition draws arguments at random, raises on a text, or asks a trained tagger, which its
+docstring says; where a definition counts a text that plainly does not do as told, or the reverse, so does
+the checker, for scores that compare. Words of a row are looked for literally, never as
 expressions, and no check takes more than linear time in the text, so none needs a process of its own.
 
 Sources: IFEval (Zhou et al. 2023, arXiv:2311.07911; github.com/google-research/google-research);

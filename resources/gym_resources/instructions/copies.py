@@ -32,10 +32,9 @@ def prompt_with_another_start(text: str, *, prompt_to_repeat: str) -> bool:
 def characters(text: str, *, prompt_to_repeat: str, n_start: int, n_end: int) -> bool:
     """The text is a span of the request's characters, counted from 0, in any case.
 
-    The instruction includes the last character, its definition does not; either will do.
+    The last one is left out, although the instruction includes it.
     """
-    spans = prompt_to_repeat[n_start:n_end], prompt_to_repeat[n_start : n_end + 1]
-    return _plain(text) in [_plain(span) for span in spans]
+    return _plain(text) == _plain(prompt_to_repeat[n_start:n_end])
 
 
 def word_span(text: str, *, prompt_to_repeat: str, n_start: int, n_end: int) -> bool:
@@ -56,16 +55,13 @@ def two_responses(text: str) -> bool:
 
 
 def varied_phrase(text: str, *, phrase: str, small_n: int) -> bool:
-    """What starts and ends like a phrase is there so many times, each with one other word in it.
-
-    The definition looks at the last of them only to see that there is another word at all; here at each.
-    """
+    """What starts and ends like a phrase is there so many times, never longer than it and with at most one
+    other word in it, the last time with just one."""
     wanted = phrase.split()
     found = [variant.split() for line in text.split("\n") for variant in _variants(line, wanted)]
-    return len(found) == small_n and all(
-        len(words) == len(wanted) and sum(one != other for one, other in zip(words, wanted, strict=True)) == 1
-        for words in found
-    )
+    changed = [sum(one != other for one, other in zip(words, wanted, strict=False)) for words in found]
+    short = all(len(words) <= len(wanted) for words in found)
+    return len(found) == small_n and short and max(changed, default=0) <= 1 and changed[-1:] == [1]
 
 
 def _variants(line: str, wanted: list[str]) -> Iterator[str]:

@@ -13,11 +13,8 @@ _JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 
 
 def conjunctions(text: str, *, small_n: int) -> bool:
-    """At least so many different coordinating conjunctions are there.
-
-    IFBench counts ``and`` and ``And,`` as two; here they are one.
-    """
-    return len({trimmed(word).lower() for word in text.split()} & CONJUNCTIONS) >= small_n
+    """At least so many different coordinating conjunctions are there; ``and`` and ``And,`` are two."""
+    return len({word for word in text.split() if trimmed(word).lower() in CONJUNCTIONS}) >= small_n
 
 
 def names(text: str, *, n: int) -> bool:

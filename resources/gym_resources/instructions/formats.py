@@ -165,7 +165,10 @@ def emoji_per_sentence(text: str) -> bool:
 
 
 def stairs(text: str) -> bool:
-    """Each line that is not empty is indented further than the one before."""
+    """Each line that is not empty is indented further than the one before.
+
+    IFBench takes the second of two empty lines for one that is not.
+    """
     indents = [len(line) - len(line.lstrip(" ")) for line in text.split("\n") if line.strip()]
     return all(less < more for less, more in pairwise(indents))
 
@@ -192,24 +195,18 @@ def italic_thesis(text: str) -> bool:
 
 
 def sub_bullets(text: str) -> bool:
-    """There are bullet points ``*``, each with a ``-`` behind it before the next.
-
-    IFBench accepts a text without any; here there must be one.
-    """
-    _, *points = text.split("*")
-    return bool(points) and all("-" in point for point in points)
+    """Each bullet point ``*`` has a ``-`` behind it before the next; a text without any will do."""
+    return all("-" in point for point in text.split("*")[1:])
 
 
 def sentences_then_bullets(text: str) -> bool:
-    """At least two sentences, then at least two bullet points ``*``, and nothing behind them.
-
-    Empty lines mean nothing here; in IFBench one among the sentences or at the end fails the text.
-    """
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    """At least two sentences, then at least two bullet points ``*``, and nothing behind them; an empty line
+    stands between the two, if anywhere."""
+    lines = [line.strip() for line in text.split("\n")]
     points = [line.startswith("*") for line in lines]
     first = points.index(True) if any(points) else len(lines)
-    said = sum(len(sentences(line)) for line in lines[:first])
-    return said >= 2 and all(points[first:]) and len(points) - first >= 2
+    said = [len(sentences(line)) for line in lines[:first]]
+    return sum(said) >= 2 and all(said[:-1]) and all(points[first:]) and len(points) - first >= 2
 
 
 def template(text: str) -> bool:

@@ -9,7 +9,6 @@ from gym_resources.instructions.sentences import sentences, sentences_by_rules
 from gym_resources.instructions.words import count_words, tokens, trimmed
 
 _DIVIDER = re.compile(r"\*\*\*")
-_SPACED_DIVIDER = re.compile(r"\* ?\* ?\*")
 _LETTER = re.compile(r"[a-zA-Z]")
 _LOWER_WORD = re.compile(r"\b[a-z]+\b")
 
@@ -84,9 +83,9 @@ def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: i
 
 
 def composition(text: str, *, n_sent: int, n_words: int) -> bool:
-    """Three paragraphs with ``***`` (or ``* * *``, which the instruction asks for, but its definition does
-    not know) between them, of so many sentences each, of so many tokens each, punctuation included."""
-    paragraphs = _SPACED_DIVIDER.split(text)
+    """Three paragraphs with ``***`` between them (not ``* * *``, for which the instruction asks), of so many
+    sentences each, of so many tokens each, punctuation included."""
+    paragraphs = _DIVIDER.split(text)
     return len(paragraphs) == 3 and all(
         [len(tokens(sentence)) for sentence in sentences_by_rules(paragraph)] == [n_words] * n_sent
         for paragraph in paragraphs

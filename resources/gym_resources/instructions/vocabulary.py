@@ -72,3 +72,59 @@ NORTHERN_CAPITALS = _words("""
     Zagreb
 """)
 """Europe's capitals north of 45 degrees, from north to south."""
+
+VERBS = frozenset(
+    _words("""
+    accept access achieve act adapt add address adjust admire adopt advance advise aim allocate allow alter
+    analyze answer anticipate appear apply appoint appreciate approach approve argue arrange arrive ask
+    assemble assess assign assist assume attach attempt attend avoid bake balance base be become begin
+    believe bend bind blend boil boost borrow brew bring browse build burn buy calculate call capture care
+    carry cast catch celebrate change check choose chop clarify classify clean clear click climb close
+    collaborate collect combine come commit compare compete compile complete comply compose compute
+    concentrate conclude conduct configure confirm connect consider construct consult consume contact
+    contain continue contribute convert convince cook cool copy correct count cover crack craft create crush
+    cultivate customize cut dance debug decide declare decorate decrease dedicate deepen define delete
+    delight deliver demonstrate depend depict deploy derive describe design detect determine develop devise
+    dig discard discover discuss dispose dissolve dive divide do double download draft drag drain draw dream
+    dress drink drive drizzle drop dry earn eat edit educate elevate eliminate embark embody embrace emit
+    emphasize employ empower enable encounter encourage end engage enhance enjoy ensure enter establish
+    estimate evaluate examine execute exercise exist expand expect experience experiment explain explore
+    export express extend extract face facilitate factor fail fall fasten feed feel fetch fight fill filter
+    find finish fit fix flip fly focus fold follow forget forgive form format foster fry gain gather
+    generate get give go grab grant grate greet grind grow guard guess guide handle hang happen harness have
+    hear heat help hide highlight hire hold hope identify ignore illustrate imagine immerse implement import
+    improve include incorporate increase indicate indulge inform initialize inject insert inspect inspire
+    install integrate interact interpret introduce invest investigate invite involve isolate join journey
+    juggle jump keep kick knead know launch lay lead learn leave lend let leverage lie lift limit list
+    listen live load locate look lose love maintain make manage marinate mark master match measure meet melt
+    mention minimize mix modify monitor mount move multiply navigate need negotiate note notice nurture
+    observe obtain offer open operate optimize order organize outline overcome own pack paint participate
+    pause pay peel perform pick place plan play plug pour practice praise prefer preheat prepare present
+    preserve press pretend prevent print prioritize proceed produce promise promote protect prove provide
+    pull purchase push put quit raise rank rate reach read realize recall receive recognize recommend record
+    reduce refer reflect refrain refresh regard register relax release rely remain remember remind remove
+    rename repeat replace reply report represent request require research reserve reset resolve respect
+    respond rest restart resume retrieve retry return reveal reverse review revise ride rinse rise roast
+    roll run saute save say schedule search season secure seek select sell send separate serve set share
+    shift show shuffle simmer simplify sing sit sketch skip sleep slice smile solve speak specify spend
+    spice split spread stand start state stay step stick stir stop store strengthen strive structure study
+    submit subscribe substitute subtract succeed suggest summarize support suppose surround swim switch
+    tackle take talk target taste teach tell tend test thank think throw tie toss train transfer transform
+    translate travel treat trust try tuck turn type uncover understand undo unleash unlock unveil update
+    upgrade upload use utilize validate value verify view visit visualize wait wake walk wander want wash
+    watch wear weave weigh welcome whip whisk win wish witness wonder work worry wrap write yield zoom
+    """)
+)
+"""Those with which texts start, in their base form."""
+
+VERB_FORMS = frozenset(
+    _words("""
+    am is are was were been being has had having does did done began begun broke broken brought built bought
+    came caught chose chosen cut drew drawn drank drunk drove driven ate eaten fell fallen fed felt fought
+    found flew flown forgot forgotten got gotten gave given went gone grew grown hung heard hid hidden held
+    kept knew known laid led left lent lost made met paid put read rode ridden rose risen ran said saw seen
+    sought sold sent set shook sang sung sat slept spoke spoken spent stood stuck swam swum took taken
+    taught told thought threw thrown understood woke wore worn won wrote written
+    """)
+)
+"""Of irregular verbs."""

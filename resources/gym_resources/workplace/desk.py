@@ -7,6 +7,7 @@ same: a missing one is the tool's to complain about.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import wraps
@@ -23,6 +24,7 @@ NOW = "2023-11-30 23:59:00"
 EARLIEST, LATEST = "0001-01-01", "9999-12-31"
 PAGE_SIZE = 5
 PAGE_LIMIT = 10_000
+_REFUSAL = re.compile(r"error|invalid|missing|not (?:found|valid|provided)|must be|please", re.IGNORECASE)
 ACTIONS: set[str] = set()  # the tools that may change a table: those that a replay has to call
 
 
@@ -72,6 +74,11 @@ def action(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[
 def failure(name: str, reason: str) -> str:
     """What the model reads when a tool could not be carried out."""
     return f"Error executing tool '{name}': {reason}"
+
+
+def refused(answer: object) -> bool:
+    """Whether an action's recorded answer says that it was not carried out, as far as one can tell."""
+    return isinstance(answer, str) and _REFUSAL.search(answer) is not None
 
 
 def one_field(table: Table, noun: str, key: Given, name: Given) -> Fields | str:

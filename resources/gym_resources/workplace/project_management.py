@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gym_resources.workplace.desk import Desk, Given, action, delete_row, lookup, one_field, quoted
-from gym_resources.workplace.tables import Fields, addresses
+from gym_resources.workplace.tables import Fields, Tables
 
 LISTS = ("Backlog", "In Progress", "In Review", "Completed")
 BOARDS = ("Back end", "Front end", "Design")
@@ -58,7 +58,9 @@ class ProjectManagement(Desk):
             "due_date": due_date,
             "board": board,
         }
-        wrong = next((wrong for name, value in fields.items() if (wrong := _wrong(name, value))), "")
+        wrong = next(
+            (wrong for name, value in fields.items() if (wrong := _wrong(self.tables, name, value))), ""
+        )
         return wrong or self.tables.tasks.add(fields)
 
     @action
@@ -78,15 +80,15 @@ class ProjectManagement(Desk):
         if field not in _UPDATABLE:
             return "Field not valid."
         value = new_value.lower() if field == "assigned_to_email" else new_value
-        if wrong := _wrong(field, value):
+        if wrong := _wrong(self.tables, field, value):
             return wrong
         self.tables.tasks.update(task_id, field, value)
         return "Task updated successfully."
 
 
-def _wrong(name: str, value: str) -> str:
+def _wrong(tables: Tables, name: str, value: str) -> str:
     """What is wrong with a field's value; empty if nothing is."""
-    if name == "assigned_to_email" and value not in addresses():
+    if name == "assigned_to_email" and not tables.works_here(value):
         return "Assignee email not valid. Please choose from the list of team members."
     if name == "list_name" and value not in LISTS:
         return f"List not valid. Please choose from: {quoted(LISTS)}."

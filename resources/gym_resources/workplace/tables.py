@@ -42,15 +42,18 @@ class Row:
 class Table:
     """Rows by their ids, in the order of their making. New ids follow the highest one there is.
 
-    ``name`` is the file that the rows come from; without one the table starts empty.
+    ``name`` is the file that the rows come from; without one the table starts empty. Where the rows are not
+    ``known``, their ids are, and each field holds what no other one does.
     """
 
     __slots__ = ("_key", "_owned", "_rows", "_searched")
 
-    def __init__(self, key: str, name: str = "", searched: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, key: str, name: str = "", searched: tuple[str, ...] = (), *, known: bool = True
+    ) -> None:
         self._key = key
         self._searched = searched
-        self._rows = _rows(name, key, searched) if name else {}
+        self._rows = _rows(name, key, searched, known) if name else {}
         self._owned = not name
 
     def __eq__(self, other: object) -> bool:
@@ -104,16 +107,25 @@ class Table:
 
 
 class Tables:
-    """What a session may change: five tables, fresh from the data."""
+    """What a session may change: five tables, fresh from the data.
 
-    __slots__ = ("calendar", "customers", "email", "plots", "tasks")
+    Those of another office, whose data are not at hand, are not ``known``: they have the same ids, as the
+    offices are of one size, but what stands in them is told by no one.
+    """
 
-    def __init__(self) -> None:
-        self.email = Table("email_id", "emails", ("subject", "body", "sender/recipient"))
-        self.calendar = Table("event_id", "calendar_events", ("event_name", "participant_email"))
+    __slots__ = ("calendar", "customers", "email", "known", "plots", "tasks")
+
+    def __init__(self, *, known: bool = True) -> None:
+        self.known = known
+        self.email = Table("email_id", "emails", ("subject", "body", "sender/recipient"), known=known)
+        self.calendar = Table("event_id", "calendar_events", ("event_name", "participant_email"), known=known)
         self.plots = Table("plot_id")
-        self.tasks = Table("task_id", "project_tasks")
-        self.customers = Table("customer_id", "customers")
+        self.tasks = Table("task_id", "project_tasks", known=known)
+        self.customers = Table("customer_id", "customers", known=known)
+
+    def works_here(self, address: str) -> bool:
+        """Whether somebody of the office has this address; of an unknown office, anybody may."""
+        return not self.known or address in addresses()
 
     def differing(self, other: Tables) -> list[str]:
         """The names of the tables in which two states differ."""
@@ -141,5 +153,11 @@ def addresses() -> list[str]:
 
 
 @cache
-def _rows(name: str, key: str, searched: tuple[str, ...]) -> dict[str, Row]:
-    return {record[key]: Row.of(record, searched) for record in records(name)}
+def _rows(name: str, key: str, searched: tuple[str, ...], known: bool) -> dict[str, Row]:
+    return {
+        record[key]: Row.of(record if known else _unknown(record, key), searched) for record in records(name)
+    }
+
+
+def _unknown(record: Fields, key: str) -> Fields:
+    return {name: record[key] if name == key else f"{name} of {record[key]}" for name in record}

@@ -129,10 +129,14 @@ CASES: dict[str, list[Case]] = {
     "copy:repeat_phrase": [
         (
             {"phrase": "Time flies when having fun", "small_n": 2},
-            ["Time flies while having fun. Time goes when having fun."],
+            [
+                "Time flies while having fun. Time goes when having fun.",
+                "Time flies when having fun. Time goes when having fun.",
+                "Time flies when having fun. Time flies when fun.",
+            ],
             [
                 "Time flies while having fun.",
-                "Time flies when having fun. Time goes when having fun.",
+                "Time goes when having fun. Time flies when having fun.",
                 "Time goes while having fun. Time goes when having fun.",
                 "Time flies always when having fun. Time goes when having fun.",
                 "Time " * 1000,
@@ -150,7 +154,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "new:copy_span_idx": [
         ({"prompt_to_repeat": PROMPT, "n_start": 7, "n_end": 12}, ["river", " RIVER "], ["a river", "rive"]),
-        ({"prompt_to_repeat": PROMPT, "n_start": 0, "n_end": 3}, ["name", "nam"], ["ame"]),
+        ({"prompt_to_repeat": PROMPT, "n_start": 0, "n_end": 3}, ["nam"], ["name", "ame"]),
     ],
     "detectable_format:sentence_hyphens": [({}, ["One.-Two.-Three", "One"], ["One. Two.", "One. - Two."])],
     "detectable_format:square_brackets": [({}, ["[a] [b]"], ["[a] b", "[a b]"])],
@@ -189,8 +193,13 @@ CASES: dict[str, list[Case]] = {
     "count:counting_composition": [
         (
             {"n_sent": 1, "n_words": 3},
-            ["Go on. *** Go on.***Go on.", "Go on. * * * Go on. * * * Go on."],
-            ["Go on. *** Go on.", "Go on. *** Go on. *** Go.", "Go on. *** Go on. Go on. *** Go on."],
+            ["Go on. *** Go on.***Go on."],
+            [
+                "Go on. * * * Go on. * * * Go on.",
+                "Go on. *** Go on.",
+                "Go on. *** Go on. *** Go.",
+                "Go on. *** Go on. Go on. *** Go on.",
+            ],
         ),
     ],
     "count:count_unique": [({}, ["Each word once."], ["The the the", "One. Two."])],
@@ -204,7 +213,9 @@ CASES: dict[str, list[Case]] = {
     "letters:letter_counting2": [({"letter": "A", "let_frequency": 2, "let_relation": LESS}, ["a"], ["aA"])],
     "count:word_count_range": [({"min_words": 2, "max_words": 3}, ["a b", "a b c"], ["a", "a b c d"])],
     "count:unique_word_count": [({"N": 2}, ["a b", "a (b) A"], ["a A. a,"])],
-    "count:conjunctions": [({"small_n": 2}, ["this and that, but no"], ["this And that, and so-so", "and"])],
+    "count:conjunctions": [
+        ({"small_n": 2}, ["this and that, but no", "this And that, and so-so"], ["and and", "and"])
+    ],
     "count:person_names": [({"N": 2}, [" ".join(PERSON_NAMES[:2])], ["Emma Emma", "Emmas and emma", "Noah"])],
     "count:numbers": [({"N": 2}, ["3.14 and 100,000"], ["1", "1 2 3", "two"])],
     "count:pronouns": [({"N": 2}, ["I see them", "she/her"], ["The cat sees it"])],
@@ -237,6 +248,13 @@ CASES: dict[str, list[Case]] = {
     "words:prime_lengths": [({}, ["We can stand"], ["We come", "a"])],
     "words:repeats": [({"small_n": 2}, ["a A b"], ["a A, a."])],
     "words:odd_even_syllables": [({}, ["table sun window moon"], ["sun moon"])],
+    "words:start_verb": [
+        (
+            {},
+            ["Explore it.", "Let's go.", "Stopped there.", "Using it.", "Tries.", "Wrote it."],
+            ["The cat", "Certainly!", "**Go**", "Thing", "Red", "Speed", "Good", "To go", "", "I go"],
+        ),
+    ],
     "words:no_consecutive": [({}, ["all big cats"], ["all are big", "Big bears"])],
     "words:last_first": [({}, ["I saw him. Him I like", "One"], ["I saw him. I like him."])],
     "words:paragraph_last_first": [({}, ["Go and go!\n\nStop or stop."], ["Go on"])],
@@ -266,12 +284,18 @@ CASES: dict[str, list[Case]] = {
     "format:quote_unquote": [({}, ['"a" means b', "none", ""], ['he said "a"', '"a" "b" c', "“a”."])],
     "format:list": [({"sep": "!?"}, ["!? a\n!? b"], ["!? a"])],
     "format:thesis": [({}, ["<i>Yes.</i> More", "<em>a</em>\nb"], ["<i>a</i>", "<i> </i> b", "a", "<i>a"])],
-    "format:sub-bullets": [({}, ["* a\n  - b\n* c\n  - d"], ["* a\n* b\n - c", "none"])],
+    "format:sub-bullets": [({}, ["* a\n  - b\n* c\n  - d", "none"], ["* a\n* b\n - c"])],
     "format:no_bullets_bullets": [
         (
             {},
-            ["One. Two.\n\n* a\n* b\n"],
-            ["One.\n* a\n* b", "One. Two.\n* a", "One. Two.\n* a\n* b\nThree."],
+            ["One. Two.\n\n* a\n* b", "One.\nTwo.\n* a\n* b"],
+            [
+                "One. Two.\n* a\n* b\n",
+                "One.\n\nTwo.\n* a\n* b",
+                "One.\n* a\n* b",
+                "One. Two.\n* a",
+                "One. Two.\n* a\n* b\nThree.",
+            ],
         ),
     ],
     "format:title_case": [({}, ["The Cat And I", "My iPhone 5"], ["The cat", "A b"])],

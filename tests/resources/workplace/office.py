@@ -71,18 +71,23 @@ def call(session: Workplace, name: str, /, **arguments: Any) -> Any:
     return decoded["output"]
 
 
-def judge(predicted: Iterable[Call], ground_truth: Iterable[Call]) -> Verdict:
+def judge(predicted: Iterable[Call], ground_truth: Iterable[Call], answers: Iterable[object] = ()) -> Verdict:
+    """The verdict on calls, of which the first were answered so."""
     calls = [
         {"type": "function_call", "call_id": f"c{number}", "name": name, "arguments": _text(arguments)}
         for number, (name, arguments) in enumerate(predicted)
     ]
+    outputs = [
+        {"type": "function_call_output", "call_id": f"c{number}", "output": json.dumps({"output": answer})}
+        for number, answer in enumerate(answers)
+    ]
 
     async def verdict() -> Verdict:
         session = await resource().open(row(ground_truth))
-        return await resource().verify(session, Reply.of(*calls, "Done.").raw)
+        return await resource().verify(session, Reply.of(*calls, *outputs, "Done.").raw)
 
     return asyncio.run(verdict())
 
 
-def score(predicted: Iterable[Call], ground_truth: Iterable[Call]) -> float:
-    return judge(predicted, ground_truth).reward
+def score(predicted: Iterable[Call], ground_truth: Iterable[Call], answers: Iterable[object] = ()) -> float:
+    return judge(predicted, ground_truth, answers).reward

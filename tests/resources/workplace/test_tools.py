@@ -108,4 +108,4 @@ def test_sessions_do_not_see_each_other() -> None:
     call(first, "email_delete_email", email_id="00000001")
     call(second, "email_send_email", recipient=RAVI, subject="Hi", body="Hi")
     assert second.tables.email.get("00000001") is not None
-    assert first.tables.email.get("00000320") is None
+    assert first.tables.email.get("00000500") is None

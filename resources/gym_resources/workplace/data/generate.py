@@ -1,7 +1,8 @@
 """Writes the office's tables, the CSV files in this folder: ``python generate.py``.
 
 The same files come out of every run. People, companies and addresses are made up; their domains are
-under ``.example``, which nobody can own. The present is the night of Thursday, 2023-11-30.
+under ``.example``, which nobody can own. The present is the night of Thursday, 2023-11-30. There are as
+many rows of each kind as in WorkBench (arXiv:2405.00823), so that ids of the rows made from it exist here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from random import Random
 FOLDER = Path(__file__).parent
 TODAY = date(2023, 11, 30)
 DOMAIN = "brightmoor.example"
-EMAILS, EVENTS, VISITS, TASKS, CUSTOMERS = 320, 240, 500, 240, 200
+EMAILS, EVENTS, VISITS, TASKS, CUSTOMERS = 500, 300, 500, 300, 200
 
 Record = dict[str, str]
 

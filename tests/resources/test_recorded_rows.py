@@ -1,0 +1,85 @@
+"""Result rows as NeMo Gym stores them, on every environment: with nulls for what a row leaves out, with
+reasoning before the messages, with fields that no environment knows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import catalogue, examples
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.responses import CreateParams, Response
+from gym_runtime.reverify import reverify
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+NAMES = catalogue.names("environments")
+THOUGHT = {
+    "id": "rs_1",
+    "type": "reasoning",
+    "summary": [{"type": "summary_text", "text": "<answer>none</answer> \\boxed{none}"}],
+    "content": None,
+    "encrypted_content": None,
+    "status": None,
+}
+NOT_THEIRS = {"agent_ref", "split"}  # set below; a field of ours that their rows do not have
+EMPTY = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": []}
+BOOKKEEPING: dict[str, Any] = {
+    "_ng_task_index": 0,
+    "_ng_rollout_index": 0,
+    "_ng_rollout_id": "0-0",
+    "ng_trajectory": None,
+    "mask_sample": False,
+    "uuid": None,
+    "tokens": {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]},
+}
+
+
+def load(name: str) -> LoadedEnvironment:
+    environment = catalogue.environment(name)
+    try:
+        catalogue.require(environment)
+    except UsageError as error:
+        pytest.skip(error.message)
+    return environment
+
+
+def recorded(environment: LoadedEnvironment, row: bytes, output: list[dict[str, Any]]) -> bytes:
+    """A stored rollout of a row, with null for each field that the row may leave out and does."""
+    fields = json.loads(row)
+    params = json.loads(msgspec.json.encode(CreateParams())) | fields["responses_create_params"]
+    optional = {
+        field.encode_name: None
+        for field in msgspec.structs.fields(environment.resource.task_type)
+        if not field.required and field.encode_name not in NOT_THEIRS
+    }
+    items = [item | (BOOKKEEPING["tokens"] if item is output[-1] else {}) for item in output]
+    response = json.loads(msgspec.json.encode(Response(model="m"))) | {"output": items}
+    return json.dumps(
+        optional
+        | fields
+        | BOOKKEEPING
+        | {
+            "responses_create_params": params,
+            "response": response,
+            "reward": 0.25,
+            "agent_ref": {"name": f"{environment.name}_simple_agent"},
+        }
+    ).encode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str) -> None:
+    environment = load(name)
+    example = examples.read(environment)[0]
+    gold = json.loads(await examples.play(environment.resource, example))["output"]
+    definition = environment.definition
+    for output, reward in (
+        ([THOUGHT, *gold], definition.gold_reward),
+        ([THOUGHT], definition.silence_reward),
+        ([THOUGHT, EMPTY], definition.silence_reward),
+    ):
+        row = await reverify(None, recorded(environment, example.row, output))
+        assert (row.reward, row.previous_reward) == (pytest.approx(reward), 0.25)
