@@ -2,8 +2,8 @@
 
 A call that continues a conversation says how many items the worker has kept; if that is not so (another
 worker has them, they were evicted, a repeated call has moved on), `ConversationUnknown` asks for all of
-it. So what is kept here may be dropped at any time: `LIMIT_BYTES` bounds it, the least recently used goes
-first.
+it. So what is kept here may be dropped at any time: what nobody has continued for `IDLE_S` goes, and
+`LIMIT_BYTES` bounds the rest, the least recently used going first.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from gym_runtime import clock
 from gym_runtime.errors import ConversationUnknown
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, Tokens
 
 LIMIT_BYTES = 256 * 1024 * 1024
+IDLE_S = 120.0
+CONVERSATION_BYTES = 500
+ITEM_BYTES = 200
+"""What the objects take beside the bytes that they hold."""
 
 
 class _Output(msgspec.Struct, frozen=True):
@@ -31,6 +36,7 @@ class _Kept(msgspec.Struct):
     params: Raw
     items: list[Raw]
     size_bytes: int
+    used_s: float
     prefix: Prefix | None = None
 
 
@@ -65,7 +71,6 @@ class Conversations:
             raise ConversationUnknown(
                 f"conversation {call.conversation} is not on this worker", stage="model"
             )
-        self._kept.move_to_end(call.conversation)
         return replace(
             call, params=kept.params, input=[*kept.items, *call.input], known=0, prefix=kept.prefix
         )
@@ -77,13 +82,20 @@ class Conversations:
         # Copies: an answer's bytes hold more than its items, log-probabilities above all.
         items = [*call.input, *(item.copy() for item in _decode_output(answer.response).output)]
         prefix = prefix_after(answer.tokens, len(items))
-        kept = _Kept(call.params, items, _size_bytes(call.params, items, prefix), prefix)
+        kept = _Kept(call.params, items, _size_bytes(call.params, items, prefix), clock.now(), prefix)
         self._drop(call.conversation)
         self._kept[call.conversation] = kept
         self.size_bytes += kept.size_bytes
-        while self.size_bytes > self._limit_bytes:
-            self._drop(next(iter(self._kept)))
+        self._tidy(clock.now() - IDLE_S)
         return replace(answer, kept=len(items) if call.conversation in self._kept else 0)
+
+    def _tidy(self, before_s: float) -> None:
+        """Drop from the least recently kept on."""
+        while self._kept:
+            name, oldest = next(iter(self._kept.items()))
+            if oldest.used_s >= before_s and self.size_bytes <= self._limit_bytes:
+                return
+            self._drop(name)
 
     def _drop(self, name: str) -> None:
         gone = self._kept.pop(name, None)
@@ -93,4 +105,5 @@ class Conversations:
 
 def _size_bytes(params: Raw, items: list[Raw], prefix: Prefix | None) -> int:
     said = len(memoryview(params)) + sum(len(memoryview(item)) for item in items)
-    return said + (len(prefix.ids) if prefix is not None else 0)
+    ids = len(prefix.ids) if prefix is not None else 0
+    return CONVERSATION_BYTES + ITEM_BYTES * len(items) + said + ids

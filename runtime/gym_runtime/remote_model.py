@@ -7,13 +7,14 @@ it had to forget, gets all of it, and with it the tokens it has come to so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.conversations import prefix_after
+from gym_runtime.envelope import Envelope
 from gym_runtime.errors import ConversationUnknown, ModelUnavailable
 from gym_runtime.journal import DIGEST_BYTES, Journal
 from gym_runtime.messages import calls
@@ -21,9 +22,6 @@ from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.router import Router
-
-Envelope = Callable[[Raw, str], calls.Request]
-"""Makes the request for a call's body and key."""
 
 
 class RemoteModel:

@@ -8,12 +8,11 @@ mean that it may not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import anyio
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.envelope import Envelope
 from gym_runtime.errors import SessionLost
 from gym_runtime.journal import Journal, digest
 from gym_runtime.messages import calls
@@ -21,9 +20,6 @@ from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.router import Answer, Router
-
-Envelope = Callable[[Raw, str], calls.Request]
-"""Makes the request for a call's body and key."""
 
 
 class _Past(msgspec.Struct, frozen=True):

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, TaskError, leaf
+from gym_runtime.envelope import Envelope
+from gym_runtime.errors import ModelUnavailable, TaskError, leaf
 from gym_runtime.journal import Journal
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
@@ -84,7 +85,6 @@ class Rollout:
             raise TaskError(f"the row is not a task: {error}") from error
         self.task = task
         self.attempt = attempt
-        self.deadline_s = clock.now() + task.timeout_s
         self.turns = 0
         self.tool_calls = 0
         self.truncated: str | None = None
@@ -101,8 +101,10 @@ class Rollout:
         # Twice published, a task is delivered twice as attempt 1: the number does not tell them apart.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
         self._journal.session = self._journal.session or name
-        self._session = RemoteSession(task, router, self._budget, self._journal, self._request)
-        self._model = RemoteModel(task, name, router, self._budget, self._journal, self._request)
+        envelope = Envelope(task, attempt)
+        self.deadline_s = envelope.deadline_s
+        self._session = RemoteSession(task, router, self._budget, self._journal, envelope)
+        self._model = RemoteModel(task, name, router, self._budget, self._journal, envelope)
 
     @property
     def max_turns(self) -> int | None:
@@ -251,17 +253,6 @@ class Rollout:
         for version in [span.version for span in spans] or [answer.weight_version]:
             if version and version not in self.weight_versions:
                 self.weight_versions.append(version)
-
-    def _request(self, body: Raw, key: str) -> calls.Request:
-        if clock.now() >= self.deadline_s:
-            raise DeadlineExceeded(f"the rollout took longer than {self.task.timeout_s:.0f} s", stage="agent")
-        return calls.Request(
-            body=body,
-            deadline_s=self.deadline_s,
-            key=key,
-            rollout=self.task.rollout_id,
-            attempt=self.attempt,
-        )
 
 
 class _Row(msgspec.Struct, frozen=True):

@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Session, Task, Verdict, clock, tool
 from gym_runtime.bus.contract import Incoming
-from gym_runtime.conversations import Conversations
+from gym_runtime.conversations import IDLE_S, Conversations
 from gym_runtime.errors import ConversationUnknown, ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
@@ -152,13 +153,13 @@ async def test_the_adapter_is_given_the_tokens_of_the_turns_before() -> None:
 
 
 def test_what_is_kept_is_bounded_and_what_is_dropped_is_asked_for() -> None:
-    conversations = Conversations(limit_bytes=3000)
+    conversations = Conversations(limit_bytes=10_000)
     made = answer("a" * 500)
     call = calls.ModelCall(params=Raw(b"{}"), input=[Raw(b'"hi"')], conversation="0")
     for number in range(20):
         name = str(number)
         assert conversations.keep(msgspec.structs.replace(call, conversation=name), made).kept == 2
-    assert conversations.size_bytes <= 3000
+    assert conversations.size_bytes <= 10_000
     assert 0 < len(conversations) < 20
     with pytest.raises(ConversationUnknown):
         conversations.complete(msgspec.structs.replace(call, known=2))
@@ -168,6 +169,16 @@ def test_what_is_kept_is_bounded_and_what_is_dropped_is_asked_for() -> None:
     assert (bytes(last.params), last.known, len(last.input)) == (b"{}", 0, 3)
     with pytest.raises(ConversationUnknown):
         conversations.complete(msgspec.structs.replace(call, conversation="19", known=1))
+
+
+async def test_what_nobody_continues_is_forgotten() -> None:
+    conversations = Conversations()
+    call = calls.ModelCall(params=Raw(b"{}"), input=[], conversation="old")
+    conversations.keep(call, answer("a"))
+    await anyio.sleep(IDLE_S + 1)
+    conversations.keep(msgspec.structs.replace(call, conversation="new"), answer("a"))
+    assert len(conversations) == 1
+    assert conversations.complete(msgspec.structs.replace(call, conversation="new", known=1)).input
 
 
 def test_a_conversation_that_is_too_large_to_be_kept_is_said_not_to_be() -> None:

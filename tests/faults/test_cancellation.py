@@ -1,0 +1,141 @@
+"""Whoever stops what: within two seconds the engine is at rest, sandboxes are gone, sessions are closed.
+
+A real system with an engine that would answer in a minute, and clients in processes of their own, which are
+interrupted, killed, or cancel by the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+from gym_runtime import connect
+from gym_runtime.client import Gym, make_pools
+from gym_runtime.messages.outcomes import Cancelled
+from gym_runtime.model import ModelSettings
+from gym_runtime.system import System, running
+from gym_runtime.testing import stub_engine
+from gym_runtime.workers.spec import SystemSpec
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
+
+WITHIN_S = 2.0
+ROLLOUTS = 8
+COUNTER = "example_session_state_mgmt"
+CLIENT = f"""
+import asyncio, json, sys, gym_runtime
+ROW = {{"responses_create_params": {{"input": "go"}}, "initial_count": 0, "expected_count": 1,
+       "expected_result": "1"}}
+async def main():
+    async with gym_runtime.connect(nats=sys.argv[1]) as gym:
+        async for record in gym.rollouts([ROW], environment=sys.argv[2], repeats={ROLLOUTS}):
+            print(record.rollout_id, flush=True)
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    pass
+"""
+SPIN = {
+    "type": "function_call",
+    "call_id": "1",
+    "name": "execute_python",
+    "arguments": json.dumps({"code": "while True: pass"}),
+}
+
+
+async def soon(condition: Callable[[], object], limit_s: float = 20.0) -> float:
+    """How long it takes until a condition holds, in seconds."""
+    start_s = time.monotonic()
+    with anyio.fail_after(limit_s):
+        while not condition():
+            await anyio.sleep(0.02)
+    return time.monotonic() - start_s
+
+
+@asynccontextmanager
+async def system(environment: str, model: ModelSettings) -> AsyncGenerator[tuple[System, Gym]]:
+    pools = make_pools([environment], model, concurrency=ROLLOUTS)
+    async with running(SystemSpec(pools=pools)) as started, connect(nats=started.url) as gym:
+        yield started, gym
+
+
+def client(url: str, environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", CLIENT, url, environment])
+
+
+async def sessions_are_closed(gym: Gym) -> None:
+    """A worker says so with its next renewal."""
+    with anyio.fail_after(WITHIN_S + 2):
+        while any(worker.in_use for worker in await gym.workers() if worker.kind == "resource"):
+            await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_a_client_that_ends_leaves_no_call_at_the_engine(number: signal.Signals) -> None:
+    with stub_engine.running("--latency-s", "60") as engine:
+        model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+        async with system(COUNTER, model) as (started, gym):
+            process = client(started.url, COUNTER)
+            try:
+                await soon(lambda: engine.stats().in_flight == ROLLOUTS)
+                process.send_signal(number)
+                assert await soon(lambda: engine.stats().in_flight == 0) < WITHIN_S
+            finally:
+                process.kill()
+                process.wait()
+            await sessions_are_closed(gym)
+
+
+@pytest.mark.parametrize(("parts", "left"), [((), 0), ((0,), 0), ((0, 3), ROLLOUTS - 1)])
+async def test_a_cancelled_run_group_or_rollout_is_aborted_at_the_engine(
+    parts: tuple[int, ...], left: int
+) -> None:
+    with stub_engine.running("--latency-s", "60") as engine:
+        model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+        async with system(COUNTER, model) as (_, gym), anyio.create_task_group() as tasks:
+            cancelled: list[str] = []
+
+            async def collect() -> None:
+                row = {"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": 1}
+                async for record in gym.rollouts([row], environment=COUNTER, repeats=ROLLOUTS):
+                    assert record.outcome == Cancelled()
+                    cancelled.append(record.rollout_id)
+
+            tasks.start_soon(collect)
+            await soon(lambda: engine.stats().in_flight == ROLLOUTS)
+            (run,) = await gym.runs()
+            await gym.cancel(run.run, *parts)
+            assert await soon(lambda: engine.stats().in_flight == left) < WITHIN_S
+            await soon(lambda: len(cancelled) == ROLLOUTS - left)
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+async def test_a_client_that_ends_leaves_no_sandbox(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "spin.jsonl"
+    script.write_text(json.dumps([SPIN]) + "\n")
+    model = ModelSettings(provider="scripted", name=str(script))
+    async with system("math_with_code", model) as (started, gym):
+        worker = next(event.pid for event in started.workers.values() if event.kind == "resource")
+
+        def sandboxes() -> int:
+            return len(psutil.Process(worker).children(recursive=True))
+
+        process = client(started.url, "math_with_code")
+        try:
+            await soon(lambda: sandboxes() >= ROLLOUTS)
+            process.send_signal(number)
+            assert await soon(lambda: sandboxes() == 0) < WITHIN_S
+        finally:
+            process.kill()
+            process.wait()
+        await sessions_are_closed(gym)
