@@ -73,13 +73,17 @@ class RemoteModel:
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
         return response, answer
 
-    async def ask_apart(self, params: Raw, items: Sequence[Raw]) -> tuple[Response, calls.ModelAnswer]:
+    async def ask_apart(
+        self, params: Raw, items: Sequence[Raw], prefix: calls.Prefix | None
+    ) -> tuple[Response, calls.ModelAnswer]:
         """The answer to a conversation of its own: not journaled, not kept; several may be asked at once.
 
         Raises:
             GymError: as `ask`.
         """
-        call = calls.ModelCall(params=params, input=list(items), return_tokens=self._task.return_tokens)
+        call = calls.ModelCall(
+            params=params, input=list(items), return_tokens=self._task.return_tokens, prefix=prefix
+        )
         return _decoded(await self._send(call))
 
     async def _asked(self, params: Raw, items: Sequence[Raw]) -> Raw:

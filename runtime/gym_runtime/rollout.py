@@ -135,37 +135,37 @@ class Rollout:
             response, answer = await self._model.ask(self._call_params, [*self.input, *self.output])
         return self._take(response, answer)
 
-    async def respond_to(self, items: Sequence[Raw], params: Raw) -> Turn:
+    async def respond_to(self, items: Sequence[Raw], params: Raw, prefix: calls.Prefix | None = None) -> Turn:
         """Have the model answer a conversation that somebody else keeps, such as a harness.
 
-        What of it follows the transcript so far is appended to the transcript, and so is the answer; on
-        the first call all of it is the rollout's input. Several may be under way at once. Not journaled.
+        It counts as a turn; what of it belongs to the transcript (``input``, ``output``, ``tokens``) is the
+        caller's to say. Several may be under way at once. Not journaled.
 
         Args:
             params: ``responses_create_params`` without input, as JSON.
+            prefix: the tokens of the turns that the conversation goes on from, if they are known.
 
         Raises:
             GymError: as `respond`.
         """
         with tracing.span("turn", turn=self.turns):
-            response, answer = await self._model.ask_apart(params, items)
-        if not self.turns:
-            self.input = list(items)
-            self.params = msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
-        said = [*self.input, *self.output]
-        if all(old == new for old, new in zip(said, items, strict=False)):
-            self.output += items[len(said) :]
-        return self._take(response, answer)
+            response, answer = await self._model.ask_apart(params, items, prefix)
+        return self._count(response, answer)
 
     def _take(self, response: Response, answer: calls.ModelAnswer) -> Turn:
+        """Count a turn, and append it to the transcript."""
+        turn = self._count(response, answer)
+        self.output += response.output
+        if answer.tokens is not None and response.output:
+            self.tokens[len(self.output) - 1] = answer.tokens
+        return turn
+
+    def _count(self, response: Response, answer: calls.ModelAnswer) -> Turn:
         try:
             turn = Turn(response, answer.tokens)
         except msgspec.DecodeError as error:
             raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
         self.turns += 1
-        self.output += response.output
-        if answer.tokens is not None and response.output:
-            self.tokens[len(self.output) - 1] = answer.tokens
         self._note_weights(answer)
         if response.usage is not None:
             self.usage += response.usage

@@ -203,15 +203,20 @@ class Router:
                 stage=view.kind,
             ) from None
         except GymError:
-            hops.remove(hop)
+            self._arrived(request.rollout, hops, hop)
             raise
-        hops.remove(hop)
+        self._arrived(request.rollout, hops, hop)
         reply = decode_reply(data)
         view.report(reply.worker, reply.load)
         budget.take(reply.retries)
         if reply.fault is not None:
             raise from_fault(reply.fault)
         return Answer(reply.body, reply.worker)
+
+    def _arrived(self, rollout: str, hops: list[Hop], hop: Hop) -> None:
+        hops.remove(hop)
+        if not hops and self.waiting.get(rollout) is hops:
+            del self.waiting[rollout]
 
     async def _ask_instance(
         self, view: View, pool: str, worker: str, payload: bytes, deadline_s: float, headers: Headers | None

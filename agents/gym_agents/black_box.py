@@ -1,0 +1,250 @@
+"""Any program as the agent: a harness that knows only OpenAI's or Anthropic's API.
+
+The operator says which program, never a dataset's row: the environment variable ``GYM_HARNESS`` of the
+agent workers holds the command as a JSON list. ``{prompt}`` in one of its arguments stands for the task's
+prompt; without it the prompt is the program's standard input. Or a module of one's own says so::
+
+    from gym_agents.black_box import Agent as BlackBox
+
+    class Agent(BlackBox):
+        command = ("my-agent", "--task", "{prompt}")
+        variables = {"MY_AGENT_LOG": "quiet"}
+
+Each rollout gets a process of its own in an empty folder of its own, which is also its home, and a gateway
+of its own, named in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` with keys to match. Of this worker's
+environment it is given only what programs need to run. Its calls are the rollout's turns: they count
+against ``max_turns`` and the deadline, they carry the row's sampling settings, and the longest conversation
+among them is the transcript that is judged. When the rollout ends, so does the process, with its children.
+
+A call that the model does not answer ends the rollout with that error. A program that fails, or that asks
+the model nothing, is a failure and no reward. An attempt is not resumed but made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+from gym_runtime import clock
+from gym_runtime.agent import Rollout
+from gym_runtime.errors import GymError, ModelRefused, ResourceError, TaskError, UsageError
+from gym_runtime.gateway.transcript import Transcript
+from gym_runtime.messages.calls import ModelAnswer
+from gym_runtime.messages.items import Message, decode_items
+from gym_runtime.processes import Child, EndOfProcess
+from msgspec import Raw
+
+if TYPE_CHECKING:
+    from gym_runtime.gateway.server import Question
+
+VARIABLE = "GYM_HARNESS"
+CALLS_AT_ONCE = 64
+LAST_WORDS_BYTES = 2000
+LAST_WORDS_S = 0.5
+REMOVE_S = 30.0
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "TERM", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_SAMPLING = ("temperature", "top_p", "max_output_tokens", "metadata")
+
+_encode = msgspec.json.Encoder().encode
+_decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Agent:
+    """Runs a program and judges what it made the model say. See the module."""
+
+    command: ClassVar[Sequence[str]] = ()
+    variables: ClassVar[Mapping[str, str]] = {}
+
+    async def run(self, rollout: Rollout) -> None:
+        # Here, because it takes its time to import and other agents need none of it.
+        from gym_runtime.gateway.server import Gateway, serving
+
+        prompt = prompt_of(rollout)
+        command = [part.replace("{prompt}", prompt) for part in self._command()]
+        calls = _Calls(rollout)
+        gateway = Gateway(
+            calls.ask,
+            models=(rollout.task.model,),
+            capacity=CALLS_AT_ONCE,
+            timeout_s=max(1.0, rollout.deadline_s - clock.now()),
+        )
+        async with _folder() as folder, serving(gateway) as url:
+            environment = {**_environment(rollout, url, folder), **self.variables}
+            given = "" if any("{prompt}" in part for part in self._command()) else prompt
+            with calls.scope:
+                await _work(command, given, environment, folder)
+        if calls.failure is not None:
+            raise calls.failure
+        if not rollout.turns:
+            raise ResourceError(
+                f"{command[0]} asked the model nothing; does it know OPENAI_BASE_URL or ANTHROPIC_BASE_URL?",
+                stage="agent",
+            )
+        if calls.incomplete is not None:
+            rollout.truncate(calls.incomplete)
+
+    def _command(self) -> Sequence[str]:
+        if self.command:
+            return self.command
+        said = os.environ.get(VARIABLE, "")
+        try:
+            command = msgspec.json.decode(said, type=list[str]) if said else []
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{VARIABLE} is a JSON list of strings, not {said!r}: {error}") from error
+        if not command:
+            example = json.dumps(["python3", "/path/to/agent.py"])
+            raise UsageError(f"which harness? Start the agent workers with {VARIABLE}='{example}'")
+        return command
+
+
+class _Calls:
+    """The harness's calls, as turns of the rollout.
+
+    Attributes:
+        scope: ends when the rollout is over before the harness is.
+        failure: what ended it, if that was an error.
+        incomplete: why the last answer stops short, or None.
+    """
+
+    def __init__(self, rollout: Rollout) -> None:
+        self.scope = anyio.CancelScope()
+        self.failure: GymError | None = None
+        self.incomplete: str | None = None
+        self._rollout = rollout
+        self._transcript = Transcript()
+        self._asked = 0
+        self._instructions: str | None = None
+        row = msgspec.structs.asdict(rollout.params)
+        self._sampling = {name: Raw(_encode(row[name])) for name in _SAMPLING if row[name] is not None}
+
+    async def ask(self, question: Question) -> ModelAnswer:
+        """One turn."""
+        rollout = self._rollout
+        if rollout.max_turns is not None and self._asked >= rollout.max_turns:
+            rollout.truncate("max_turns")
+            self.scope.cancel()
+            raise ModelRefused(f"the rollout is over after its {rollout.max_turns} turns")
+        self._asked += 1
+        items = self._transcript.restore(question.call.input)
+        params = self._params(question.call.params)
+        try:
+            prefix = self._transcript.prefix(items)
+            turn = await rollout.respond_to(items, Raw(_encode(params)), prefix)
+        except TaskError:
+            raise  # the harness has asked for what cannot be; it may ask for something else
+        except GymError as error:
+            self.failure = self.failure or error
+            self.scope.cancel()
+            raise
+        if self._transcript.add(items, turn.response.output, turn.tokens):
+            self.incomplete = turn.incomplete
+            self._instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
+        self._show()
+        return ModelAnswer(response=Raw(_encode(turn.response)))
+
+    def _show(self) -> None:
+        """Make the transcript so far the rollout's. Copies: the rollout appends to its own."""
+        rollout, transcript = self._rollout, self._transcript
+        rollout.input, rollout.output = [*transcript.input], [*transcript.output]
+        rollout.tokens = dict(transcript.tokens)
+        rollout.params = msgspec.structs.replace(
+            rollout.params, input=Raw(_encode(rollout.input)), instructions=self._instructions
+        )
+
+    def _params(self, asked: Raw) -> dict[str, Raw]:
+        """What the harness asks for, sampled as the row says."""
+        return {**_decode_params(asked), **self._sampling}
+
+
+@asynccontextmanager
+async def _folder() -> AsyncGenerator[str]:
+    """An empty folder until the context ends."""
+    folder = tempfile.mkdtemp(prefix="gym-harness-")
+    try:
+        yield folder
+    finally:
+        # It may hold thousands of files: not on the event loop.
+        with anyio.move_on_after(REMOVE_S, shield=True):
+            await anyio.to_thread.run_sync(
+                partial(shutil.rmtree, folder, ignore_errors=True), abandon_on_cancel=True
+            )
+
+
+async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, str], folder: str) -> None:
+    """Run the program to its end.
+
+    Raises:
+        ResourceError: it cannot be started, or fails.
+    """
+    try:
+        child = Child(command, environment=environment, directory=folder, with_errors=True)
+    except OSError as error:
+        raise ResourceError(f"the harness {command[0]} cannot be started: {error}", stage="agent") from error
+    code = 0
+    words: dict[bool, bytes] = {False: b"", True: b""}
+
+    async def listen(errors: bool) -> None:
+        while piece := await child.read(errors=errors):
+            words[errors] = (words[errors] + piece)[-LAST_WORDS_BYTES:]
+
+    async def tell() -> None:
+        with suppress(EndOfProcess):  # it need not read to the end
+            await child.write(prompt.encode())
+        child.close_input()
+
+    async with child, anyio.create_task_group() as tasks:
+        tasks.start_soon(tell)
+        async with anyio.create_task_group() as listening:
+            listening.start_soon(listen, False)
+            listening.start_soon(listen, True)
+            code = await child.wait()
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)  # what it has left running, which holds the pipes
+            listening.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
+        tasks.cancel_scope.cancel()
+    if code:
+        said = (words[True] or words[False]).decode(errors="replace").strip() or "without a word"
+        raise ResourceError(f"the harness {command[0]} ended with status {code}: {said}", stage="agent")
+
+
+def prompt_of(rollout: Rollout) -> str:
+    """What the task asks: its instructions and messages as one text, with empty lines between them.
+
+    Raises:
+        TaskError: the row's input is more than texts by the system and the user.
+    """
+    texts = [rollout.params.instructions] if rollout.params.instructions else []
+    for one in decode_items(rollout.input):
+        if not isinstance(one, Message) or one.role == "assistant":
+            raise TaskError("a harness takes a prompt, not a conversation that has begun", stage="agent")
+        if not isinstance(one.content, str) and any(part.text is None for part in one.content):
+            raise TaskError("a harness takes a prompt of text only", stage="agent")
+        texts.append(one.text)
+    return "\n\n".join(text for text in texts if text)
+
+
+def _environment(rollout: Rollout, url: str, folder: str) -> dict[str, str]:
+    key = f"gym-{rollout.task.rollout_id}"
+    return {
+        **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        "HOME": folder,
+        "TMPDIR": folder,
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": key,
+        "OPENAI_MODEL": rollout.task.model,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": key,
+        "ANTHROPIC_MODEL": rollout.task.model,
+        "GYM_ROLLOUT_ID": rollout.task.rollout_id,
+        "NO_PROXY": "127.0.0.1",
+    }

@@ -1,0 +1,81 @@
+"""What a gateway remembers of each rollout: its calls, in memory up to a bound, and in a file if wanted.
+
+When the bound is reached, the rollout that has been silent for longest is forgotten as a whole: half a
+rollout would be taken for a whole one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from gym_runtime.gateway.calls_file import CallsFile
+from gym_runtime.gateway.entry import CallEntry, encode_entry
+from gym_runtime.gateway.transcript import Transcript
+from gym_runtime.messages.calls import ModelCall, Tokens
+
+MAX_BYTES = 256 * 2**20
+
+
+class _Rollout(msgspec.Struct):
+    calls: list[bytes] = []
+    transcript: Transcript = msgspec.field(default_factory=Transcript)
+
+
+class Captures:
+    """The calls of many rollouts.
+
+    Args:
+        max_bytes: of all rollouts together, as JSON; their transcripts take about as much again.
+        file: where each call is also written, before its answer is given.
+    """
+
+    def __init__(self, *, max_bytes: int = MAX_BYTES, file: CallsFile | None = None) -> None:
+        self.size_bytes = 0
+        self._max_bytes = max_bytes
+        self._file = file
+        self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
+
+    def continued(self, rollout_id: str, call: ModelCall) -> ModelCall:
+        """A call with the history that the model itself has made: its items to the byte, its tokens."""
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None:
+            return call
+        items = rollout.transcript.restore(call.input)
+        return replace(call, input=items, prefix=rollout.transcript.prefix(items))
+
+    def add(self, entry: CallEntry, items: list[Raw], tokens: Tokens | None) -> None:
+        """
+        Args:
+            items: the conversation that was asked.
+            tokens: those of the entry.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        if self._file is not None:
+            self._file.append(entry)
+        line = encode_entry(entry)
+        rollout = self._rollouts.setdefault(entry.rollout_id, _Rollout())
+        self._rollouts.move_to_end(entry.rollout_id)
+        rollout.calls.append(line)
+        if entry.error is None:
+            rollout.transcript.add(items, entry.output_items, tokens)
+        self.size_bytes += len(line)
+        while self.size_bytes > self._max_bytes:
+            self.forget(next(iter(self._rollouts)))
+
+    def calls(self, rollout_id: str) -> list[bytes] | None:
+        """A rollout's calls as JSON, in the order of their answers; None if nothing is known of it."""
+        rollout = self._rollouts.get(rollout_id)
+        return None if rollout is None else rollout.calls
+
+    def forget(self, rollout_id: str) -> int:
+        """Forget a rollout; how many calls that were."""
+        rollout = self._rollouts.pop(rollout_id, None)
+        lines = rollout.calls if rollout is not None else []
+        self.size_bytes -= sum(map(len, lines))
+        return len(lines)

@@ -1,0 +1,155 @@
+"""What a dialect is to the gateway: a way to read requests and to write answers, streams and errors.
+
+Everything between is the Responses API. A request that says what cannot be carried there is refused with
+the field's name; nothing is dropped in silence but hints that no engine here could follow. Answers come
+whole from the model, so a stream is the answer cut up, in each dialect's exact order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import TaskError
+from gym_runtime.messages.calls import ModelCall
+
+Kind = Literal["invalid", "too_large", "not_found", "rate_limit", "overloaded", "timeout", "internal"]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, read.
+
+    Attributes:
+        call: without the wish for tokens, which is the gateway's.
+        model: as the client named it.
+        stream: the answer is to come as events.
+        include_usage: of a Chat stream: it is to end with the usage.
+    """
+
+    call: ModelCall
+    model: str
+    stream: bool
+    include_usage: bool = False
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no answer. ``retry_after_s`` is when to ask again; None if that would not help."""
+
+    kind: Kind
+    message: str
+    retry_after_s: float | None = None
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """How one API says what all of them mean.
+
+    Attributes:
+        path: below the base URL.
+        read: a body; raises `TaskError` where it cannot be carried.
+        answer: the body that says what a response object says.
+        events: the same as a stream, event by event.
+        error: the status and the body of an error.
+        error_event: an error once a stream has begun.
+    """
+
+    name: str
+    path: str
+    read: Callable[[bytes], Asked]
+    answer: Callable[[Raw, Asked], bytes]
+    events: Callable[[Raw, Asked], Iterator[bytes]]
+    error: Callable[[Problem], tuple[int, bytes]]
+    error_event: Callable[[Problem], bytes]
+
+
+encode = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Fields:
+    """The fields of a request's body, to be taken out one by one; ``null`` counts as absent.
+
+    Raises:
+        TaskError: the body is not a JSON object.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            fields = _decode_fields(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise TaskError(f"the body is not a JSON object: {error}") from error
+        self._left = {name: value for name, value in fields.items() if bytes(value) != b"null"}
+
+    def take(self, name: str, kind: Any, default: Any = None) -> Any:
+        """One field, decoded, or the default.
+
+        Raises:
+            TaskError: it is of another type.
+        """
+        raw = self._left.pop(name, None)
+        if raw is None:
+            return default
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise TaskError(f"{name}: {error}") from error
+
+    def require(self, name: str, kind: Any) -> Any:
+        """As `take`, but it must be there."""
+        if name not in self._left:
+            raise TaskError(f"{name}: this field is required")
+        return self.take(name, kind)
+
+    def take_raw(self, *names: str) -> dict[str, Any]:
+        """These fields as they are, as far as they are there."""
+        return {name: self._left.pop(name) for name in names if name in self._left}
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """
+        Raises:
+            TaskError: one of these fields is there.
+        """
+        for name, reason in reasons.items():
+            if name in self._left:
+                raise TaskError(f"{name}: {reason}")
+
+    def rest(self) -> dict[str, Raw]:
+        """What was not taken."""
+        return self._left
+
+
+def side_channel(metadata: Mapping[str, str], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``metadata`` parameter, in whose ``extra_body`` the engine's own settings travel."""
+    if extra:
+        metadata = {**metadata, "extra_body": encode(extra).decode()}
+    return {"metadata": metadata} if metadata else {}
+
+
+def item(**fields: Any) -> Raw:
+    """An item made of what is not None."""
+    return Raw(encode({name: value for name, value in fields.items() if value is not None}))
+
+
+def reasoning(thought: str) -> Raw:
+    """What the model has thought before."""
+    identity = blake2b(thought.encode(), digest_size=9).hexdigest()
+    return item(type="reasoning", id=f"rs_{identity}", summary=[{"type": "summary_text", "text": thought}])
+
+
+def assistant_message(parts: list[dict[str, Any]]) -> Raw:
+    """What the model has said before."""
+    return item(type="message", role="assistant", status="completed", content=parts)
+
+
+def output_text(text: str) -> dict[str, Any]:
+    """A part of such a message."""
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def event(data: object, name: str = "") -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + (data if isinstance(data, bytes) else encode(data)) + b"\n\n"

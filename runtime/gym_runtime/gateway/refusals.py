@@ -1,0 +1,67 @@
+"""Errors over HTTP: which of a dialect's errors one of ours is, and whether asking again may help.
+
+    ===========================================  =============  ==================
+    `TaskError`, `ModelRefused`                  invalid        not again
+    `PayloadTooLarge`                            too large      not again
+    `Busy`                                       rate limit     after a second
+    `ModelUnavailable`, `TransportError`         overloaded     when the engine says
+    `DeadlineExceeded`                           timeout        not again
+    all others                                   internal       not again
+    ===========================================  =============  ==================
+
+``x-should-retry`` says so to the clients, which would ask again after any 5xx.
+"""
+
+from __future__ import annotations
+
+import math
+
+from aiohttp import web
+
+from gym_runtime.errors import (
+    Busy,
+    DeadlineExceeded,
+    GymError,
+    ModelRefused,
+    ModelUnavailable,
+    PayloadTooLarge,
+    TaskError,
+    TransportError,
+)
+from gym_runtime.gateway.dialect import Dialect, Problem
+
+RETRY_AFTER_S = 1.0
+
+
+def problem_of(error: GymError) -> Problem:
+    """What an error is to a client."""
+    said = error.message or type(error).__name__
+    match error:
+        case TaskError() | ModelRefused():
+            return Problem(kind="invalid", message=said)
+        case PayloadTooLarge():
+            return Problem(kind="too_large", message=said)
+        case Busy():
+            return Problem(kind="rate_limit", message=said, retry_after_s=RETRY_AFTER_S)
+        case ModelUnavailable(retry_after_s=wait_s):
+            return Problem(kind="overloaded", message=said, retry_after_s=wait_s or RETRY_AFTER_S)
+        case TransportError(retryable=True):
+            return Problem(kind="overloaded", message=said, retry_after_s=RETRY_AFTER_S)
+        case DeadlineExceeded():
+            return Problem(kind="timeout", message=said)
+        case _:
+            return Problem(kind="internal", message=said)
+
+
+def refusal(dialect: Dialect, problem: Problem, key: str = "") -> web.Response:
+    """An answer without an answer; ``key`` is the call's id."""
+    status, body = dialect.error(problem)
+    headers = {**id_headers(key), "x-should-retry": str(problem.retry_after_s is not None).lower()}
+    if problem.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(problem.retry_after_s))
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def id_headers(key: str) -> dict[str, str]:
+    """The call's id under both of its names."""
+    return {"x-request-id": key, "request-id": key} if key else {}

@@ -1,0 +1,177 @@
+"""The Responses API: requests and answers pass through nearly as they are, streams are made of answers.
+
+Nothing is stored here, so whatever names an earlier response is refused. Source: OpenAI's API reference,
+"Create a model response" and "Streaming events".
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import TaskError
+from gym_runtime.gateway import openai_errors
+from gym_runtime.gateway.dialect import Asked, Dialect, Fields, Problem, encode, event, side_channel
+from gym_runtime.messages.calls import ModelCall
+from gym_runtime.messages.items import OtherItem, decode_item, user_message
+from gym_runtime.messages.responses import Response, decode_response
+
+_SAME = (
+    *("include", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "reasoning"),
+    *("safety_identifier", "prompt_cache_key", "service_tier", "store", "temperature", "text", "tool_choice"),
+    *("tools", "top_logprobs", "top_p", "truncation", "user"),
+)
+_NOT_STORED = "responses are not stored here; send the whole conversation as 'input'"
+_REFUSED = {
+    "previous_response_id": _NOT_STORED,
+    "conversation": _NOT_STORED,
+    "prompt": "prompt templates are not stored here; send their text",
+}
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def read(body: bytes) -> Asked:
+    """A body of ``POST /responses``.
+
+    Raises:
+        TaskError: it is none, or says what cannot be carried; the message names the field.
+    """
+    fields = Fields(body)
+    fields.refuse(_REFUSED)
+    if fields.take("background", bool, False):
+        raise TaskError("background: answers are given at once or as a stream")
+    model = fields.take("model", str, "")
+    stream = fields.take("stream", bool, False)
+    fields.take("stream_options", dict[str, Any])
+    said: str | list[Raw] = fields.require("input", str | list[Raw])
+    items = [user_message(said)] if isinstance(said, str) else said
+    for place, raw in enumerate(items):
+        try:
+            match decode_item(raw):
+                case OtherItem(type="item_reference"):
+                    raise TaskError(_NOT_STORED)
+                case _:
+                    pass
+        except (TaskError, msgspec.DecodeError) as error:
+            raise TaskError(f"input[{place}]: {error}") from error
+    params = fields.take_raw(*_SAME)
+    params |= side_channel(fields.take("metadata", dict[str, str], {}), fields.rest())
+    return Asked(call=ModelCall(params=Raw(encode(params)), input=items), model=model, stream=stream)
+
+
+def answer(raw: Raw, asked: Asked) -> bytes:
+    """A response object with all of its fields: the model's, else what was asked, else the usual."""
+    return encode(_fields(raw, asked))
+
+
+def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
+    """The response as a stream: it begins, each item comes piece by piece, it ends."""
+    fields = _fields(raw, asked)
+    output: list[dict[str, Any]] = msgspec.json.decode(fields["output"])
+    fields["output"] = Raw(encode(output := [_with_id(one) for one in output]))
+    numbers = itertools.count()
+
+    def say(name: str, /, **more: Any) -> bytes:
+        return event({"type": name, "sequence_number": next(numbers), **more}, name)
+
+    nothing: dict[str, Any] = {"output": [], "usage": None, "incomplete_details": None}
+    begun = {**fields, **nothing, "status": "in_progress"}
+    yield say("response.created", response=begun)
+    yield say("response.in_progress", response=begun)
+    for index, one in enumerate(output):
+        yield say("response.output_item.added", output_index=index, item=_begun(one))
+        for name, more in _pieces(one):
+            yield say(f"response.{name}", item_id=one["id"], output_index=index, **more)
+        yield say("response.output_item.done", output_index=index, item=one)
+    incomplete = decode_response(raw).status == "incomplete"
+    yield say("response.incomplete" if incomplete else "response.completed", response=fields)
+
+
+def error_event(problem: Problem) -> bytes:
+    """An error in a stream, which then ends."""
+    said = {"type": "error", "code": openai_errors.code(problem), "message": problem.message, "param": None}
+    return event({**said, "sequence_number": 0}, "error")
+
+
+def _fields(raw: Raw, asked: Asked) -> dict[str, Any]:
+    given = {name: value for name, value in _decode_fields(raw).items() if bytes(value) != b"null"}
+    usual = Response(id=f"resp_{uuid4().hex}", created_at=time.time(), model=asked.model)
+    fields: dict[str, Any] = {**_decode_fields(encode(usual)), **_decode_fields(asked.call.params), **given}
+    fields.pop("input", None)
+    fields["created_at"] = int(float(bytes(encode(fields["created_at"]))))
+    return fields
+
+
+def _with_id(one: dict[str, Any]) -> dict[str, Any]:
+    return one if one.get("id") else {**one, "id": f"item_{uuid4().hex}"}
+
+
+def _begun(one: dict[str, Any]) -> dict[str, Any]:
+    """An item before its first piece."""
+    empty: dict[str, Any] = {"status": "in_progress"}
+    match one.get("type", "message"):
+        case "message":
+            empty |= {"type": "message", "content": []}
+        case "function_call":
+            empty["arguments"] = ""
+        case "reasoning":
+            empty |= {"summary": [], **({"content": []} if one.get("content") else {})}
+        case _:
+            return one
+    return {**one, **empty}
+
+
+def _pieces(one: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events between an item's beginning and its end."""
+    match one.get("type", "message"):
+        case "message":
+            for index, part in enumerate(_parts(one["content"])):
+                yield from _content_part(index, part)
+        case "function_call":
+            yield "function_call_arguments.delta", {"delta": one["arguments"]}
+            yield "function_call_arguments.done", {"name": one["name"], "arguments": one["arguments"]}
+        case "reasoning":
+            for index, part in enumerate(one.get("summary") or ()):
+                place = {"summary_index": index}
+                yield "reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
+                yield "reasoning_summary_text.delta", {**place, "delta": part["text"]}
+                yield "reasoning_summary_text.done", {**place, "text": part["text"]}
+                yield "reasoning_summary_part.done", {**place, "part": part}
+            for index, part in enumerate(one.get("content") or ()):
+                yield from _content_part(index, part)
+        case _:
+            return
+
+
+def _content_part(index: int, part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    field = "refusal" if part["type"] == "refusal" else "text"
+    said, place = part.get(field) or "", {"content_index": index}
+    more: dict[str, Any] = {"logprobs": []} if part["type"] == "output_text" else {}
+    yield "content_part.added", {**place, "part": {**part, field: ""}}
+    yield f"{part['type']}.delta", {**place, "delta": said, **more}
+    yield f"{part['type']}.done", {**place, field: said, **more}
+    yield "content_part.done", {**place, "part": part}
+
+
+def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return (
+        [{"type": "output_text", "text": content, "annotations": []}] if isinstance(content, str) else content
+    )
+
+
+RESPONSES = Dialect(
+    name="responses",
+    path="/v1/responses",
+    read=read,
+    answer=answer,
+    events=events,
+    error=openai_errors.error,
+    error_event=error_event,
+)

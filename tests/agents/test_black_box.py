@@ -1,0 +1,389 @@
+"""Black-box agents: real programs that know only a model's API, as rollouts."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_agents.black_box import Agent as BlackBox
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.cli.main import run
+from gym_runtime.errors import ModelRefused
+from gym_runtime.messages.calls import ModelAnswer, Tokens
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
+from runtime.workers.small_system import (
+    Engine,
+    Hang,
+    SmallSystem,
+    answer,
+    function_call,
+    reasoning,
+    rollout_task,
+    small_system,
+)
+from runtime.workers.stage import environment, settled
+
+pytestmark = pytest.mark.anyio
+
+OPENAI = """
+import json, sys
+import openai
+
+client = openai.OpenAI()  # all that it knows is in its environment
+messages = [{"role": "system", "content": "You are a harness."}]
+messages.append({"role": "user", "content": sys.stdin.read()})
+tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+while True:
+    answer = client.chat.completions.create(model="m", messages=messages, tools=tools, temperature=0)
+    said = answer.choices[0].message
+    messages.append({"role": "assistant", "content": said.content, "tool_calls": [
+        {"id": one.id, "type": "function", "function": {
+            "name": one.function.name, "arguments": json.dumps(json.loads(one.function.arguments))}}
+        for one in said.tool_calls or ()]})
+    if not said.tool_calls:
+        break
+    for one in said.tool_calls:
+        messages.append({"role": "tool", "tool_call_id": one.id, "content": "rain"})
+"""
+PLAIN = """
+import json, os, sys, urllib.request
+
+def ask(text, **more):
+    body = {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+"""
+CALL = function_call("weather", '{"city":  "Ulm"}', "call_1")
+
+
+def judge(task: Task, reply: Reply) -> Verdict:
+    return Verdict(float(reply.text == "done"))
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Callable[..., BlackBox]:
+    """``harness(program, *arguments)``: an agent that runs this program."""
+
+    def harness(program: str, *arguments: str, **variables: str) -> BlackBox:
+        path = tmp_path / "harness.py"
+        path.write_text(program)
+        fields = {"command": (sys.executable, str(path), *arguments), "variables": variables}
+        return type("Agent", (BlackBox,), fields)()
+
+    return harness
+
+
+@asynccontextmanager
+async def hall(agent: BlackBox, engine: Engine) -> AsyncGenerator[SmallSystem]:
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=judge, description=""), "stage"))
+        await system.add_model(engine)
+        await system.add_agent({"black_box": agent}, slots=16)
+        yield system
+
+
+def row(**params: Any) -> bytes:
+    return json.dumps({"responses_create_params": {"input": "weather?", **params}}).encode()
+
+
+async def play(agent: BlackBox, engine: Engine, line: bytes | None = None, **more: Any) -> RolloutRecord:
+    async with hall(agent, engine) as system:
+        (record,) = await system.make(rollout_task(line or row(), agent="black_box", **more))
+    return record
+
+
+def with_tokens(turn: ModelAnswer, *ids: int) -> ModelAnswer:
+    ints = b"".join(one.to_bytes(4, "little") for one in ids)
+    tokens = Tokens(prompt_ids=ints, generation_ids=ints, log_probs=ints)
+    return ModelAnswer(response=turn.response, tokens=tokens)
+
+
+@pytest.mark.slow
+async def test_a_harness_with_the_openai_client_and_tools_of_its_own(harness: Any) -> None:
+    engine = Engine(with_tokens(answer(reasoning("hm"), CALL), 1, 2), with_tokens(answer("done"), 1, 2, 3))
+    line = row(temperature=1.0, instructions="Be brief.")
+    record = await play(harness(OPENAI), engine, line, return_tokens=True)
+    assert record.outcome == Completed()
+    assert (record.reward, record.turns) == (1.0, 2)
+    made = json.loads(bytes(record.row))
+    assert made["responses_create_params"]["instructions"] is None  # they were part of the prompt
+    said = made["responses_create_params"]["input"]
+    assert [one["content"] for one in said] == ["You are a harness.", "Be brief.\n\nweather?"]
+    output = made["response"]["output"]
+    assert [one["type"] for one in output] == [
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+    assert output[2]["output"] == "rain"
+    assert [one.get("generation_token_ids") for one in output] == [None, [1, 2], None, [1, 2, 3]]
+    assert made["response"]["usage"]["input_tokens"] == 20
+    first, second = [call for call, _ in engine.calls.items]
+    assert json.loads(bytes(first.params))["temperature"] == 1.0  # the run's, not the harness's
+    assert CALL["arguments"] in [json.loads(bytes(raw)).get("arguments") for raw in second.input]
+
+
+async def test_a_prompt_as_an_argument(harness: Any) -> None:
+    program = PLAIN + "assert sys.stdin.read() == ''\nask(sys.argv[1])"
+    engine = Engine(answer("done"))
+    record = await play(harness(program, "Do this: {prompt}"), engine)
+    assert record.outcome == Completed()
+    ((call, context),) = engine.calls.items
+    assert json.loads(bytes(call.input[0]))["content"] == "Do this: weather?"
+    assert context.rollout == "run.0.0"
+
+
+async def test_the_row_shows_what_the_model_saw(harness: Any) -> None:
+    """Over the Responses API, with a side question before and after."""
+    program = """
+import json, os, urllib.request
+
+def respond(said, **more):
+    body = json.dumps({"model": "m", "input": said, **more}).encode()
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/responses", body)
+    return json.load(urllib.request.urlopen(request))["output"]
+
+respond("a title?", instructions="Title it.")
+said = [{"role": "user", "content": "one"}]
+said += respond(said, instructions="Be kind.")
+said += [{"role": "user", "content": "two"}]
+said += respond(said, instructions="Be kind.")
+respond("a summary?")
+"""
+    turns = [answer(text) for text in ("title", "1", "done", "summary")]
+    record = await play(harness(program), Engine(*turns), row(instructions="Be brief."))
+    made = json.loads(bytes(record.row))
+    params = made["responses_create_params"]
+    assert (params["instructions"], params["input"]) == ("Be kind.", [{"role": "user", "content": "one"}])
+    texts = [one["content"] for one in made["response"]["output"]]
+    assert [one if isinstance(one, str) else one[0]["text"] for one in texts] == ["1", "two", "done"]
+    assert (record.turns, record.reward) == (4, 1.0)
+    assert made["response"]["usage"]["input_tokens"] == 40
+
+
+async def test_the_command_may_come_from_the_operator(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = harness(PLAIN + "ask(sys.stdin.read())").command
+    monkeypatch.setenv("GYM_HARNESS", json.dumps(command))
+    assert (await play(BlackBox(), Engine(answer("done")))).outcome == Completed()
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [("", "which harness.*GYM_HARNESS"), ("python x.py", "JSON list"), ("[1]", "JSON list")],
+)
+async def test_a_command_that_is_none(said: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_HARNESS", said)
+    record = await play(BlackBox(), Engine(answer("done")))
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.kind == "usage"
+    assert_matches(complaint, record.outcome.fault.message)
+
+
+def assert_matches(pattern: str, text: str) -> None:
+    assert re.search(pattern, text, re.DOTALL), text
+
+
+async def test_it_is_given_what_it_needs_and_no_secret_of_the_worker(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
+    monkeypatch.setenv("GYM_NATS_URL", "nats://u:secret@x")
+    place = "os.path.realpath(os.environ['HOME']) == os.getcwd() and not os.listdir()"
+    program = PLAIN + f"ask(json.dumps([dict(os.environ), {place}]))"
+    engine = Engine(answer("done"))
+    await play(harness(program, MINE="yes"), engine)
+    ((call, _),) = engine.calls.items
+    said = json.loads(bytes(call.input[0]))["content"]
+    variables, is_at_home_in_an_empty_folder = json.loads(said)
+    assert is_at_home_in_an_empty_folder
+    assert not exists(variables["HOME"])
+    assert variables["OPENAI_API_KEY"] == variables["ANTHROPIC_API_KEY"] == "gym-run.0.0"
+    assert variables["MINE"] == "yes"
+    assert not [one for one in ("sk-real", "secret", "GYM_NATS_URL") if one in said]
+
+
+@pytest.mark.parametrize(
+    ("program", "complaint"),
+    [
+        ("import sys; sys.exit('I broke')", "status 1: I broke"),
+        ("print('hello')", "asked the model nothing"),
+        (PLAIN + "ask('x'); print('out of memory'); sys.exit(9)", "status 9: out of memory"),
+        ("import os; os.kill(os.getpid(), 9)", "status -9: without a word"),
+    ],
+)
+async def test_a_program_that_fails_is_no_reward(harness: Any, program: str, complaint: str) -> None:
+    record = await play(harness(program), Engine(answer("done")))
+    assert isinstance(record.outcome, Failed)
+    assert record.reward is None
+    assert (record.outcome.fault.kind, record.outcome.fault.stage) == ("resource", "agent")
+    assert complaint in record.outcome.fault.message
+
+
+async def test_a_program_that_is_not_there() -> None:
+    agent = type("Agent", (BlackBox,), {"command": ("/no/such/harness",)})()
+    record = await play(agent, Engine(answer("done")))
+    assert isinstance(record.outcome, Failed)
+    assert "/no/such/harness cannot be started" in record.outcome.fault.message
+
+
+async def test_an_error_of_the_model_ends_it_whatever_the_harness_does(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import time
+for _ in range(1000):
+    try: ask("again")
+    except Exception: time.sleep(0.01)
+"""
+    )
+    record = await play(harness(program), Engine(answer("x"), ModelRefused("no")))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.fault.name, record.outcome.fault.message) == ("ModelRefused", "no")
+    assert json.loads(bytes(record.row))["response"]["output"][0]["content"][0]["text"] == "x"
+
+
+async def test_what_cannot_be_asked_is_told_to_the_harness_which_goes_on(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import urllib.error
+try: ask("x", n=2)
+except urllib.error.HTTPError as error: ask(json.load(error)["error"]["message"])
+"""
+    )
+    engine = Engine(answer("done"))
+    record = await play(harness(program), engine)
+    assert record.outcome == Completed()
+    ((call, _),) = engine.calls.items
+    assert "one answer per call" in json.loads(bytes(call.input[0]))["content"]
+
+
+async def test_a_limit_of_turns_ends_it(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(PLAIN + "while True: ask('again')"), engine, max_turns=3)
+    assert record.outcome == Truncated(reason="max_turns")
+    assert (record.turns, record.reward) == (3, 1.0)
+    assert len(engine.calls.items) == 3
+
+
+async def test_an_incomplete_last_answer_is_a_truncation(harness: Any) -> None:
+    cut = answer("do", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    record = await play(harness(PLAIN + "ask('x')"), Engine(cut))
+    assert record.outcome == Truncated(reason="max_output_tokens")
+
+
+FAMILY = (
+    PLAIN
+    + """
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+ask(f"{os.getpid()} {child.pid}")
+"""
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def family(engine: Engine) -> list[int]:
+    ((call, _),) = await engine.calls.until(1)
+    pids = [int(pid) for pid in json.loads(bytes(call.input[0]))["content"].split()]
+    assert len(pids) == 2
+    return pids
+
+
+async def gone(pids: list[int]) -> None:
+    """Return when they have ended; nobody waits for the children of a child."""
+    await settled(lambda: not any(alive(pid) for pid in pids))
+
+
+async def test_a_cancellation_ends_it_and_its_children_and_the_call(harness: Any) -> None:
+    engine = Engine(Hang())
+    async with hall(harness(FAMILY), engine) as system:
+        await system.enqueue(rollout_task(row(), agent="black_box"))
+        pids = await family(engine)
+        assert all(alive(pid) for pid in pids)
+        await system.bus.publish("cancel.run", b"")
+        (record,) = await system.records(1)
+        await settled(lambda: engine.cancelled.items)
+    assert record.outcome == Cancelled()
+    await gone(pids)
+
+
+@pytest.mark.slow
+async def test_the_deadline_ends_it_and_its_children(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(FAMILY + "child.wait()"), engine, timeout_s=2.0, max_attempts=1)
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.name == "DeadlineExceeded"
+    await gone(await family(engine))
+
+
+async def test_what_it_leaves_running_ends_with_it(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(FAMILY), engine)
+    assert record.outcome == Completed()
+    await gone(await family(engine))
+
+
+@pytest.mark.slow
+async def test_many_at_once_keep_apart(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    agent = harness(PLAIN + "ask(sys.stdin.read()); ask(os.environ['GYM_ROLLOUT_ID'])")
+    async with hall(agent, engine) as system:
+        records = await system.make(
+            *[rollout_task(row(input=f"task {n}"), task=n, agent="black_box") for n in range(24)]
+        )
+    assert {(type(one.outcome), one.turns) for one in records} == {(Completed, 2)}
+    asked = [
+        (json.loads(bytes(call.input[0]))["content"], context.rollout) for call, context in engine.calls.items
+    ]
+    assert sorted(asked) == sorted(
+        pair for n in range(24) for pair in ((f"task {n}", f"run.{n}.0"), (f"run.{n}.0", f"run.{n}.0"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("items", "complaint"),
+    [
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "has begun"),
+        ([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], "text only"),
+    ],
+)
+async def test_a_row_that_is_more_than_a_prompt(harness: Any, items: Any, complaint: str) -> None:
+    record = await play(harness("pass"), Engine(answer("done")), row(input=items))
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.kind == "task"
+    assert complaint in record.outcome.fault.message
+
+
+@pytest.mark.slow
+def test_the_whole_of_it_by_the_command_line(
+    harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = harness(PLAIN + "ask(sys.stdin.read())").command
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    monkeypatch.setenv("GYM_HARNESS", json.dumps(command))
+    arguments = ["run", "mcqa", "--agent", "black_box", "--model", "scripted/echo", "--limit", "2"]
+    assert run([*arguments, "--return-token-ids"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "results" / "mcqa.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    assert all(row["response"]["output"][0]["generation_token_ids"] for row in rows)

@@ -1,0 +1,265 @@
+"""Requests in the three dialects: what each becomes, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from gym_runtime.errors import TaskError
+from gym_runtime.gateway.chat import CHAT
+from gym_runtime.gateway.dialect import Asked, Dialect
+from gym_runtime.gateway.messages import MESSAGES
+from gym_runtime.gateway.responses import RESPONSES
+
+USER = {"role": "user", "content": "hi"}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def read(dialect: Dialect, body: Any) -> Asked:
+    return dialect.read(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [USER], **more}
+
+
+def said(*messages: Any) -> dict[str, Any]:
+    return chat(messages=list(messages))
+
+
+def anthropic(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "max_tokens": 9, "messages": [USER], **more}
+
+
+def blocks(role: str, *content: Any) -> dict[str, Any]:
+    return anthropic(messages=[{"role": role, "content": list(content)}])
+
+
+def responses(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": [USER], **more}
+
+
+def items(asked: Asked) -> list[Any]:
+    return [json.loads(bytes(raw)) for raw in asked.call.input]
+
+
+def params(asked: Asked) -> dict[str, Any]:
+    found = json.loads(bytes(asked.call.params))
+    if "metadata" in found and "extra_body" in found["metadata"]:
+        found["metadata"]["extra_body"] = json.loads(found["metadata"]["extra_body"])
+    return found
+
+
+CHAT_PARAMS = {
+    "sampling": (
+        {"temperature": 0.5, "top_p": 0.9, "user": "u"},
+        {"temperature": 0.5, "top_p": 0.9, "user": "u"},
+    ),
+    "a limit": ({"max_tokens": 7}, {"max_output_tokens": 7}),
+    "the newer limit": ({"max_completion_tokens": 7}, {"max_output_tokens": 7}),
+    "nulls are absent": ({"temperature": None, "tools": None, "stop": None}, {}),
+    "the engine's own": (
+        {"seed": 1, "stop": ["x"], "top_k": 5, "metadata": {"a": "b"}},
+        {"metadata": {"a": "b", "extra_body": {"seed": 1, "stop": ["x"], "top_k": 5}}},
+    ),
+    "effort and verbosity": (
+        {"reasoning_effort": "low", "verbosity": "high"},
+        {"reasoning": {"effort": "low"}, "text": {"verbosity": "high"}},
+    ),
+    "a schema": (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": {}, "strict": True},
+            }
+        },
+        {"text": {"format": {"type": "json_schema", "name": "n", "schema": {}, "strict": True}}},
+    ),
+    "a tool that must be called": (
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"tool_choice": {"type": "function", "name": "f"}},
+    ),
+    "some tools": (
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [CALL]}}},
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "function", "name": "f"}],
+            }
+        },
+    ),
+    "one answer and text only": ({"n": 1, "modalities": ["text"], "logprobs": False}, {}),
+}
+
+
+@pytest.mark.parametrize("case", CHAT_PARAMS)
+def test_what_chat_settings_become(case: str) -> None:
+    given, expected = CHAT_PARAMS[case]
+    assert params(read(CHAT, chat(**given))) == expected
+
+
+CHAT_MESSAGES = {
+    "roles": (
+        said({"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, USER),
+        [{"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, USER],
+    ),
+    "parts": (
+        said(
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "t"},
+                    {"type": "image_url", "image_url": {"url": "http://x/y.png", "detail": "low"}},
+                    {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+                    {"type": "file", "file": {"filename": "f", "file_data": "d"}},
+                ],
+            }
+        ),
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "t"},
+                    {"type": "input_image", "image_url": "http://x/y.png", "detail": "low"},
+                    {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+                    {"type": "input_file", "filename": "f", "file_data": "d"},
+                ],
+            }
+        ],
+    ),
+    "an assistant without a word": (said({"role": "assistant", "content": None, "tool_calls": [CALL]}),
+        [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]),
+    "a tool": (
+        said({"role": "tool", "tool_call_id": "c", "name": "f", "content": "out"}),
+        [{"type": "function_call_output", "call_id": "c", "output": "out"}],
+    ),
+    "a refusal": (
+        said({"role": "assistant", "content": None, "refusal": "no"}),
+        [
+            {
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "refusal", "refusal": "no"}],
+            }
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHAT_MESSAGES)
+def test_what_chat_messages_become(case: str) -> None:
+    given, expected = CHAT_MESSAGES[case]
+    assert items(read(CHAT, given)) == expected
+
+
+ANTHROPIC_PARAMS = {
+    "sampling": ({"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "top_p": 0.9}),
+    "the engine's own": (
+        {"top_k": 3, "stop_sequences": ["x"]},
+        {"metadata": {"extra_body": {"top_k": 3, "stop": ["x"]}}},
+    ),
+    "who": ({"metadata": {"user_id": "u"}}, {"user": "u"}),
+    "any tool, one at a time": (
+        {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+        {"tool_choice": "required", "parallel_tool_calls": False},
+    ),
+    "one tool": (
+        {"tool_choice": {"type": "tool", "name": "f"}},
+        {"tool_choice": {"type": "function", "name": "f"}},
+    ),
+    "no tool": ({"tool_choice": {"type": "none"}}, {"tool_choice": "none"}),
+    "hints": (
+        {"thinking": {"type": "enabled", "budget_tokens": 1024}, "service_tier": "auto", "cache_control": {}},
+        {},
+    ),
+    "effort and a schema": (
+        {"output_config": {"effort": "max", "format": {"type": "json_schema", "schema": {}}}},
+        {
+            "reasoning": {"effort": "xhigh"},
+            "text": {"format": {"type": "json_schema", "name": "answer", "schema": {}, "strict": True}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANTHROPIC_PARAMS)
+def test_what_anthropic_settings_become(case: str) -> None:
+    given, expected = ANTHROPIC_PARAMS[case]
+    assert params(read(MESSAGES, anthropic(**given))) == {"max_output_tokens": 9, **expected}
+
+
+def test_a_system_prompt_of_blocks() -> None:
+    system = [
+        {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "b"},
+    ]
+    assert items(read(MESSAGES, anthropic(system=system)))[0] == {"role": "system", "content": "a\n\nb"}
+
+
+def test_responses_pass_through_as_they_are() -> None:
+    item = b'{"role":"user",  "content":"hi","more":1}'
+    asked = read(RESPONSES, b'{"input":[' + item + b'],"temperature":0.50,"seed":7,"stream":true}')
+    assert [bytes(raw) for raw in asked.call.input] == [item]
+    assert b'"temperature":0.50' in bytes(asked.call.params)
+    assert params(asked)["metadata"] == {"extra_body": {"seed": 7}}
+    assert asked.stream
+
+
+REFUSED = [
+    (CHAT, b"[]", "the body is not a JSON object"),
+    (CHAT, b"{", "the body is not a JSON object"),
+    (CHAT, b"[" * 100_000, "the body is not a JSON object"),
+    (CHAT, {"model": "m"}, "messages: this field is required"),
+    (CHAT, chat(messages="hi"), r"messages: Expected `array`"),
+    (CHAT, chat(n=2), "n: one answer"),
+    (CHAT, chat(logprobs=True), "logprobs: log-prob"),
+    (CHAT, chat(top_logprobs=3), "top_logprobs: log-prob"),
+    (CHAT, chat(modalities=["audio"]), "modalities"),
+    (CHAT, chat(functions=[]), "functions: use 'tools'"),
+    (CHAT, chat(metadata={"a": 1}), "metadata: Expected `str`"),
+    (CHAT, chat(tools=[{"type": "custom"}]), "tools: a tool of type 'custom'"),
+    (CHAT, chat(tool_choice={"type": "custom"}), "tool_choice: 'custom'"),
+    (CHAT, said(USER, {"role": "robot", "content": "x"}), r"messages\[1\]: role: there is no 'robot'"),
+    (CHAT, said({**USER, "name": "Ada"}), r"messages\[0\]: name: "),
+    (CHAT, said({"role": "user"}), r"messages\[0\]: content: this field is required"),
+    (CHAT, said({"role": "tool", "content": "x"}), "tool_call_id: this field is required"),
+    (CHAT, said({"role": "function", "name": "f", "content": "x"}), "'function' is of the past"),
+    (CHAT, said({"role": "user", "content": [{"type": "video"}]}), "a part of type 'video'"),
+    (CHAT, said({"role": "assistant", "content": [{"type": "image_url"}]}), "part of type 'image_url'"),
+    (CHAT, said({"role": "assistant", "audio": {"id": "x"}}), "audio: an answer in sound"),
+    (CHAT, said({"role": "assistant", "tool_calls": [{"id": "c", "type": "custom"}]}), "type 'custom'"),
+    (MESSAGES, {"model": "m", "messages": [USER]}, "max_tokens: this field is required"),
+    (MESSAGES, {"max_tokens": 1, "messages": [USER]}, "model: this field is required"),
+    (MESSAGES, anthropic(mcp_servers=[{}]), "mcp_servers: this cannot be carried"),
+    (
+        MESSAGES,
+        anthropic(tools=[{"type": "bash_20250124", "name": "bash"}]),
+        "no hosted tool 'bash_20250124'",
+    ),
+    (MESSAGES, anthropic(tool_choice={"type": "all"}), "tool_choice: there is no 'all'"),
+    (MESSAGES, anthropic(system=[{"type": "image"}]), "system: a block of type 'image'"),
+    (MESSAGES, blocks("robot", {"type": "text", "text": "x"}), r"messages\.0\.role: there is no 'robot'"),
+    (MESSAGES, blocks("user", {"type": "search_result"}), "a block of type 'search_result'"),
+    (MESSAGES, blocks("user", {"type": "image", "source": {"type": "file"}}), "a source of type 'file'"),
+    (MESSAGES, blocks("assistant", {"type": "redacted_thinking", "data": "x"}), "'redacted_thinking'"),
+    (RESPONSES, responses(previous_response_id="r"), "previous_response_id: responses are not stored"),
+    (RESPONSES, responses(conversation="c"), "conversation: responses are not stored"),
+    (RESPONSES, responses(background=True), "background: "),
+    (
+        RESPONSES,
+        responses(input=[USER, {"type": "item_reference", "id": "x"}]),
+        r"input\[1\]: responses are not",
+    ),
+    (RESPONSES, responses(input=[{"type": "function_call"}]), r"input\[0\]: .*missing required field"),
+    (RESPONSES, {"model": "m"}, "input: this field is required"),
+    (RESPONSES, responses(model=7), "model: Expected `str`"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "body", "complaint"), REFUSED)
+def test_what_cannot_be_carried_is_refused_by_name(dialect: Dialect, body: Any, complaint: str) -> None:
+    with pytest.raises(TaskError, match=complaint):
+        read(dialect, body)
