@@ -7,7 +7,8 @@ from the library; rows do not list them.
 
 A row is a task of the data set by its ``task_idx`` (in ``split``: ``train``, which leaves out every fifth
 row for ``val``, ``train_full`` or ``test``), downloaded from the hub once per worker; a row that has its own
-``question`` and ``answer`` needs no download. An expression may take 2 seconds.
+``question`` and ``answer`` needs no download. Unlike there, numbers of more than 14,000 bits cannot be
+evaluated; they would hang the worker.
 Rows and rewards as NeMo Gym's ``gsm8k_aviary_agent``. Source: github.com/Future-House/aviary (Apache-2.0);
 the example rows are our own.
 """

@@ -112,6 +112,7 @@ environment = Environment(
     description="Procedurally generated reasoning puzzles of many kinds, each with its own scorer.",
     domain="other",
     heavy=True,
+    verify_timeout_s=30.0,  # in which a busy machine imports the library
     extra="reasoning-gym",
     generate=generate,
     datasets=published(

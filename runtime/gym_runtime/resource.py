@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
@@ -88,10 +88,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Episode(Session[T]):
-    """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden."""
+    """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden.
+
+    Attributes:
+        offered_tools: function tools that the model gets besides those of its row; set by `reset`.
+    """
 
     total_reward: float = 0.0
     last_info: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+    offered_tools: Sequence[dict[str, Any]] = ()
 
     async def reset(self) -> str | list[dict[str, Any]] | None:
         """The first observation: the text of a user's message, or items; None if the row has it all."""
@@ -179,6 +184,10 @@ class Resource:
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
         return _observation(await _guarded("reset", session.reset))
+
+    def offered_tools(self, session: Episode[Any]) -> list[Raw]:
+        """The tools that an episode offers besides those of its row; known once it is reset."""
+        return [Raw(msgspec.json.encode(offered)) for offered in session.offered_tools]
 
     async def step(self, session: Session[Any], response: Raw | bytes) -> StepAnswer:
         """One step of an episode.

@@ -20,7 +20,7 @@ from gym_runtime.errors import ModelUnavailable, TaskError, leaf
 from gym_runtime.journal import Journal
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import Response, Usage, decode_params
+from gym_runtime.messages.responses import CreateParams, Response, Usage, decode_params
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.remote_model import RemoteModel
 from gym_runtime.remote_session import RemoteSession
@@ -96,7 +96,7 @@ class Rollout:
         self.last_response: Response | None = None
         self._router = router
         self._budget = budget or Budget()
-        self._call_params = Raw(_encode(msgspec.structs.replace(self.params, input=Raw(b"[]"))))
+        self._call_params = _without_input(self.params)
         self._journal = journal or Journal(None, "")
         # Twice published, a task is delivered twice as attempt 1: the number does not tell them apart.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
@@ -203,12 +203,16 @@ class Rollout:
             self.output.append(tool_output(call.call_id, output or ""))
 
     async def reset(self) -> None:
-        """Open a step-by-step environment; its first observation is appended to the row's input."""
-        answer = await self._session.ask(calls.OpenSession())
-        observation = calls.decode_step_answer(answer).items
-        if observation:
-            self.input += observation
+        """Open a step-by-step environment; its first observation is appended to the row's input, and the
+        tools that it offers to the row's tools.
+        """
+        answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
+        if answer.items:
+            self.input += answer.items
             self.params = msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
+        if answer.tools:
+            self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *answer.tools])
+            self._call_params = _without_input(self.params)
 
     async def step(self, turn: Turn) -> calls.StepAnswer:
         """Hand the model's answer to a step-by-step environment; its observation is appended."""
@@ -260,6 +264,10 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 _row = msgspec.json.Decoder(_Row).decode
+
+
+def _without_input(params: CreateParams) -> Raw:
+    return Raw(_encode(msgspec.structs.replace(params, input=Raw(b"[]"))))
 
 
 def _json_problem(arguments: str) -> str | None:

@@ -19,7 +19,7 @@ import msgspec
 
 from gym_runtime import catalogue, examples
 from gym_runtime.environment import LoadedEnvironment
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UsageError, leaf
 from gym_runtime.examples import Example
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.messages.items import FunctionCall, decode_items
@@ -111,6 +111,7 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
     rows = examples.read(environment)
     if not rows:
         raise UsageError(f"{environment.examples} has no rows")
+    await _Measurement(environment).play(rows[0], empty=False)  # what is imported and read once is no cost
     measured = _Measurement(environment)
     heavy = environment.definition.heavy
     for empty in (False, True):
@@ -203,9 +204,12 @@ class _Measurement:
 
             done: list[int] = []
             meter.start()
-            async with anyio.create_task_group() as lanes:
-                for _ in range(at_once):
-                    lanes.start_soon(lane)
+            try:
+                async with anyio.create_task_group() as lanes:
+                    for _ in range(at_once):
+                        lanes.start_soon(lane)
+            except BaseExceptionGroup as group:
+                raise leaf(group) from group
             meter.stop(len(done))
 
         await judge(responses[:1] * len(rows), Meter())

@@ -40,6 +40,9 @@ ANSWERS: list[tuple[str, str, float]] = [
     ("32", r"It is \boxed{33}.", 0.0),
     ("32", "The answer is 32.", 1.0),
     ("32", "31, or rather 32", 1.0),
+    # As the library's version 0.8.0 says, with which recorded rewards were made; later ones differ.
+    ("50", r"\boxed{50\%}", 0.0),
+    ("32", r"\boxed{33} is wrong for this. \boxed{32}", 0.0),
     ("32", r"\boxed{32} is more than 31", 1.0),
     ("32", r"$32$", 1.0),
     ("32", r"\boxed{x = 32}", 1.0),

@@ -48,6 +48,7 @@ def test_the_answer_is_in_a_tag_or_in_a_box_or_is_the_text(text: str, answer: st
     assert reasoning_gym.extract(text) == answer
 
 
+@pytest.mark.slow
 async def test_answers_are_scored_by_the_datasets_scorer(source: str) -> None:
     async def score(text: str) -> tuple[float, str]:
         verdict = await verify_heavy(source, msgspec.json.encode(ROW), bytes(Reply.of(text).raw), 15)

@@ -195,6 +195,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         StepAnswer(items=[Raw(b"{}")], reward=-0.5, terminated=True, truncated=True),
         b'{"items":[{}],"reward":-0.5,"terminated":true,"truncated":true}',
     ),
+    (calls.decode_step_answer, StepAnswer(tools=[Raw(b"{}")]), b'{"tools":[{}]}'),
     (
         tasks.decode_task,
         RolloutTask(

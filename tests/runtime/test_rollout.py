@@ -12,8 +12,8 @@ from gym_runtime import Rollout, clock
 from gym_runtime.bus.memory import MemoryBroker
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
-from gym_runtime.messages.items import FunctionCall
-from gym_runtime.messages.responses import decode_response
+from gym_runtime.messages.items import FunctionCall, user_message
+from gym_runtime.messages.responses import decode_params, decode_response
 from gym_runtime.rollout import Turn
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.workers.budget import Budget
@@ -36,6 +36,7 @@ class Scene:
     def __init__(self, router: Router) -> None:
         self.router = router
         self.model_answer = calls.pack(answer("done"))
+        self.observation = calls.StepAnswer()
         self.requests: Mailbox[calls.Request] = Mailbox()
         self.calls: list[calls.ResourceCall] = []
 
@@ -56,7 +57,7 @@ class Scene:
             return calls.pack(calls.ToolAnswer(output=call.name))
         if isinstance(call, calls.Verify):
             return Raw(b'{"reward": 1}')
-        return calls.pack(calls.StepAnswer())
+        return calls.pack(self.observation)
 
 
 @pytest.fixture
@@ -224,3 +225,16 @@ async def test_the_response_so_far_is_there_at_any_time(scene: Scene) -> None:
         assert len(response.output) == 2 * turn
         assert response.usage is not None
         assert response.usage.total_tokens == 11 * turn
+
+
+async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(scene: Scene) -> None:
+    own, offered = Raw(b'{"name":"own"}'), Raw(b'{"name":"offered"}')
+    scene.observation = calls.StepAnswer(items=[user_message("Go.")], tools=[offered])
+    task = row(responses_create_params={"input": [], "tools": [{"name": "own"}]})
+    rollout = Rollout(rollout_task(task), 1, scene.router)
+    await rollout.reset()
+    await rollout.respond()
+    asked = calls.decode_model_call(scene.requests.items[-1].body)
+    assert decode_params(asked.params).tools == [own, offered]
+    assert asked.input == [user_message("Go.")]
+    assert rollout.params.tools == [own, offered]

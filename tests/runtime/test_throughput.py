@@ -96,8 +96,10 @@ async def test_a_heavy_environment_is_measured_where_it_is_judged(tmp_path: Path
     assert found.silence.calls > 0
 
 
-async def test_an_environment_that_fails_says_so(tmp_path: Path) -> None:
-    (tmp_path / "fails_always.py").write_text(HEAVY.replace("heavy=True", "").replace("sum(", "None + sum("))
+@pytest.mark.parametrize("where", ["", "heavy=True"])
+async def test_an_environment_that_fails_says_so(where: str, tmp_path: Path) -> None:
+    module = HEAVY.replace("heavy=True", where).replace("sum(", "None + sum(")
+    (tmp_path / "fails_always.py").write_text(module)
     (tmp_path / "fails_always.jsonl").write_text(json.dumps(ROW) + "\n")
     with pytest.raises(ResourceError, match="TypeError"):
         await throughput.measure(catalogue.environment(str(tmp_path / "fails_always.py")), 0.1)

@@ -89,8 +89,8 @@ def syllable_parity(text: str) -> bool:
 def verb_first(text: str) -> bool:
     """The first token is a verb in any of its forms.
 
-    IFBench asks a tagger that is trained on newspapers; here a list tells, of more than five hundred verbs. So a
-    rare verb is none, and a word that may be a verb or a noun is a verb.
+    IFBench asks a tagger that is trained on newspapers; here a list tells, of more than five hundred verbs.
+    So a rare verb is none, and a word that may be a verb or a noun is a verb.
     """
     first = next(iter(tokens(text)), "").lower()
     return first in VERB_FORMS or any(base in VERBS for base in _bases(first))

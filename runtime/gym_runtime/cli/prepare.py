@@ -157,7 +157,12 @@ def _show(prepared: list[Prepared], *, as_json: bool) -> None:
     if as_json:
         terminal.print_json(
             [
-                {**msgspec.structs.asdict(one), "output": str(one.output), "metrics": str(one.metrics)}
+                {
+                    **msgspec.structs.asdict(one),
+                    "output": str(one.output),
+                    "metrics": str(one.metrics),
+                    "sources": {name: str(path) for name, path in one.sources.items()},
+                }
                 for one in prepared
             ]
         )
@@ -168,3 +173,5 @@ def _show(prepared: list[Prepared], *, as_json: bool) -> None:
         console.print(f"{one.split:10} {one.rows:,} rows ({shares})", soft_wrap=True)
         console.print(f"rows       {one.output}", soft_wrap=True)
         console.print(f"metrics    {one.metrics}", soft_wrap=True)
+        for path in one.sources.values():
+            console.print(f"source     {path}", soft_wrap=True)

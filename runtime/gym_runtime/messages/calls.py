@@ -194,12 +194,16 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An observation: items to append to the conversation, and what the step was worth."""
+    """An observation: items to append to the conversation, and what the step was worth.
+
+    ``tools``, of the first one, are offered to the model besides those of the row.
+    """
 
     items: list[Raw] = []
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
+    tools: list[Raw] = []
 
 
 encode = msgspec.json.Encoder().encode

@@ -1,11 +1,8 @@
-"""One split: the rows of all its environments, checked, blended and written.
-
-A row in the result is the row that went in, with ``agent_ref`` and without the ``gold`` that only example
-rows have. A row that names its environment keeps that name, if it is one of the environment that was asked.
-"""
+"""One split: the rows of all its environments, checked, blended and written."""
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
 from gym_runtime.environment import Split
 from gym_runtime.errors import UsageError
@@ -24,23 +20,25 @@ from gym_runtime.files.reader import Row
 from gym_runtime.files.results import write_whole
 from gym_runtime.prepare import blend, sources
 from gym_runtime.prepare.metrics import DataMetrics, refuse_conflict, write_metrics
+from gym_runtime.prepare.part import Part, finished, metrics_of, rows_of
 from gym_runtime.prepare.prompts import Prompt
 from gym_runtime.prepare.sources import Downloading, Origins, Wanted
 
 MAX_LISTED = 1000
 
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_encode = msgspec.json.Encoder().encode
-
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a split. ``rows`` counts repeats too; ``environments`` are named as asked."""
+    """What became of a split. ``rows`` counts repeats too; ``environments`` are named as asked.
+
+    ``sources`` are the files with all rows of each, by the same names.
+    """
 
     split: Split
     output: Path
     rows: int
     environments: dict[str, int]
     metrics: Path
+    sources: dict[str, Path]
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +85,8 @@ class Collation:
         """Get the rows of a split and check every one.
 
         Raises:
-            UsageError: rows are not to be had, or are wrong: one line each, ``file:line:column: what``.
+            UsageError: rows are not to be had, or are wrong: one line each, ``file:line:column: what``; or a
+                source is not what its stored metrics say.
         """
         recipe, output = self._recipe, self._recipe.output / f"{split}.jsonl"
         generated = [one.choose() == "generate" for one in wanted]
@@ -101,7 +100,8 @@ class Collation:
                 path, entry = sources.gather(one, self._origins, self._downloading)
                 paths.append(path)
                 entries.append(entry)
-        _refuse_foreign(output, paths)
+        beside = [self._beside(one, split) for one in wanted]
+        _refuse_foreign(output, paths, beside)
         problems: list[str] = []
         datasets = {
             i: self._open(wanted[i], path, problems) for i, path in enumerate(paths) if not generated[i]
@@ -116,9 +116,12 @@ class Collation:
                 datasets[i] = self._open(one, paths[i], problems)
         _raise(problems)
         parts = [
-            _Part(wanted=one, dataset=datasets.get(i), share=shares[i], entry=entries[i])
+            Part(wanted=one, dataset=datasets.get(i), share=shares[i], entry=entries[i], source=beside[i])
             for i, one in enumerate(wanted)
         ]
+        for part in parts:
+            repeats = recipe.repeats.get(part.wanted.name, 1)
+            part.measure(repeats, overwrite_conflicts=recipe.overwrite_conflicts)
         self._splits[split] = _Checked(output=output, parts=parts)
 
     def write(self, split: Split) -> Prepared:
@@ -129,7 +132,7 @@ class Collation:
         """
         checked, recipe = self._splits[split], self._recipe
         output, metrics = checked.output, DataMetrics()
-        metrics_path = output.with_name(f"{split}_metrics.json")
+        metrics_path = metrics_of(output.with_suffix(""))
         counts = {part.wanted.name: 0 for part in checked.parts}
 
         def lines() -> Iterator[bytes]:
@@ -142,12 +145,29 @@ class Collation:
                 refuse_conflict(metrics_path, metrics.document())
 
         with Lock(output):
+            for part in checked.parts:
+                part.write()
             write_whole(output, lines())
             write_metrics(metrics_path, metrics.document())
             self._origins.record(split, [part.entry for part in checked.parts])
         return Prepared(
-            split=split, output=output, rows=metrics.examples, environments=counts, metrics=metrics_path
+            split=split,
+            output=output,
+            rows=metrics.examples,
+            environments=counts,
+            metrics=metrics_path,
+            sources={part.wanted.name: rows_of(part.source) for part in checked.parts if part.dataset},
         )
+
+    def _beside(self, wanted: Wanted, split: Split) -> Path:
+        """Where a source's own files go, without their endings: beside it if it is a file that was named and
+        its rows stay as they are, else into the output.
+        """
+        file = wanted.file
+        if file and file.is_file() and self._recipe.prompt is None and os.access(file.parent, os.W_OK):
+            return file.with_suffix("")
+        name = "_".join(filter(None, (wanted.environment.name, wanted.dataset, split)))
+        return self._recipe.output / name
 
     def _open(self, wanted: Wanted, path: Path, problems: list[str]) -> Dataset | None:
         """A file's rows, checked; None if some are wrong, which are added to the problems."""
@@ -172,28 +192,19 @@ class Collation:
         return None
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment's share of a split; no dataset if the share is nothing."""
-
-    wanted: Wanted
-    dataset: Dataset | None
-    share: int
-    entry: dict[str, Any]
-
-
 class _Checked(msgspec.Struct, frozen=True, kw_only=True):
     output: Path
-    parts: list[_Part]
+    parts: list[Part]
 
 
-def _blended(parts: Sequence[_Part], seed: int) -> Iterator[tuple[_Part, bytes]]:
+def _blended(parts: Sequence[Part], seed: int) -> Iterator[tuple[Part, bytes]]:
     shares = [part.share for part in parts]
     streams = [_taken(part, seed) for part in parts]
     for index, row in blend.blend(streams, shares, seed):
         yield parts[index], finished(row)
 
 
-def _taken(part: _Part, seed: int) -> Iterator[Row]:
+def _taken(part: Part, seed: int) -> Iterator[Row]:
     if part.dataset is None:
         return
     own_seed = zlib.crc32(part.wanted.name.encode()) ^ seed
@@ -210,18 +221,6 @@ class _Again:
         return self._dataset.read()
 
 
-def finished(row: Row) -> bytes:
-    """A row as it is written: with ``agent_ref``, without ``gold``; all else stays to the byte."""
-    fields = _decode_fields(row.line)
-    if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
-        fields.pop("gold", None)
-    name = row.environment.name
-    if row.agent_ref is not None:
-        name = msgspec.json.decode(row.agent_ref, type=dict[str, Any])["name"]
-    fields["agent_ref"] = Raw(_encode({"type": "responses_api_agents", "name": name}))
-    return _encode(fields)
-
-
 def _length(dataset: Dataset | None) -> int:
     return dataset.rows if dataset is not None else 0
 
@@ -231,9 +230,12 @@ def _raise(problems: list[str]) -> None:
         raise UsageError("\n".join(problems))
 
 
-def _refuse_foreign(output: Path, paths: Sequence[Path]) -> None:
+def _refuse_foreign(output: Path, paths: Sequence[Path], sources: Sequence[Path]) -> None:
     """Refuse to replace a file that is read, or that did not come from here."""
-    if any(path.resolve() == output.resolve() for path in paths):
-        raise UsageError(f"{output} would be read and written; choose another -o")
-    if output.exists() and not output.with_name(f"{output.stem}_metrics.json").exists():
-        raise UsageError(f"{output} exists and was not prepared here; choose another -o")
+    read = {path.resolve() for path in paths}
+    written = {output: metrics_of(output.with_suffix("")), **{rows_of(s): metrics_of(s) for s in sources}}
+    for rows, metrics in written.items():
+        if rows.resolve() in read:
+            raise UsageError(f"{rows} would be read and written; choose another -o")
+        if rows.exists() and not metrics.exists():
+            raise UsageError(f"{rows} exists and was not prepared here; choose another -o, or move it")

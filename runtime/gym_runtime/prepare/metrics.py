@@ -1,8 +1,8 @@
-"""``<split>_metrics.json``: what a prepared file holds, with NeMo Gym's fields; and the conflict rule.
+"""``<stem>_metrics.json``: what a prepared file or a source holds, as in NeMo Gym; and the conflict rule.
 
 Metrics that are stored beside the data are a promise: who prepares the same data again must get them again,
-within a tolerance. Otherwise the new ones are put into ``<split>_metrics_conflict.json`` and nothing else is
-written.
+within a tolerance. Otherwise the new ones are put into ``<stem>_metrics_conflict.json`` and nothing else is
+written. Those of a source begin with a description of it, which is no part of the promise.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from gym_runtime.files.results import write_whole
 
 _PARAMS = "responses_create_params"
 _NOT_COUNTED = {_PARAMS, "response"}
+_DESCRIBING = {
+    "name", "type", "jsonl_fpath", "num_repeats", "source", "gitlab_identifier", "huggingface_identifier",
+    "prompt_config", "prepare_script", "license",
+}  # fmt: skip
 MAX_LISTED = 10
 
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
@@ -146,7 +150,7 @@ def refuse_conflict(path: Path, document: Mapping[str, Any]) -> None:
         stored = _decode_fields(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"cannot read the stored metrics {path}: {error}") from None
-    found = list(differences(stored, document))
+    found = list(differences(_measured(stored), _measured(document)))
     if found:
         conflict = conflict_path(path)
         write_whole(conflict, iter((json.dumps(document, indent=4).encode(),)))
@@ -161,6 +165,15 @@ def refuse_conflict(path: Path, document: Mapping[str, Any]) -> None:
                 ]
             )
         )
+
+
+def _measured(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what describes a source; a row's field of such a name is counted, so it is an object."""
+    return {
+        name: value
+        for name, value in document.items()
+        if name not in _DESCRIBING or (isinstance(value, dict) and "type" not in value)
+    }
 
 
 def conflict_path(path: Path) -> Path:

@@ -80,6 +80,20 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         sources = self.environment.definition.datasets
         return next((s for s in sources if s.split == self.split and s.name == self.dataset), None)
 
+    def describe(self, repeats: int) -> dict[str, Any]:
+        """How NeMo Gym's configurations describe such rows; the beginning of their metrics."""
+        origin, source = self.choose(), self.published()
+        from_hub = source if origin == "huggingface" else None
+        return {
+            "name": self.name,
+            "type": self.split,
+            "jsonl_fpath": str(self.path()) if origin == "file" else None,
+            "num_repeats": repeats,
+            "source": from_hub
+            and {"type": "huggingface", "repo_id": from_hub.repo_id, "artifact_fpath": from_hub.file},
+            "license": (from_hub.license if from_hub else self.environment.definition.data_license) or None,
+        }
+
 
 class Origins:
     """``sources.json``: which commits a folder's files were made of, so that they are made of them again.

@@ -132,8 +132,10 @@ class ResourceWorker:
         if isinstance(call, calls.Verify):
             return await self._judge(environment, entry, call.response)
         if isinstance(call, calls.OpenSession):
-            observation = await resource.reset(session) if isinstance(session, Episode) else []
-            return calls.pack(calls.StepAnswer(items=observation))
+            if not isinstance(session, Episode):
+                return calls.pack(calls.StepAnswer())
+            observation = await resource.reset(session)
+            return calls.pack(calls.StepAnswer(items=observation, tools=resource.offered_tools(session)))
         if isinstance(call, calls.Step):
             return calls.pack(await resource.step(session, call.response))
         raise RuntimeFault(f"a session does not answer {type(call).__name__}")

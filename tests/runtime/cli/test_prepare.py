@@ -112,10 +112,89 @@ def test_data_that_is_not_what_its_metrics_say_is_refused(prepare: Prepare, writ
     assert status == 2
     assert "'number.Average' was 1.5 and is 2" in said
     assert Path("out/train.jsonl").read_bytes() == before
+    assert json.loads(Path("in_metrics_conflict.json").read_text())["number"]["Average"] == 2.0
+    Path("in_metrics.json").unlink()
+    Path("in_prepare.jsonl").unlink()
+    status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "out")
+    assert status == 2
+    assert "'number.Average' was 1.5 and is 2" in said
+    assert Path("out/train.jsonl").read_bytes() == before
     assert json.loads(Path("out/train_metrics_conflict.json").read_text())["number"]["Average"] == 2.0
     assert prepare("apples_env", "-i", "in.jsonl", "-o", "out", "--overwrite-metrics-conflicts")[0] == 0
     assert [one["number"] for one in read("out/train.jsonl")] == [1, 3]
-    assert not Path("out/train_metrics_conflict.json").exists()
+    assert not list(Path().glob("**/*_conflict.json"))
+
+
+def test_a_source_has_files_of_its_own_beside_it(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1), row(2), row(3)])
+    asked = ["apples_env", "-i", "in.jsonl", "--size", "2", "--repeats", "apples_env=2"]
+    status, said = prepare(*asked, "-o", "out", "--json")
+    assert (status, json.loads(said)[0]["sources"]) == (0, {"apples_env": "in_prepare.jsonl"})
+    assert read("in_prepare.jsonl") == [{**row(number), "agent_ref": APPLES_REF} for number in (1, 2, 3)]
+    assert len(read("out/train.jsonl")) == 4
+    metrics = json.loads(Path("in_metrics.json").read_text())
+    description = {
+        "name": "apples_env", "type": "train", "jsonl_fpath": "in.jsonl", "num_repeats": 2, "source": None,
+        "license": None,
+    }  # fmt: skip
+    assert list(metrics.items())[:6] == list(description.items())
+    assert metrics["Number of examples"] == 3
+    assert metrics["number"]["Max"] == 3
+    # What describes it is no part of the promise: NeMo Gym, or another folder, may have said it otherwise.
+    metrics.update(jsonl_fpath="/elsewhere.jsonl", license="MIT", huggingface_identifier=None, num_repeats=1)
+    Path("in_metrics.json").write_text(json.dumps(metrics))
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "other")[0] == 0
+
+
+def test_a_source_that_contradicts_its_metrics_stops_everything(prepare: Prepare, write: Write) -> None:
+    for name in ("apples", "pears"):
+        write(f"{name}.jsonl", [row(1)])
+    Path("pears_metrics.json").write_text('{"name": "pears", "Number of examples": 2}')
+    both = ["apples_env", "pears_env", "-i", "apples_env=apples.jsonl", "-i", "pears_env=pears.jsonl"]
+    status, said = prepare(*both, "-o", "out")
+    assert status == 2
+    assert "the data is not what pears_metrics.json says" in said
+    assert "'Number of examples' was 2 and is 1" in said
+    assert not list(Path("out").iterdir())
+    assert not list(Path().glob("*_prepare.jsonl"))
+    assert json.loads(Path("pears_metrics_conflict.json").read_text())["Number of examples"] == 1
+
+
+def test_a_source_that_is_no_file_of_ones_own_has_its_files_in_the_output(
+    prepare: Prepare, write: Write, hub: StubHub
+) -> None:
+    rows = b"".join(json.dumps(row(number)).encode() + b"\n" for number in (1, 2))
+    hub.commit("someone/apples_env-2", {"train.jsonl": rows})
+    assert prepare("apples_env:second", "-o", "hub")[0] == 0
+    assert read("hub/apples_env_second_train_prepare.jsonl") == read("hub/train.jsonl")
+    metrics = json.loads(Path("hub/apples_env_second_train_metrics.json").read_text())
+    assert metrics["source"] == {
+        "type": "huggingface", "repo_id": "someone/apples_env-2", "artifact_fpath": "train.jsonl",
+    }  # fmt: skip
+    assert (metrics["license"], metrics["jsonl_fpath"]) == ("MIT", None)
+    assert prepare("apples_env", "--split", "example", "-o", "examples")[0] == 0
+    assert len(read("examples/apples_env_example_prepare.jsonl")) == 5
+    assert prepare("apples_env", "--source", "generate", "--size", "2", "-o", "made")[0] == 0
+    assert len(read("made/apples_env_train_prepare.jsonl")) == 2
+    Path("p.yaml").write_text("user: Say {number}.\n")
+    write("in.jsonl", [{"number": 1}])
+    assert prepare("apples_env", "-i", "in.jsonl", "--prompt", "p.yaml", "-o", "filled")[0] == 0
+    [filled] = read("filled/apples_env_train_prepare.jsonl")
+    assert filled["responses_create_params"]["input"][0]["content"] == "Say 1."
+    assert not list(Path().glob("*_prepare.jsonl"))
+    assert not [path.name for path in Path().glob("*_metrics.json")]
+
+
+def test_no_file_is_replaced_that_is_read_or_did_not_come_from_here(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1)])
+    write("in_prepare.jsonl", [row(2)])
+    status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "out")
+    assert (status, "in_prepare.jsonl exists and was not prepared here" in said) == (2, True)
+    Path("in_metrics.json").write_text("{}")
+    both = ["apples_env", "pears_env", "-i", "apples_env=in.jsonl", "-i", "pears_env=in_prepare.jsonl"]
+    status, said = prepare(*both, "-o", "out")
+    assert (status, "in_prepare.jsonl would be read and written" in said) == (2, True)
+    assert read("in_prepare.jsonl") == [row(2)]
 
 
 def test_rows_come_from_the_hub_and_stay_at_their_commit(
