@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from hashlib import blake2b
 
+import anyio
 import msgspec
 from msgspec import Raw
 
@@ -27,6 +28,7 @@ BLOCK = 64
 """Tasks whose journals are forgotten together, once all of their rollouts are committed."""
 
 DIGEST_BYTES = 9
+READ_S = 10.0
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -94,17 +96,23 @@ class Journal:
         """Read what earlier attempts have stored, to be given back from the start."""
         self._records, self._sequence = [], 0
         if self._bus is not None:
-            count = (await self._bus.counts(self._subject)).get(self._subject, 0)
-            if count:
-                async for record in self._bus.records(self._subject):
-                    self._records.append(_decode(record.payload))
-                    self._sequence = record.sequence
-                    if len(self._records) == count:
-                        break
+            await self._read(self._bus)
         if self._records and not self.session:
             self.session, self.worker = self._records[-1].session, self._records[-1].worker
         self._position, self.turns, self._fresh = 0, 0, []
         self._open = list(self._records[0].environment) if self._records else []
+
+    async def _read(self, bus: Bus) -> None:
+        while count := (await bus.counts(self._subject)).get(self._subject, 0):
+            self._records, self._sequence = [], 0
+            # What is counted may be forgotten before it is read, and reading goes on to what comes.
+            with anyio.move_on_after(READ_S):
+                async for record in bus.records(self._subject):
+                    self._records.append(_decode(record.payload))
+                    self._sequence = record.sequence
+                    if len(self._records) == count:
+                        return
+        self._records, self._sequence = [], 0
 
     async def discard(self) -> None:
         """Forget everything: the rollout starts anew."""

@@ -14,15 +14,16 @@ import hashlib
 from collections import OrderedDict
 from typing import Annotated
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES
-from gym_runtime.bus.jetstream import DAY_S
+from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.wire import decode_headers, status
+from gym_runtime.bus.wire import decode_headers
 from gym_runtime.errors import BrokerError, PayloadTooLarge
 
 MAGIC = b"\x00gym-blob\x00"
@@ -35,12 +36,9 @@ REMEMBERED = 1024
 ALIVE_UNTIL = "Gym-Alive-Until"
 """Header: when a chunk vanishes, in seconds since the epoch."""
 
-LIFE_S = {
-    "task": 30 * DAY_S,
-    "runs": 30 * DAY_S + 3600,
-    "rollout": 8 * DAY_S,
-    "journal": 3 * DAY_S,
-}
+SPARE = 1.25
+"""How much longer than need be a chunk is kept, so that messages of some later time may name it too."""
+REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
 SIGNAL_LIFE_S = 3600
 """For requests, answers and signals."""
 
@@ -91,23 +89,23 @@ class Blobs:
         chunk_bytes = min(CHUNK_BYTES, self._link.max_payload - CHUNK_SLACK_BYTES)
         reference = MAGIC + _encode(Reference(digest, len(payload), chunk_bytes))
         root = self._streams.names.subject(f"blob.{digest}.{chunk_bytes}")
-        if await self._left_s(digest, root, probe=len(payload) > chunk_bytes) > life_s / 2:
+        if await self._left_s(digest, root) >= life_s:
             return reference
-        alive_until_s = clock.now() + life_s
-        headers = {"Nats-TTL": str(life_s), ALIVE_UNTIL: str(alive_until_s)}
+        kept_s = int(life_s * SPARE)
+        alive_until_s = clock.now() + kept_s
+        headers = {"Nats-TTL": str(kept_s), ALIVE_UNTIL: str(alive_until_s)}
         for number, start in enumerate(range(0, len(payload), chunk_bytes)):
             chunk = payload[start : start + chunk_bytes]
             await self._streams.store(f"{root}.{number}", chunk, headers)
-        if len(payload) > chunk_bytes:
-            await self._streams.store(f"{root}.whole", b"", headers)
+        await self._streams.store(f"{root}.whole", b"", headers)
         self._remember(digest, alive_until_s)
         return reference
 
-    async def _left_s(self, digest: str, root: str, *, probe: bool) -> float:
+    async def _left_s(self, digest: str, root: str) -> float:
         """For how long a blob is there for certain; 0 when it is not, or not known to be."""
         alive_until_s = self._alive_until_s.get(digest)
-        if alive_until_s is None and probe:
-            kept = await self._streams.last(f"{root}.whole")
+        if alive_until_s is None:
+            kept = await self._streams.direct(f"{root}.whole")
             if kept is not None:
                 alive_until_s = float(decode_headers(kept.header).get(ALIVE_UNTIL, "0"))
                 self._remember(digest, alive_until_s)
@@ -131,23 +129,26 @@ class Blobs:
         except msgspec.DecodeError as error:
             raise BrokerError(f"a reference to a blob is damaged: {error}") from error
         root = self._streams.names.subject(f"blob.{reference.digest}.{reference.chunk_bytes}")
-        stream = self._streams.names.stream("blob")
         chunks: list[bytes] = []
         for number in range(-(-reference.size_bytes // reference.chunk_bytes)):
-            subject = f"{root}.{number}"
-            answer, _ = await self._streams.ask(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
-            if status(answer.header):
-                # A replica may lag behind the leader.
-                kept = await self._streams.last(subject)
-                if kept is None:
-                    raise BrokerError(f"blob {reference.digest} is gone: it outlived its time at the broker")
-                chunks.append(kept.payload)
-            else:
-                chunks.append(answer.payload)
+            kept = await self._chunk(f"{root}.{number}")
+            if kept is None:
+                raise BrokerError(f"blob {reference.digest} is gone: it outlived its time at the broker")
+            chunks.append(kept.payload)
         whole = b"".join(chunks)
         if await _digest(whole) != reference.digest:
             raise BrokerError(f"blob {reference.digest} is damaged: its content has another digest")
         return whole
+
+    async def _chunk(self, subject: str) -> Kept | None:
+        # By subject and nothing else: who knows a digest may read a blob, and nobody may list them.
+        for pause_s in REPLICA_PAUSES_S:
+            kept = await self._streams.direct(subject)
+            if kept is not None:
+                return kept
+            # A replica may lag behind the leader.
+            await anyio.sleep(pause_s)
+        return await self._streams.direct(subject)
 
 
 async def _digest(payload: bytes) -> str:

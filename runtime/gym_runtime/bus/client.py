@@ -23,11 +23,13 @@ from gym_runtime.bus.reader import Reader
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.bus.wire import decode_headers, encode_headers
-from gym_runtime.errors import DeadlineExceeded
+from gym_runtime.errors import BrokerError, DeadlineExceeded
 
 log = structlog.get_logger(__name__)
 
 SETTLE_S = 2.0
+RENEWALS_TRIED = 4
+"""Into how many parts a lease's life is cut; a renewal that is not stored within one is given up."""
 FETCHES = 8
 """Large incoming messages that are fetched at the same time."""
 
@@ -35,7 +37,7 @@ FETCHES = 8
 class NatsBus:
     """A `gym_runtime.bus.contract.Bus` over one connection; made by `connect`."""
 
-    def __init__(self, link: Link, names: Names, replicas: int, tasks: TaskGroup) -> None:
+    def __init__(self, link: Link, names: Names, replicas: int | None, tasks: TaskGroup) -> None:
         self._link = link
         self._names = names
         self._streams = Streams(link, names, replicas)
@@ -78,7 +80,11 @@ class NatsBus:
     async def serve(
         self, subject: str, receive: Callable[[Incoming], None], *, queue: str = ""
     ) -> AsyncGenerator[None]:
-        """Receive until the context ends; what the broker has sent by then is still received."""
+        """Receive until the context ends; what the broker has sent by then is still received.
+
+        Raises:
+            BrokerError: We may not listen there.
+        """
         names = self._names
 
         def listener(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
@@ -93,6 +99,8 @@ class NatsBus:
         sid = self._link.listen(names.pattern(subject), listener, queue=names.subject(queue) if queue else "")
         try:
             await self._link.settle()
+            if self._link.denied(sid):
+                raise BrokerError(f"the broker does not let these credentials listen on {subject!r}")
             yield
         finally:
             self._link.mute(sid)
@@ -195,7 +203,9 @@ class NatsBus:
         return {self._names.bare(subject.encode()): count for subject, count in found.items()}
 
     async def renew(self, name: str, payload: bytes, *, ttl_s: float) -> None:
-        await self._streams.store(self._names.subject(f"lease.{name}"), payload, lease_headers(ttl_s))
+        # Watchers hear it even if it is not stored; and the next one must not come too late for that.
+        with anyio.move_on_after(ttl_s / RENEWALS_TRIED):
+            await self._streams.store(self._names.subject(f"lease.{name}"), payload, lease_headers(ttl_s))
 
     async def end(self, name: str) -> None:
         await self._streams.store(self._names.subject(f"lease.{name}"), b"", lease_headers(0.0))
@@ -215,9 +225,9 @@ class NatsBus:
         finally:
             watch.close()
 
-    async def open(self) -> None:
-        """Create the streams that are missing; `connect` calls it."""
-        await self._streams.open()
+    async def open(self, *, create: bool = True) -> None:
+        """Create the streams that are missing, as `connect` does; see `Streams.open`."""
+        await self._streams.open(create=create)
 
     async def aclose(self) -> None:
         await self._link.close()

@@ -23,14 +23,16 @@ deliveries than it has slots. A delivery that is neither acked nor kept alive is
 a lost ack means a redelivery.
 
 **Commit once.** `Bus.commit` stores a payload under a subject that was never stored before and returns
-True; it returns False, whatever the time between, when there was one. After an error the caller does not
-know, and asks again.
+True; it returns False when there was one, until that is forgotten: by `Bus.forget`, or 37 days later. A
+task is delivered for 30 days, so a second attempt at it finds the first one's result unless it takes more
+than a week. After an error the caller does not know, and asks again.
 
 **Ordered consumption.** `Bus.records` yields what is stored under a pattern, each exactly once and in
 stored order, first the past, then as it comes, through reconnections; it fetches only as fast as it is
 read. `Bus.latest` reads the newest record of each subject, and `Bus.forget` deletes.
 
-**Leases.** A lease is a small record that vanishes ``ttl_s`` after its last renewal. `Bus.leases`
+**Leases.** A lease is a small record that vanishes ``ttl_s`` after its last renewal. `Bus.renew` gives up
+after a part of that time, so that trouble with the broker does not hold up the next renewal. `Bus.leases`
 yields changes: first all that are alive, then a `Lease` for each renewal, and one with ``payload`` None
 for each that ended.
 
@@ -133,7 +135,11 @@ class Bus(Protocol):
     def serve(
         self, subject: str, receive: Callable[[Incoming], None], *, queue: str = ""
     ) -> AbstractAsyncContextManager[None]:
-        """Receive what is sent to a subject or pattern until the context ends."""
+        """Receive what is sent to a subject or pattern until the context ends.
+
+        Raises:
+            BrokerError: The broker does not let us listen there.
+        """
         ...
 
     async def enqueue(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:

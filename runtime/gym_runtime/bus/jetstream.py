@@ -16,6 +16,8 @@ ALREADY_STORED = {10071, 10164}
 STREAM_NAME_IN_USE = 10058
 STREAM_STORE_FAILED = 10049
 NO_CONSUMER = 10014
+NO_STREAM = 10059
+NO_PEERS = {10005, 10074}
 NO_MESSAGE = 10037
 UNAVAILABLE = 503
 JETSTREAM_OFF = {10039, 10076}
@@ -52,6 +54,13 @@ class StreamInfo(msgspec.Struct):
     config: dict[str, Any] = {}
     state: State = State()
     total: int = 0
+    error: ApiError | None = None
+
+
+class Account(msgspec.Struct):
+    """What the account has of JetStream: how many streams, over all systems."""
+
+    streams: int = 0
     error: ApiError | None = None
 
 
@@ -132,8 +141,11 @@ ESSENTIALS: dict[str, dict[str, Any]] = {
 }
 """What a stream must be for the promises to hold, by kind; operators may set everything else."""
 
-_MAX_AGE_S = {"task": 0, "rollout": 7 * DAY_S, "journal": 2 * DAY_S, "runs": 30 * DAY_S, "lease": DAY_S}
-BLOB_MAX_AGE_S = 31 * DAY_S
+_LIFE_DAYS = {"task": 30, "runs": 30, "rollout": 37, "journal": 2, "lease": 1, "blob": 47}
+"""How long what is stored stays, unless it is deleted before. A result outlives every chance of a second
+attempt: its task is delivered for 30 days at most, so only an attempt that lasts for more than a week could
+find the result gone. A blob outlives the message that names it."""
+LIFE_S = {kind: days * DAY_S for kind, days in _LIFE_DAYS.items()}
 
 
 def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
@@ -143,7 +155,7 @@ def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
         "subjects": [names.pattern(f"{kind}.>")],
         "storage": "file",
         "discard": "old",
-        "max_age": _MAX_AGE_S.get(kind, BLOB_MAX_AGE_S) * 10**9,
+        "max_age": LIFE_S[kind] * 10**9,
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
         "num_replicas": replicas,
         **ESSENTIALS[kind],

@@ -7,7 +7,10 @@ the client library; nothing else imports it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+Role = Literal["client", "agent", "resource", "model"]
+"""What a connection is for; brokers may let each role do less than all."""
 
 
 class Answer(NamedTuple):
@@ -42,6 +45,11 @@ class Link(Protocol):
         ...
 
     @property
+    def clustered(self) -> bool:
+        """Whether the broker is one of several that store together."""
+        ...
+
+    @property
     def max_payload(self) -> int:
         """The largest message the broker takes, headers included."""
         ...
@@ -67,6 +75,10 @@ class Link(Protocol):
 
     def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
         """Subscribe; survives reconnections. Returns the subscription's id."""
+        ...
+
+    def denied(self, sid: int) -> bool:
+        """Whether the broker refused a subscription; known after a `settle`."""
         ...
 
     def unlisten(self, sid: int) -> None:
@@ -104,6 +116,7 @@ class Link(Protocol):
             NoWorker: Nobody listens on the subject.
             ConnectionLost: The connection broke while waiting for the answer.
             DeadlineExceeded: Nothing came within ``within_s`` seconds.
+            BrokerError: We may not publish there.
             PayloadTooLarge: As for `send`.
         """
         ...

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import secrets
 import ssl
 import time
@@ -28,7 +29,8 @@ from nats.aio.client import Client, Server, Srv
 from gym_runtime.bus import addresses
 from gym_runtime.bus.addresses import Addresses, without_credentials
 from gym_runtime.bus.client import NatsBus
-from gym_runtime.bus.link import Answer, Listener
+from gym_runtime.bus.identity import CREDENTIALS, credentials_for, is_jwt, trust
+from gym_runtime.bus.link import Answer, Listener, Role
 from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire
@@ -50,7 +52,9 @@ PINGS_OUTSTANDING = 2
 RECONNECT_S = (0.05, 2.0)
 PENDING_BYTES = 32 * 1024 * 1024
 MIN_MAX_PAYLOAD = 512 * 1024
+NKEYS_EXTRA = "gym-runtime[nkeys]"
 PING = b"PING\r\n"
+_DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 
 
 class _Interest:
@@ -64,15 +68,16 @@ class _Interest:
     _pending_next_msgs_calls = None
 
     def __init__(self, subject: str, queue: str, listener: Listener) -> None:
-        self._subject = subject
+        self._subject = self.subject = subject
         self._queue = queue
         self.listener = listener
+        self.denied = False
 
 
 class Connection(Client):
     """A `gym_runtime.bus.link.Link` made of nats-py's client."""
 
-    def __init__(self) -> None:
+    def __init__(self, inbox: str = "_INBOX") -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._wire = Wire(self._receive, self._kick)
@@ -85,8 +90,10 @@ class Connection(Client):
         self._room_waiters: list[asyncio.Future[None]] = []
         self._watchers: list[Callable[[bool], None]] = []
         self._inboxes = 0
-        self._inbox_root = f"_INBOX.{secrets.token_hex(11)}"
-        self._requests = Requests(f"{self._inbox_root}.r.")
+        # What nobody but the broker may write to, and, apart from it, where we are answered.
+        self._inbox_root = f"{inbox}.s.{secrets.token_hex(11)}"
+        self._answers = f"{inbox}.r.{secrets.token_hex(11)}"
+        self._requests = Requests(f"{self._answers}.")
 
     async def dial(
         self, where: Addresses, *, name: str, credentials: Path | None, tls: ssl.SSLContext | None
@@ -95,7 +102,9 @@ class Connection(Client):
 
         Raises:
             BrokerError: It is not reachable, or refuses us, or takes too small messages only.
+            UsageError: The credentials are none.
         """
+        jwt = credentials is not None and is_jwt(credentials)
         try:
             with anyio.move_on_after(DIAL_S):
                 await self.connect(
@@ -103,7 +112,8 @@ class Connection(Client):
                     user=where.user,
                     password=where.password,
                     token=where.token,
-                    user_credentials=credentials,
+                    user_credentials=credentials if jwt else None,
+                    nkeys_seed=None if jwt or credentials is None else str(credentials),
                     tls=tls,
                     name=name,
                     error_cb=self._on_error,
@@ -128,7 +138,14 @@ class Connection(Client):
                 f"the broker at {where.shown} takes messages up to {self._max_payload} bytes only, at "
                 f"least {MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
             )
-        self.listen(f"{self._inbox_root}.r.*", self._requests.answer)
+        sid = self.listen(f"{self._answers}.*", self._requests.answer)
+        await self.settle()
+        if self.denied(sid):
+            await self.close()
+            raise BrokerError(
+                f"the broker at {where.shown} does not let these credentials listen on {self._answers}.*: "
+                "they are for another kind of worker, or for another prefix"
+            )
         self._is_up.set()
 
     @property
@@ -143,6 +160,10 @@ class Connection(Client):
     @property
     def closed(self) -> bool:
         return self._finished
+
+    @property
+    def clustered(self) -> bool:
+        return bool(self._server_info.get("cluster"))
 
     async def wait_up(self) -> None:
         await self._is_up.wait()
@@ -167,6 +188,9 @@ class Connection(Client):
     def unlisten(self, sid: int) -> None:
         if self._interests.pop(sid, None) is not None:
             self.mute(sid)
+
+    def denied(self, sid: int) -> bool:
+        return self._interests[sid].denied
 
     def mute(self, sid: int) -> None:
         if self.is_connected:
@@ -208,7 +232,7 @@ class Connection(Client):
                 await self._room()
             if scope.cancelled_caught:
                 raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
-        number, reply, future = self._requests.begin()
+        number, reply, future = self._requests.begin(subject)
         timer = self._loop.call_at(end, expire, future, subject, within_s)
         try:
             self.post(subject, payload, reply=reply, header=header)
@@ -330,9 +354,22 @@ class Connection(Client):
             elif line.startswith(b"INFO"):
                 await self._process_info(json.loads(line[5:]))
             elif line.startswith(b"-ERR"):
-                # What is fatal the broker follows with the end of the connection, and we reconnect;
-                # nats-py would close for good.
-                log.warning("broker error", error=line[5:].decode("utf-8", "replace").strip())
+                self._on_refusal(line[5:].decode("utf-8", "replace").strip())
+
+    def _on_refusal(self, text: str) -> None:
+        # What is fatal the broker follows with the end of the connection, and we reconnect; nats-py would
+        # close for good.
+        log.warning("broker error", error=text)
+        found = _DENIED.search(text)
+        if found is None:
+            return
+        subject = found[2]
+        if found[1].lower() == "publish":
+            self._requests.deny(subject, f"the broker does not let these credentials publish to {subject!r}")
+            return
+        for interest in self._interests.values():
+            if interest.subject == subject:
+                interest.denied = True
 
     async def _attempt_reconnect(self) -> None:
         self._set_down("the connection to the broker broke")
@@ -394,10 +431,11 @@ def _refusal(where: str, error: BaseException | None) -> BrokerError:
     text = "" if error is None else str(error).strip()
     if "authorization" in text.lower() or isinstance(error, errors.AuthorizationError):
         return BrokerError(
-            f"the broker at {where} refuses the credentials: check user and password in its URL"
+            f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
+            f"that {CREDENTIALS} names"
         )
     if isinstance(error, ImportError):
-        return BrokerError(f"credentials files need a further package: pip install {error.name}")
+        return BrokerError(f"credentials files need a further package: pip install '{NKEYS_EXTRA}'")
     if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
         return BrokerError(f"cannot connect to the broker at {where}: {text.removeprefix('nats: ')}")
     return BrokerError(
@@ -410,23 +448,30 @@ def connect(
     *,
     prefix: str = "gym",
     name: str = "gym-runtime",
+    role: Role = "client",
     credentials: Path | None = None,
     tls: ssl.SSLContext | None = None,
-    replicas: int = 1,
+    replicas: int | None = None,
 ) -> AbstractAsyncContextManager[NatsBus]:
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
-    User and password, or a token, stand in the URL; ``credentials`` is a NATS ``.creds`` file. Creates the
-    streams that are missing, with ``replicas`` copies of each; existing ones keep their operator's settings.
-    Leaving the context sends what is buffered and disconnects. Like a task group, of which it holds one, it
-    is left by the task that entered it, and after what was entered later.
+    User and password, or a token, stand in the URL; ``credentials`` is a file with an NKey seed or a NATS
+    ``.creds`` file. It and ``tls`` come from the environment where they are not given
+    (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart.
+
+    A client creates the streams that are missing; a worker does so when it needs one. Each is kept
+    ``replicas`` times, by default three in a cluster and once on a single broker; existing ones keep their
+    operator's settings. Leaving the context sends what is buffered and disconnects. Like a task group, of
+    which it holds one, it is left by the task that entered it, and after what was entered later.
 
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
             that are too small. The message says what to do.
-        UsageError: A URL or the prefix is none.
+        UsageError: A URL or the prefix is none, or a file cannot be used.
     """
-    return _connected(addresses.parse(url), Names(prefix), name, credentials, tls, replicas)
+    where, names = addresses.parse(url), Names(prefix)
+    credentials = credentials or credentials_for(where)
+    return _connected(where, names, name, role, credentials, tls or trust(), replicas)
 
 
 @asynccontextmanager
@@ -434,18 +479,19 @@ async def _connected(
     where: Addresses,
     names: Names,
     name: str,
+    role: Role,
     credentials: Path | None,
     tls: ssl.SSLContext | None,
-    replicas: int,
+    replicas: int | None,
 ) -> AsyncGenerator[NatsBus]:
-    link = Connection()
+    link = Connection(names.inbox(role))
     failure: Exception | None = None
     await link.dial(where, name=name, credentials=credentials, tls=tls)
     try:
         async with anyio.create_task_group() as tasks:
             bus = NatsBus(link, names, replicas, tasks)
             try:
-                await bus.open()
+                await bus.open(create=role == "client")
                 yield bus
             except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
                 failure = error

@@ -39,7 +39,7 @@ from gym_runtime.bus.pull import (
 )
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, description, status
-from gym_runtime.errors import ConnectionLost, GymError
+from gym_runtime.errors import ConnectionLost, GymError, TransportError
 
 log = structlog.get_logger(__name__)
 
@@ -134,9 +134,6 @@ class Puller:
             self._link.unlisten(self._sid)
         if self._link.closed:
             raise ConnectionLost("the connection to the broker is closed")
-
-    def _done(self) -> bool:
-        return self._link.closed or (self._credit.phase is Phase.CLOSING and self._credit.busy == 0)
 
     async def _create(self) -> None:
         await self._streams.create_consumer(
@@ -269,13 +266,21 @@ class Puller:
             # Before the slot is free: else what is given back would be asked for again.
             self._feed(Stopped())
             raise
+        except TransportError as error:
+            # The way to the broker is in trouble; whoever waited for it has said so.
+            log.info("a task is given back", subject=delivery.subject, reason=str(error))
+            delay_s = _release_s(delivery)
         except Exception:
             # The boundary to the handler: its bug gives back one task and ends nothing else.
             log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
-            delay_s = RELEASE_S[min(delivery.deliveries, len(RELEASE_S)) - 1] * random.uniform(0.5, 1.5)
+            delay_s = _release_s(delivery)
         finally:
             if not delivery.settled:
                 delivery.give_back(delay_s)
             self._in_flight.discard(delivery)
             self._feed(Finished(time.monotonic()))
             self._wake.set()
+
+
+def _release_s(delivery: Delivery) -> float:
+    return RELEASE_S[min(delivery.deliveries, len(RELEASE_S)) - 1] * random.uniform(0.5, 1.5)

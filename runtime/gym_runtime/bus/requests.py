@@ -1,13 +1,26 @@
-"""Requests that wait for their answers: one inbox for all, one future and one timer for each."""
+"""Requests that wait for their answers: one inbox for all, one future and one timer for each.
+
+The subject for an answer holds a random number: whoever is asked can answer what he was asked, and cannot
+guess where the answers to others go.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import Iterator
+from os import urandom
 
 from gym_runtime.bus.link import Answer
-from gym_runtime.errors import ConnectionLost, DeadlineExceeded
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 
-Waiting = asyncio.Future[Answer | ConnectionLost | DeadlineExceeded]
+Waiting = asyncio.Future[Answer | BrokerError | ConnectionLost | DeadlineExceeded]
+
+
+def _random_numbers() -> Iterator[int]:
+    # Many at a time: a system call for each would cost as much as half a request.
+    while True:
+        yield from struct.unpack("<256Q", urandom(2048))
 
 
 class Requests:
@@ -17,16 +30,17 @@ class Requests:
         self._loop = asyncio.get_running_loop()
         self._root = root
         self._length = len(root)
-        self._number = 0
-        self._waiting: dict[int, Waiting] = {}
+        self._numbers = _random_numbers()
+        self._waiting: dict[int, tuple[str, Waiting]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self) -> tuple[int, str, Waiting]:
+    def begin(self, subject: str) -> tuple[int, str, Waiting]:
         """The number of a new request, the subject for its answer, and the future of that."""
-        self._number = number = self._number + 1
-        self._waiting[number] = future = self._loop.create_future()
+        number = next(self._numbers)
+        future: Waiting = self._loop.create_future()
+        self._waiting[number] = (subject, future)
         return number, f"{self._root}{number}", future
 
     def end(self, number: int) -> None:
@@ -35,15 +49,21 @@ class Requests:
 
     def answer(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A message on the inbox."""
-        future = self._waiting.get(int(subject[self._length :]))
+        _, future = self._waiting.get(int(subject[self._length :]), ("", None))
         if future is not None and not future.done():
             future.set_result(Answer(header, payload))
 
     def fail(self, why: str) -> None:
         """The connection broke."""
-        for future in self._waiting.values():
+        for _, future in self._waiting.values():
             if not future.done():
                 future.set_result(ConnectionLost(why))
+
+    def deny(self, subject: str, why: str) -> None:
+        """The broker does not let us ask on a subject."""
+        for asked, future in self._waiting.values():
+            if asked == subject and not future.done():
+                future.set_result(BrokerError(why))
 
 
 def expire(future: Waiting, subject: str, within_s: float) -> None:

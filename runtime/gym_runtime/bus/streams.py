@@ -24,9 +24,12 @@ from gym_runtime.bus.jetstream import (
     NO_CONSUMER,
     NO_JETSTREAM,
     NO_MESSAGE,
+    NO_PEERS,
+    NO_STREAM,
     STREAM_NAME_IN_USE,
     STREAM_STORE_FAILED,
     UNAVAILABLE,
+    Account,
     Consumer,
     Found,
     Kept,
@@ -37,7 +40,7 @@ from gym_runtime.bus.jetstream import (
 )
 from gym_runtime.bus.link import Answer, Link
 from gym_runtime.bus.subjects import Names
-from gym_runtime.bus.wire import decode_headers, encode_headers
+from gym_runtime.bus.wire import decode_headers, encode_headers, status
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
 
 log = structlog.get_logger(__name__)
@@ -46,6 +49,8 @@ PATIENCE_S = 60.0
 ATTEMPT_S = 10.0
 OPEN_S = 5.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+FULL_DISK = "no space left"
+FULL_DISK_REMEDY = ": make room at the broker, then go on with --resume"
 STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
@@ -55,31 +60,38 @@ T = TypeVar("T")
 class Streams:
     """JetStream over one link."""
 
-    def __init__(self, link: Link, names: Names, replicas: int) -> None:
+    def __init__(self, link: Link, names: Names, replicas: int | None) -> None:
         self._link = link
         self.names = names
         self._replicas = replicas
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
+        self._in_trouble = False
 
-    async def open(self) -> None:
-        """Create the streams that are missing.
+    async def open(self, *, create: bool = True) -> None:
+        """Create the streams that are missing. Without ``create`` only where there are none of any system.
 
         Raises:
-            BrokerError: The broker has no JetStream, or refuses a stream.
+            BrokerError: The broker has no JetStream, or refuses a stream that is to be created.
         """
-        for kind in ESSENTIALS:
-            await self._ensure(kind)
+        if create:
+            for kind in ESSENTIALS:
+                await self._ensure(kind)
+            return
+        account = await self._once("INFO", None, Account)
+        if account.error is not None:
+            raise BrokerError(f"{NO_JETSTREAM} ({account.error.description})")
+        if account.streams < len(ESSENTIALS):
+            await self._restored()
 
     async def _ensure(self, kind: str) -> None:
-        wanted = definition(self.names, kind, self._replicas)
+        replicas = self._replicas or (3 if self._link.clustered else 1)
+        wanted = definition(self.names, kind, replicas)
         name = wanted["name"]
-        info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
-        for pause_s in PAUSES_S:
-            if info.error is None or info.error.err_code != STREAM_STORE_FAILED:
-                break
-            # A stream deleted a moment ago still occupies its directory.
-            await anyio.sleep(pause_s)
-            info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
+        info = await self._created(name, wanted)
+        if info.error is not None and info.error.err_code in NO_PEERS and self._replicas is None:
+            log.warning("a stream is stored once only", stream=name, reason=info.error.description)
+            wanted = definition(self.names, kind, 1)
+            info = await self._created(name, wanted)
         if info.error is None:
             return
         if info.error.err_code in JETSTREAM_OFF:
@@ -99,6 +111,16 @@ class Streams:
                 f"({present.error.description}): delete it, or use another prefix"
             )
 
+    async def _created(self, name: str, wanted: dict[str, Any]) -> StreamInfo:
+        info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
+        for pause_s in PAUSES_S:
+            if info.error is None or info.error.err_code != STREAM_STORE_FAILED:
+                break
+            # A stream deleted a moment ago still occupies its directory.
+            await anyio.sleep(pause_s)
+            info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
+        return info
+
     async def _once(self, verb: str, body: dict[str, Any] | None, kind: type[T]) -> T:
         payload = b"" if body is None else msgspec.json.encode(body)
         try:
@@ -108,6 +130,11 @@ class Streams:
         except DeadlineExceeded as error:
             raise BrokerError(
                 f"the broker's JetStream does not answer ({error}): see its log; a cluster may have no leader"
+            ) from error
+        except BrokerError as error:
+            raise BrokerError(
+                f"{error}: streams that are missing are created by 'gym-runtime status' with a client's "
+                "credentials"
             ) from error
         return msgspec.json.decode(answer.payload, type=kind)
 
@@ -123,9 +150,10 @@ class Streams:
             try:
                 attempts += 1
                 left_s = max(0.1, give_up - time.monotonic())
-                return await self._link.ask(
+                answer = await self._link.ask(
                     subject, payload, header=header, within_s=min(ATTEMPT_S, left_s)
-                ), attempts
+                )
+                return answer, attempts
             except (NoWorker, ConnectionLost, DeadlineExceeded) as error:
                 if self._link.closed:
                     raise
@@ -134,16 +162,19 @@ class Streams:
                         f"the broker stored or answered nothing within {PATIENCE_S:.0f} s ({error}): "
                         "see its log; is its disk full?"
                     ) from error
+                missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
+                if missing and await self._restored() and attempts == 1:
+                    continue
                 await anyio.sleep(PAUSES_S[min(attempts, len(PAUSES_S)) - 1] * random.uniform(0.5, 1.5))
-                if isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER"):
-                    await self._restore()
 
-    async def _restore(self) -> None:
-        # A broker that lost its state directory has lost the streams as well.
+    async def _restored(self) -> bool:
+        # We are the first here, or a broker that lost its state directory has lost the streams as well.
         try:
             await self.open()
         except (BrokerError, ConnectionLost) as error:
-            log.warning("streams not restored", error=str(error))
+            log.warning("streams not created", error=str(error))
+            return False
+        return True
 
     async def api(self, verb: str, body: dict[str, Any] | None, kind: type[T]) -> T:
         """A request to JetStream's management interface."""
@@ -172,12 +203,23 @@ class Streams:
                 attempts += sent
                 stored = msgspec.json.decode(answer.payload, type=Stored)
                 if stored.error is None:
+                    self._note_trouble("")
                     return stored
                 if expect is not None and stored.error.err_code in ALREADY_STORED:
                     return await self._ours(subject, nonce) if attempts > 1 else None
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up:
-                    raise BrokerError(f"the broker refuses {subject!r}: {stored.error.description}")
+                    remedy = FULL_DISK_REMEDY if FULL_DISK in stored.error.description else ""
+                    raise BrokerError(f"the broker refuses {subject!r}: {stored.error.description}{remedy}")
+                self._note_trouble(stored.error.description)
                 await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
+
+    def _note_trouble(self, why: str) -> None:
+        """Log the first of many refusals, and their end: each is tried again, for `PATIENCE_S`."""
+        if why and not self._in_trouble:
+            log.warning("the broker does not store; trying again", reason=why, limit_s=PATIENCE_S)
+        elif self._in_trouble and not why:
+            log.warning("the broker stores again")
+        self._in_trouble = bool(why)
 
     async def _ours(self, subject: str, nonce: str) -> Stored | None:
         # An earlier attempt of this very call may have been stored while its acknowledgement was lost.
@@ -201,6 +243,13 @@ class Streams:
             payload=base64.b64decode(message.data),
             sequence=message.seq,
         )
+
+    async def direct(self, subject: str) -> Kept | None:
+        """The newest message under a wire subject as any replica has it, which may be a moment old."""
+        answer, _ = await self.ask(f"$JS.API.DIRECT.GET.{self._stream(subject)}.{subject}", b"")
+        if status(answer.header):
+            return None
+        return Kept(subject=subject.encode(), header=answer.header, payload=answer.payload, sequence=0)
 
     def _stream(self, subject: str) -> str:
         return self.names.stream(self.names.bare(subject.encode()))
@@ -232,7 +281,13 @@ class Streams:
             BrokerError: The broker refuses it.
         """
         verb = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
-        consumer = await self.api(verb, {"stream_name": stream, "config": config, "action": ""}, Consumer)
+        body = {"stream_name": stream, "config": config, "action": ""}
+        give_up = time.monotonic() + PATIENCE_S
+        consumer = await self.api(verb, body, Consumer)
+        while _lacks_stream(consumer) and time.monotonic() < give_up:
+            if not await self._restored():
+                await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
+            consumer = await self.api(verb, body, Consumer)
         if consumer.error is not None:
             raise BrokerError(
                 f"the broker refuses the consumer {config['name']} of {config['filter_subject']!r}: "
@@ -248,3 +303,7 @@ class Streams:
         if consumer.error.err_code == NO_CONSUMER:
             return None
         raise BrokerError(f"the broker does not know the consumer {name}: {consumer.error.description}")
+
+
+def _lacks_stream(consumer: Consumer) -> bool:
+    return consumer.error is not None and consumer.error.err_code == NO_STREAM

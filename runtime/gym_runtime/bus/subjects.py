@@ -79,6 +79,10 @@ class Names:
             )
         return f"{self._store}_{STREAMS[kind]}"
 
+    def inbox(self, role: str) -> str:
+        """The root of the reply subjects of one role."""
+        return f"{_INBOX}{self._root}{role}"
+
     @staticmethod
     def consumer(name: str) -> str:
         """A consumer's name in the characters that the broker takes; different names stay different."""

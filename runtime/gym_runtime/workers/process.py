@@ -11,20 +11,22 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
 import msgspec
 
 from gym_runtime import catalogue, clock, logs, tracing
-from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.bus.nats import connect
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.workers.presence import RENEW_S, Presence, announce
 from gym_runtime.workers.spec import PoolSpec, SystemSpec
 
 ORPHAN_DRAIN_S = 1.0
+AGENTS_HEARD_S = 1.5 * RENEW_S
+"""Agents that are silent for longer are gone."""
 
 
 class _Hosted(Protocol):
@@ -56,7 +58,7 @@ async def work(
     tracing.start(f"gym-runtime-{pool.kind}")
     try:
         async with (
-            connect(system.nats, prefix=system.prefix, name=worker) as bus,
+            connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind) as bus,
             _member(pool, bus, worker) as member,
         ):
             await _Life(system, pool, worker, bus, member).live(lifeline, ready)
@@ -141,7 +143,10 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     agents = {name: catalogue.load("agents", name).Agent() for name in pool.names}
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
 
-    return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain)
+    def detail() -> dict[str, str]:
+        return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
+
+    return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, detail)
 
 
 def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
@@ -155,6 +160,8 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
     async def drain() -> None:
         await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
+        with suppress(GymError):
+            await hosted.close_settled()
         await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
 
     return _Member(
@@ -163,10 +170,21 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
 
 async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
-    """Wait until nothing is left to do, or no agent is left to do it for."""
-    while left() and await bus.alive("agent.>"):
-        with anyio.move_on_after(RENEW_S):
-            await finished()
+    """Wait until nothing is left to do, or no agent is left to do it for.
+
+    Agents are listened for, not looked up: it needs no permission to read what the broker stores.
+    """
+    heard_s = anyio.current_time()
+
+    def hear(incoming: Incoming) -> None:
+        nonlocal heard_s
+        if incoming.payload:
+            heard_s = anyio.current_time()
+
+    async with bus.serve("lease.agent.>", hear):
+        while left() and anyio.current_time() < heard_s + AGENTS_HEARD_S:
+            with anyio.move_on_after(RENEW_S / 4):
+                await finished()
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ with little patience. It writes `Event` lines to standard output.
 
 What dies is started again after a pause; ``MAX_RESTARTS`` within ``RESTART_WINDOW_S`` are too many, and so
 are ``MAX_FALSE_STARTS`` of a worker that never gets ready. A worker that says why it cannot start is not
-started again. In all of these cases everything stops, with the reason.
+started again, unless its slot has worked before and it is the way to the broker that is in trouble: that
+may pass, and is tried again for as long as it takes. In all other cases everything stops, with the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gym_runtime.broker import Broker
-from gym_runtime.errors import GymError, UsageError, leaf
+from gym_runtime.errors import GymError, TransportError, UsageError, leaf
 from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec, decode_system, encode
 
 MAX_RESTARTS = 20
@@ -42,6 +43,8 @@ GC_THRESHOLD = (50_000, 20, 100)
 """Thousands of rollouts in flight are live objects that each collection would only look at."""
 HASTY_S = 1.0
 HASTY_KILL_S = 3.0
+IN_TROUBLE = 75
+"""A worker's exit status when its trouble may pass (EX_TEMPFAIL)."""
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 
 
@@ -54,6 +57,7 @@ class _Worker:
         self.name = ""
         self.report = -1
         self.ready = False
+        self.worked = False
         self.said = ""
         self.deaths: deque[float] = deque()
         self.false_starts = 0
@@ -116,7 +120,7 @@ class Supervisor:
     def _watch_broker(self) -> None:
         if self._broker is None or self._broker.poll() is None:
             return
-        self._count_death(self._broker_deaths, "the broker")
+        self._count_death(self._broker_deaths, "the broker died")
         self._broker.restart()
         _say(Event(event="restarted", kind="broker", pid=self._broker.pid, reason="the broker died"))
 
@@ -184,7 +188,7 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):
             worker.said += os.read(worker.report, 65536).decode(errors="replace")
         if not worker.ready and worker.said.startswith("ready\n"):
-            worker.ready = True
+            worker.ready = worker.worked = True
             pool = worker.pool
             _say(Event(event="ready", worker=worker.name, kind=pool.kind, pools=pool.names, pid=worker.pid))
 
@@ -194,16 +198,17 @@ class Supervisor:
         if self._stopping:
             return
         reason = worker.said.removeprefix("ready\n").strip()
-        if reason:
+        code = os.waitstatus_to_exitcode(status)
+        passing = worker.worked and code == IN_TROUBLE
+        if reason and not passing:
             self._stop(reason)
             return
-        code = os.waitstatus_to_exitcode(status)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        what = f"{worker.pool.kind} worker {pid} {how}"
-        worker.false_starts = 0 if worker.ready else worker.false_starts + 1
+        what = f"{worker.pool.kind} worker {pid} {'ended: ' + reason if passing else how}"
+        worker.false_starts = 0 if worker.ready or passing else worker.false_starts + 1
         if worker.false_starts >= MAX_FALSE_STARTS:
             raise UsageError(f"{what}; it failed {worker.false_starts} times to get ready: see its log above")
-        self._count_death(worker.deaths, f"worker {worker.name}")
+        self._count_death(worker.deaths, what)
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(len(worker.deaths) - 1, 7))
         worker.start_at_s = time.monotonic() + pause_s
         _say(
@@ -216,14 +221,14 @@ class Supervisor:
             )
         )
 
-    def _count_death(self, deaths: deque[float], who: str) -> None:
+    def _count_death(self, deaths: deque[float], what: str) -> None:
         now = time.monotonic()
         deaths.append(now)
         while deaths and deaths[0] < now - RESTART_WINDOW_S:
             deaths.popleft()
         if len(deaths) > MAX_RESTARTS:
             raise UsageError(
-                f"{who} died {len(deaths)} times within {RESTART_WINDOW_S:.0f} s; see its log above"
+                f"{what}; it is the {len(deaths)}th time within {RESTART_WINDOW_S:.0f} s: see its log above"
             )
 
     # -- waiting and stopping -------------------------------------------------------------------------
@@ -314,7 +319,7 @@ def _be_worker(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, rep
         if not isinstance(cause, GymError):
             raise
         os.write(report, str(cause).encode())
-        return 2
+        return IN_TROUBLE if isinstance(cause, TransportError) else 2
     return 0
 
 

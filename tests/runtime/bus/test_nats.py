@@ -158,7 +158,7 @@ async def test_bad_credentials_fail_at_once_without_telling_them(broker_url: str
 
 @pytest.mark.asyncio
 async def test_a_missing_credentials_file_fails_at_once(broker_url: str, tmp_path: Path) -> None:
-    with pytest.raises(BrokerError, match=r"none\.creds|nkeys"):
+    with pytest.raises(UsageError, match=r"none\.creds: No such file"):
         async with connect(broker_url, credentials=tmp_path / "none.creds"):
             pass
 
@@ -1130,12 +1130,12 @@ async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, pr
 async def test_a_blob_of_many_chunks_is_stored_once(broker_url: str, prefix: str) -> None:
     large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
     async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
-        await bus.commit("rollout.r.1", large)
-        stored = await bus.latest("rollout.r.1")
+        await bus.append("journal.1", large)
+        stored = await bus.latest("journal.1")
         assert stored[0].payload == large
         before = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
         for same in (bus, other):
-            await same.commit("rollout.r.2", large)
+            await same.append("journal.2", large)
             await same.publish("x", large)
         after = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
         assert before is not None
@@ -1159,7 +1159,8 @@ async def test_a_payload_that_looks_like_a_reference_is_none(broker_url: str, pr
 async def test_a_damaged_or_vanished_blob_is_an_error(broker_url: str, prefix: str) -> None:
     async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("journal.1", b"x" * (INLINE_BYTES + 1))
-        (chunk,) = await bus._streams.counts(f"{prefix}.blob.>")
+        stored = await bus._streams.counts(f"{prefix}.blob.>")
+        (chunk,) = (subject for subject in stored if not subject.endswith(".whole"))
         await bus._streams.store(chunk, b"y" * (INLINE_BYTES + 1), {})
         with pytest.raises(BrokerError, match="damaged"):
             await bus.latest("journal.1")

@@ -68,6 +68,8 @@ class Line:
             BrokerError: It took longer than ``patience_s``.
         """
         await anyio.lowlevel.checkpoint()
+        if self.open:
+            return
         with anyio.move_on_after(patience_s) as scope:
             while not self.open and not self.closed:
                 await self._changed.wait()
