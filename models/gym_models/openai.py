@@ -7,7 +7,8 @@ for its typed parsing of a large response), and about 100 µs here; a rollout wi
 1,500 µs in the whole runtime. `gym_models.wire` holds the parts.
 
 Settings:
-    urls: base URLs; a rollout keeps to one of them, which keeps its prefix cache warm. Without any,
+    urls: base URLs of replicas, or sources of them (`gym_models.wire.discovery`); a rollout keeps to one of
+        them, which keeps its prefix cache warm (`gym_models.wire.replicas`). Without any,
         ``OPENAI_BASE_URL`` or OpenAI's own. ``/v1`` is added where there is no path.
     api_key_variable: else ``OPENAI_API_KEY``; engines in a private network need none.
     extra_body: merged below what a row says itself.
@@ -20,22 +21,17 @@ Settings:
 
 from __future__ import annotations
 
-import zlib
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Self, get_args
+from typing import get_args
 from urllib.parse import urlsplit
 
-import anyio
-import anyio.to_thread
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.model import CallContext, ModelSettings
+from gym_runtime.model import ModelSettings
 
-from gym_models.wire import endpoint, preflight
+from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import Dialect
+from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 
 
@@ -47,7 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     check_model: bool = True
 
 
-class Adapter:
+class Adapter(HttpAdapter):
     """OpenAI-compatible engines. See the module for its settings."""
 
     def __init__(self, settings: ModelSettings) -> None:
@@ -58,27 +54,11 @@ class Adapter:
         except msgspec.ValidationError as error:
             raise UsageError(f"options of the openai adapter: {error}") from error
         self._settings = settings
-        self._stack = AsyncExitStack()
-        self._engines: list[Engine] = []
-        self._gate: anyio.Semaphore | None = None
+        super().__init__(settings, self._engine, check_model=self._options.check_model)
 
-    async def __aenter__(self) -> Self:
+    def _engine(self, one: Endpoint) -> Engine:
         settings = self._settings
-        endpoints = await anyio.to_thread.run_sync(endpoint.resolve, settings)
-        if settings.max_concurrent_requests:
-            self._gate = anyio.Semaphore(settings.max_concurrent_requests, fast_acquire=True)
-        async with AsyncExitStack() as stack:
-            for one in endpoints:
-                engine = await stack.enter_async_context(self._engine(one))
-                await preflight.check(engine, check_model=self._options.check_model)
-                self._engines.append(engine)
-            self._stack = stack.pop_all()
-        return self
-
-    def _engine(self, one: endpoint.Endpoint) -> Engine:
-        settings = self._settings
-        host = urlsplit(one.url).hostname or ""
-        newer = host == "api.openai.com" or host.endswith(".openai.azure.com")
+        newer = urlsplit(one.url).hostname == "api.openai.com"
         return Engine(
             one,
             model=settings.name,
@@ -90,22 +70,7 @@ class Adapter:
             ),
         )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
 
-    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
-        """Answer one call; any number may be in flight. Cancelling closes the call's connection.
-
-        Raises:
-            TaskError: the row holds what the engine's API cannot carry.
-            ModelRefused: asking again changes nothing.
-            ModelUnavailable: asking again may help, after ``retry_after_s`` where the engine said so.
-            DeadlineExceeded: the deadline passed first.
-        """
-        engine = self._engines[zlib.crc32(context.rollout.encode()) % len(self._engines)]
-        if self._gate is None:
-            return await engine.respond(call, context)
-        async with self._gate:
-            return await engine.respond(call, context)
+def key_variable(_: str) -> str:
+    """Where the key is looked for, unless a configuration names another variable."""
+    return "OPENAI_API_KEY"

@@ -2,8 +2,9 @@
 
 A name is looked up in three places: a path or a ``NAME.py`` in the working directory, then the packages
 that installed distributions offer under the entry-point groups ``gym_runtime.environments``,
-``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package is one entry. Listing
-imports nothing; only the module that is asked for is imported.
+``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package is one entry; where a
+``.toml`` file of its name lies beside it, each table in there is one instead. Listing imports nothing; only
+the module that is asked for is imported.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import importlib.util
 import pkgutil
 import re
 import sys
+import tomllib
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -39,8 +41,12 @@ def _modules(kind: Kind) -> dict[str, str]:
         spec = importlib.util.find_spec(entry.value)
         for place in (spec.submodule_search_locations if spec else None) or ():
             for module in pkgutil.iter_modules([place]):
-                if not module.name.startswith("_") and not module.ispkg:
-                    found.setdefault(module.name, f"{entry.value}.{module.name}")
+                if module.name.startswith("_") or module.ispkg:
+                    continue
+                table = Path(place, f"{module.name}.toml")
+                served = list(tomllib.loads(table.read_text())) if table.is_file() else [module.name]
+                for name in served:
+                    found.setdefault(name, f"{entry.value}.{module.name}")
     return found
 
 
@@ -176,5 +182,11 @@ def resolve_agent_ref(ref: str) -> str:
 
 def suggest(name: str, choices: list[str]) -> str:
     """``; did you mean 'x'?`` when one of the choices is near, else a hint at how to list them."""
+    near = nearest(name, choices)
+    return f"; did you mean '{near}'?" if near else "; 'gym-runtime ls' lists what there is"
+
+
+def nearest(name: str, choices: list[str]) -> str | None:
+    """The choice that is most like the name, if one is like it at all."""
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    return f"; did you mean '{near[0]}'?" if near else "; 'gym-runtime ls' lists what there is"
+    return near[0] if near else None

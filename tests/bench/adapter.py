@@ -3,7 +3,8 @@
     python tests/bench/adapter.py [--calls 20000] [--in-flight 2048] [--latency-s 0.2] [--gc-threshold 50000]
 
 Each call carries 4 KB: instructions, a user's text, a tool call and its output, and one tool. The floor
-is the same bytes over aiohttp with nothing around it.
+is the same bytes over aiohttp with nothing around it. In the last case the answer has 4,096 token ids with
+their log-probabilities, 256 in flight. Targets: 500 µs, and 1,500 µs with tokens.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import aiohttp
 import anyio
+import msgspec
 import psutil
 from gym_models.openai import Adapter
-from gym_models.wire import chat_answer, chat_request, responses
+from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
 from gym_models.wire.http import raise_file_limit
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.model import CallContext, ModelSettings
@@ -46,10 +48,7 @@ CALL = ModelCall(
     params=Raw(json.dumps({"tools": _PARAMS["tools"], "temperature": 1.0}).encode()),
     input=[Raw(json.dumps(item).encode()) for item in _ITEMS],
 )
-BODY = {
-    "responses": responses.request(CALL, "stub", b"{}"),
-    "chat": chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
-}
+TOKENS = 4096
 
 
 async def drive(one: Callable[[int], Awaitable[object]], calls: int, in_flight: int) -> tuple[float, float]:
@@ -67,10 +66,14 @@ async def drive(one: Callable[[int], Awaitable[object]], calls: int, in_flight: 
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-async def measure(api: str, calls: int, in_flight: int, latency_s: float) -> list[list[object]]:
-    """Rows of the table for one dialect."""
+async def measure(
+    api: str, calls: int, in_flight: int, latency_s: float, tokens: int = 0
+) -> list[list[object]]:
+    """Rows of the table for one dialect; ``tokens`` is how many an answer has, 0 for none."""
     table: list[list[object]] = []
-    with stub_engine.running("--api", api, "--latency-s", str(latency_s)) as stub:
+    call = msgspec.structs.replace(CALL, return_tokens=tokens > 0)
+    text = ("--text", "x" * (4 * (tokens - 1))) if tokens else ()
+    with stub_engine.running("--api", api, "--latency-s", str(latency_s), *text) as stub:
         stub_cpu = psutil.Process(stub.pid).cpu_times
 
         async def case(name: str, one: Callable[[int], Awaitable[object]]) -> None:
@@ -89,33 +92,45 @@ async def measure(api: str, calls: int, in_flight: int, latency_s: float) -> lis
             path = stub.url + (chat_request.PATH if api == "chat" else responses.PATH)
 
             async def bare(_: int) -> bytes:
-                async with session.post(path, data=BODY[api]) as answer:
+                async with session.post(path, data=_body(api, call)) as answer:
                     return await answer.read()
 
-            await case(f"{api}, floor (bare aiohttp)", bare)
+            await case(f"{_name(api, tokens)}, floor (bare aiohttp)", bare)
         async with Adapter(
             ModelSettings(provider="openai", name="stub", urls=(stub.url,), api=api)
         ) as adapter:
 
             async def respond(number: int) -> object:
                 context = CallContext(rollout=f"bench.{number}.0", attempt=1, deadline_s=time.time() + 600)
-                return await adapter.respond(CALL, context)
+                return await adapter.respond(call, context)
 
-            await case(f"{api}, adapter", respond)
+            await case(f"{_name(api, tokens)}, adapter", respond)
     return table
 
 
-def measure_conversion(rounds: int = 5000) -> list[list[object]]:
+def _body(api: str, call: ModelCall) -> bytes:
+    if api == "chat":
+        return chat_request.request(call, "stub", b"{}", chat_request.Dialect())
+    return responses.request(call, "stub", b"{}")
+
+
+def _name(api: str, tokens: int) -> str:
+    return f"{api}, {tokens:,} tokens" if tokens else api
+
+
+def measure_conversion(rounds: int = 2000) -> list[list[object]]:
     """CPU of the pure parts, per call."""
-    completion = stub_dialects.chat_answer(
-        stub_dialects.decode_call(BODY["chat"]), 4096, "It is cold. " * 300
-    )
-    native = stub_dialects.responses_answer(
-        stub_dialects.decode_call(BODY["responses"]), 4096, "It is cold. " * 300
-    )
+    text = "It is cold. " * 300
+    asked = stub_dialects.decode_call(_body("chat", CALL))
+    completion = stub_dialects.chat_answer(asked, 4096, text)
+    asked = stub_dialects.decode_call(_body("chat", msgspec.structs.replace(CALL, return_tokens=True)))
+    with_tokens = stub_dialects.chat_answer(asked, 4096, "x" * (4 * (TOKENS - 1)))
+    native = stub_dialects.responses_answer(stub_dialects.decode_call(_body("responses", CALL)), 4096, text)
+    params = bytes(CALL.params)
     parts: dict[str, Callable[[], object]] = {
         "chat request": lambda: chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
-        "chat answer": lambda: chat_answer.response(chat_answer.decode(completion)),
+        "chat answer": lambda: chat_answer.response(chat_answer.decode(completion), responses.echo(params)),
+        f"tokens, {TOKENS:,}": lambda: chat_tokens.tokens(chat_answer.decode(with_tokens)),
         "responses request": lambda: responses.request(CALL, "stub", b"{}"),
         "responses answer": lambda: responses.answer(native),
     }
@@ -138,14 +153,26 @@ def main() -> None:
     given = parser.parse_args()
     raise_file_limit()
     gc.set_threshold(given.gc_threshold, *gc.get_threshold()[1:])
+    # An answer with tokens has 300 KB, which the stub holds for as long as its latency.
+    cases = [
+        ("responses", given.calls, given.in_flight, 0),
+        ("chat", given.calls, given.in_flight, 0),
+        ("chat", min(given.calls, 2048), min(given.in_flight, 256), TOKENS),
+    ]
     rows = [
         row
-        for api in ("responses", "chat")
+        for api, calls, in_flight, tokens in cases
         for row in anyio.run(
-            measure, api, given.calls, given.in_flight, given.latency_s, backend_options={"use_uvloop": True}
+            measure,
+            api,
+            calls,
+            in_flight,
+            given.latency_s,
+            tokens,
+            backend_options={"use_uvloop": True},
         )
     ]
-    sizes = ", ".join(f"{name} {len(body)} bytes" for name, body in BODY.items())
+    sizes = ", ".join(f"{api} {len(_body(api, CALL))} bytes" for api in ("responses", "chat"))
     header = ["case", "CPU µs per call", "calls/s", "max in flight", "connections", "stub's CPU µs"]
     print_table(
         f"Adapter: {given.calls} calls, {given.in_flight} in flight, engine {given.latency_s} s", header, rows

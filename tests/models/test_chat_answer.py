@@ -8,8 +8,9 @@ from array import array
 from typing import Any
 
 import pytest
-from gym_models.wire import chat_answer, chat_stream, chat_tokens
+from gym_models.wire import chat_answer, chat_stream, chat_tokens, responses
 from gym_models.wire.responses import ForeignAnswer
+from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.responses import decode_response
 
 
@@ -242,3 +243,43 @@ def test_a_stream_amounts_to_a_completion() -> None:
 def test_streams_that_break(body: bytes, reason: str) -> None:
     with pytest.raises(ForeignAnswer, match=reason):
         chat_stream.decode(body)
+
+
+PARAMS: dict[str, Any] = {
+    "instructions": "be brief",
+    "max_output_tokens": 64,
+    "metadata": {"run": "7", "chat_template_kwargs": '{"enable_thinking": false}'},
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "low"},
+    "temperature": 0.5,
+    "text": {"format": {"type": "json_object"}},
+    "tool_choice": {"type": "function", "name": "f"},
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}],
+    "top_p": 0.9,
+    "user": None,
+}
+
+
+def test_an_answer_repeats_its_request() -> None:
+    repeated = responses.echo(json.dumps(PARAMS).encode())
+    answered = chat_answer.response(chat_answer.decode(completion({"content": "{}"})), repeated)
+    for raw in (answered, responses.overflow("m", repeated)):
+        decode_response(bytes(raw))
+        found = json.loads(bytes(raw))
+        for name in set(PARAMS) - {"metadata"}:
+            assert found[name] == PARAMS[name]
+        assert found["metadata"] == {"run": "7"}
+        assert found["store"] is None
+        assert found["model"] == "m"
+
+
+@pytest.mark.parametrize("params", [b"{}", b'{"temperature": "hot"}', b'{"metadata": {"extra_body": "no"}}'])
+def test_what_cannot_be_repeated_is_left_out(params: bytes) -> None:
+    found = json.loads(bytes(responses.overflow("m", responses.echo(params))))
+    assert (found["temperature"], found["tool_choice"], found["tools"]) == (None, "auto", [])
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_was_broken_off_is_none(reason: str) -> None:
+    with pytest.raises(ModelUnavailable, match=rf"broke the answer off.*{reason}"):
+        response(completion({"content": "half an"}, reason))

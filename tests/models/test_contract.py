@@ -55,7 +55,7 @@ async def adapter(kind: str, stub: StubEngine) -> AsyncIterator[Adapter]:
 
 
 async def test_a_message(adapter: Adapter) -> None:
-    response = decoded(await adapter.respond(model_call(max_output_tokens=16), context()))
+    response = decoded(await adapter.respond(model_call(max_output_tokens=16), context(limit_s=60.0)))
     assert response.object == "response"
     assert response.id
     assert response.model
@@ -68,7 +68,7 @@ async def test_a_message(adapter: Adapter) -> None:
 
 
 async def test_usage(adapter: Adapter) -> None:
-    usage = decoded(await adapter.respond(model_call(max_output_tokens=16), context())).usage
+    usage = decoded(await adapter.respond(model_call(max_output_tokens=16), context(limit_s=60.0))).usage
     assert usage is not None
     assert usage.input_tokens > 0
     assert usage.output_tokens > 0
@@ -77,7 +77,7 @@ async def test_usage(adapter: Adapter) -> None:
 
 async def test_a_tool_call_then_a_message(adapter: Adapter) -> None:
     params = {"tools": [TOOL], "tool_choice": "required", "temperature": 0, "max_output_tokens": 128}
-    first = output(await adapter.respond(model_call(**params), context()))
+    first = output(await adapter.respond(model_call(**params), context(limit_s=60.0)))
     calls = [item for item in first if item["type"] == "function_call"]
     assert calls
     assert calls[0]["name"] == "get_weather"
@@ -88,7 +88,9 @@ async def test_a_tool_call_then_a_message(adapter: Adapter) -> None:
         for item in calls
     ]
     params |= {"tool_choice": "none"}
-    second = output(await adapter.respond(model_call(USER, *first, *results, **params), context()))
+    second = output(
+        await adapter.respond(model_call(USER, *first, *results, **params), context(limit_s=60.0))
+    )
     assert [item["type"] for item in second] == ["message"]
 
 
@@ -110,7 +112,7 @@ async def test_tokens(adapter: Adapter, kind: str) -> None:
     if kind == "openai-responses":
         pytest.skip("no engine gives tokens in the Responses API")
     call = model_call(return_tokens=True, max_output_tokens=8)
-    answer = await adapter.respond(call, context())
+    answer = await adapter.respond(call, context(limit_s=60.0))
     usage = decoded(answer).usage
     assert answer.tokens is not None
     assert usage is not None
@@ -121,12 +123,12 @@ async def test_tokens(adapter: Adapter, kind: str) -> None:
 
 async def test_cancellation_leaves_the_adapter_usable(adapter: Adapter) -> None:
     with anyio.move_on_after(0.02):
-        await adapter.respond(model_call(max_output_tokens=400), context())
-    assert output(await adapter.respond(model_call(max_output_tokens=4), context()))
+        await adapter.respond(model_call(max_output_tokens=400), context(limit_s=60.0))
+    assert output(await adapter.respond(model_call(max_output_tokens=4), context(limit_s=60.0)))
 
 
 async def test_a_row_that_cannot_be_carried(adapter: Adapter, kind: str) -> None:
     if kind not in ("openai-chat", "embedded"):
         pytest.skip("this adapter carries it")
     with pytest.raises(TaskError, match="web_search_call"):
-        await adapter.respond(model_call({"type": "web_search_call", "id": "w"}), context())
+        await adapter.respond(model_call({"type": "web_search_call", "id": "w"}), context(limit_s=60.0))

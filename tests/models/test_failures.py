@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 from gym_models.wire.endpoint import Endpoint
-from gym_models.wire.failures import MAX_MESSAGE_CHARS, failure, is_context_overflow, retry_after_s
+from gym_models.wire.failures import (
+    MAX_MESSAGE_CHARS,
+    failure,
+    is_context_overflow,
+    not_an_answer,
+    retry_after_s,
+)
 from gym_models.wire.http import Answer
 from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
 
@@ -44,6 +50,9 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
         (502, b"<html><body><h1>502 Bad Gateway</h1></body></html>", ModelUnavailable),
         (503, b"", ModelUnavailable),
         (529, error("overloaded"), ModelUnavailable),
+        (498, error("capacity"), ModelUnavailable),
+        (501, error("never heard of it"), ModelRefused),
+        (402, error("pay"), ModelRefused),
     ],
 )
 def test_classes(status: int, body: Any, cls: type[ModelError]) -> None:
@@ -121,3 +130,18 @@ def test_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> Non
     assert isinstance(found, ModelUnavailable)
     assert found.retry_after_s == (pytest.approx(seconds) if seconds is not None else None)
     assert retry_after_s({}) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "cls", "said"),
+    [
+        ({"error": {"code": 502, "message": "upstream is gone"}}, ModelUnavailable, "answered 502: upstream"),
+        ({"error": {"code": 403, "message": "flagged"}}, ModelRefused, "answered 403: flagged"),
+        ({"error": {"code": "oops", "message": "m"}}, ModelUnavailable, "is no response"),
+        (b"<html>", ModelUnavailable, "is no response"),
+    ],
+)
+def test_what_a_router_says_with_status_200(body: Any, cls: type[ModelError], said: str) -> None:
+    found = not_an_answer(answer(200, body), ENDPOINT, "no 'choices'")
+    assert type(found) is cls
+    assert said in found.message

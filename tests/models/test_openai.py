@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -260,6 +261,36 @@ async def test_the_engine_goes_away() -> None:
 async def test_settings_that_are_wrong(more: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Adapter(settings("http://127.0.0.1:1", **more))
+
+
+async def test_chat_answers_say_what_native_ones_do(stub: StubEngine) -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+    params: dict[str, Any] = {
+        "instructions": "be brief",
+        "max_output_tokens": 64,
+        "metadata": {"run": "7"},
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "tool_choice": "required",
+        "tools": [tool],
+        "top_p": 0.9,
+    }
+    found: list[dict[str, Any]] = []
+    for api in ("responses", "chat"):
+        async with entered(stub.url, api=api) as adapter:
+            answer = await adapter.respond(model_call(**params), context())
+            found.append(json.loads(bytes(answer.response)))
+    native, chat = found
+    assert {name: chat[name] for name in params} == params
+    assert {name: native[name] for name in params} == params
+
+
+async def test_a_router_before_the_engines_learns_whose_call_it_is(stub: StubEngine, api: str) -> None:
+    async with entered(stub.url, api=api) as adapter:
+        await adapter.respond(model_call(), context(rollout="run.4.2", traceparent="00-1-2-01"))
+    seen = stub.last().headers
+    assert (seen["x-session-id"], seen["x-smg-routing-key"]) == ("run.4.2", "run.4.2")
+    assert seen["traceparent"] == "00-1-2-01"
 
 
 async def test_extra_body_and_headers(stub: StubEngine) -> None:

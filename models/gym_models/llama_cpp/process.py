@@ -72,7 +72,7 @@ class ServerProcess:
                 self.url = await self._first_line()
             if not self.url:
                 raise UsageError(
-                    f"the embedded model {self._launch.weights} did not start: {self._last_words()}"
+                    f"the embedded model {self._launch.weights} did not start: {self.last_words()}"
                 )
         except BaseException:
             await self._end()
@@ -86,6 +86,10 @@ class ServerProcess:
     def returncode(self) -> int | None:
         """None while it runs."""
         return self._process.returncode
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     async def _first_line(self) -> str:
         assert self._process.stdout is not None
@@ -108,7 +112,8 @@ class ServerProcess:
             await self._process.aclose()
             self._log.close()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """What it said on standard error last, an error if there was one."""
         self._log.seek(0)
         said = self._log.read().decode(errors="replace").strip().splitlines()
         errors = [line for line in said if "error" in line.lower() or "fail" in line.lower()]

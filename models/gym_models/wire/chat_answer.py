@@ -2,15 +2,19 @@
 
 Output order: reasoning, message, function calls. Thinking is found in ``reasoning_content``, in
 ``reasoning``, or between ``<think>`` tags at the start of the text. An answer with neither thinking nor
-calls has a message, be it empty. ``finish_reason: length`` makes the response ``incomplete``.
+calls has a message, be it empty. ``finish_reason: length`` makes the response ``incomplete``; ``abort`` and
+``error`` are no answer at all.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.responses import (
     IncompleteDetails,
     InputTokensDetails,
@@ -25,6 +29,7 @@ from gym_models.wire.pieces import decode_text, encode, is_null, is_string
 from gym_models.wire.responses import ForeignAnswer
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_BROKEN_OFF = ("abort", "error")
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -100,9 +105,19 @@ def decode(body: bytes) -> Completion:
     return completion
 
 
-def response(completion: Completion) -> Raw:
-    """The response object that says what the first choice of a completion says."""
+def response(completion: Completion, repeated: Mapping[str, Any] = MappingProxyType({})) -> Raw:
+    """The response object that says what the first choice of a completion says.
+
+    ``repeated`` is what `responses.echo` says of the request.
+
+    Raises:
+        ModelUnavailable: the engine broke the generation off.
+    """
     choice = completion.choices[0]
+    if choice.finish_reason in _BROKEN_OFF:
+        raise ModelUnavailable(
+            f"the engine broke the answer off (finish_reason '{choice.finish_reason}')", stage="model"
+        )
     identity = pieces.identity()
     reason = _INCOMPLETE.get(choice.finish_reason or "")
     return Raw(
@@ -115,6 +130,7 @@ def response(completion: Completion) -> Raw:
                 status="incomplete" if reason else "completed",
                 incomplete_details=IncompleteDetails(reason=reason) if reason else None,
                 usage=_usage(completion.usage),
+                **repeated,
             )
         )
     )

@@ -39,12 +39,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         token_fields: sent when tokens are wanted; the names are vLLM's.
         stream: ask for a stream, though the answer is read as one, so that the engine notices when its
             client leaves. Not where tokens are wanted: llama.cpp reports none in a stream with tools.
+        narrow_choice: for engines that ignore a named function: it becomes the only tool, and required.
     """
 
     reasoning: Reasoning = "reasoning_content"
     max_tokens: str = "max_tokens"
     token_fields: tuple[tuple[str, bool | int], ...] = (("logprobs", True), ("return_token_ids", True))
     stream: bool = False
+    narrow_choice: bool = False
 
 
 class _Tool(msgspec.Struct):
@@ -117,8 +119,11 @@ def _head(
     if "max_output_tokens" in fields:
         body[dialect.max_tokens] = fields["max_output_tokens"]
     if "tools" in fields and (tools := _decode_tools(fields["tools"])):
+        choice = _chat_tool_choice(fields["tool_choice"]) if "tool_choice" in fields else "auto"
+        if dialect.narrow_choice and isinstance(choice, dict):
+            tools, choice = _narrowed(tools, choice)
         body["tools"] = [_chat_tool(tool) for tool in tools]
-        if "tool_choice" in fields and (choice := _chat_tool_choice(fields["tool_choice"])) != "auto":
+        if choice != "auto":
             body["tool_choice"] = choice
         if bytes(fields.get("parallel_tool_calls", b"true")) == b"false":
             body["parallel_tool_calls"] = False
@@ -163,6 +168,19 @@ def _chat_tool_choice(raw: Raw) -> str | dict[str, Any]:
             return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
         case other:
             raise TaskError(f"Chat Completions has no tool_choice of type '{other}'", stage="model")
+
+
+def _narrowed(tools: list[_Tool], choice: dict[str, Any]) -> tuple[list[_Tool], str]:
+    """Only the tools that a choice allows, and the choice between them in a word."""
+    if choice["type"] == "function":
+        names, word = {choice["function"]["name"]}, "required"
+    else:
+        allowed = choice["allowed_tools"]
+        names, word = {tool["function"]["name"] for tool in allowed["tools"]}, allowed["mode"]
+    kept = [tool for tool in tools if decode_text(tool.name or b'""') in names]
+    if not kept:
+        raise TaskError(f"tool_choice names no tool of the row: {', '.join(map(str, names))}", stage="model")
+    return kept, word
 
 
 def _response_format(wanted: _Format) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,16 +30,20 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         url: without a slash at the end.
         headers: names in lower case.
+        query: appended to every path, such as ``?api-version=2024-10-21``.
         private: on this machine or in a private network.
         key_variable: where its key was looked for; the only thing about the key that may be shown.
         has_key: whether a key was there.
+        lists: whether ``GET /models`` is worth asking.
     """
 
     url: str
     headers: dict[str, str]
     private: bool
+    query: str = ""
     key_variable: str = _KEY
     has_key: bool = False
+    lists: bool = True
 
     def scrub(self, text: str) -> str:
         """The text without this endpoint's secrets, nor anything that looks like a key."""
@@ -53,32 +58,55 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return f"Endpoint(url={self.url!r})"
 
 
-def resolve(settings: ModelSettings) -> list[Endpoint]:
+def resolve(
+    settings: ModelSettings, make: Callable[[str, ModelSettings], Endpoint] | None = None
+) -> list[Endpoint]:
     """The endpoints that the settings and the environment name. Blocks: imports ``openai`` if needed.
 
     Raises:
         UsageError: a URL is not one, or a key is needed and its variable is empty.
     """
+    urls = settings.urls or (os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,)
+    return [(make or at)(url, settings) for url in urls]
+
+
+def at(text: str, settings: ModelSettings) -> Endpoint:
+    """The endpoint at a URL, as the `openai` client would speak to it; see `resolve`."""
+    found = plain(text, settings)
+    if found.private:
+        return found
+    key = os.environ.get(found.key_variable, "").strip()
+    if urlsplit(found.url).hostname == "api.openai.com" and not key:
+        raise UsageError(f"{found.url} needs a key: set the environment variable {found.key_variable}")
+    return msgspec.structs.replace(found, headers=_client_headers(found.url, key) | found.headers)
+
+
+def plain(text: str, settings: ModelSettings) -> Endpoint:
+    """The endpoint at a URL with nothing but the key and the settings' own headers."""
     variable = settings.api_key_variable or _KEY
     key = os.environ.get(variable, "").strip()
     if settings.api_key_variable and not key:
         raise UsageError(f"the environment variable {variable}, which is to hold the model's key, is not set")
-    urls = settings.urls or (os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,)
-    return [_endpoint(url, key, variable, settings) for url in urls]
+    url, host = base_url(text)
+    headers = {"accept": "application/json", "content-type": "application/json"}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    headers.update((name.lower(), value) for name, value in settings.headers.items())
+    return Endpoint(
+        url=url, headers=headers, private=is_private(host), key_variable=variable, has_key=bool(key)
+    )
 
 
-def _endpoint(text: str, key: str, variable: str, settings: ModelSettings) -> Endpoint:
+def base_url(text: str) -> tuple[str, str]:
+    """A base URL without a slash at its end, ``/v1`` where it has no path; and its host.
+
+    Raises:
+        UsageError: it is no URL.
+    """
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"'{text}' is not a model URL; it looks like http://127.0.0.1:8000/v1")
-    url = text.rstrip("/") if parts.path.strip("/") else text.rstrip("/") + "/v1"
-    if parts.hostname == "api.openai.com" and not key:
-        raise UsageError(f"{url} needs a key: set the environment variable {variable}")
-    private = is_private(parts.hostname)
-    headers = _own_headers(key) if private else _client_headers(url, key)
-    headers.update((name.lower(), value) for name, value in settings.headers.items())
-    headers = {"accept": "application/json", "content-type": "application/json", **headers}
-    return Endpoint(url=url, headers=headers, private=private, key_variable=variable, has_key=bool(key))
+    return text.rstrip("/") if parts.path.strip("/") else text.rstrip("/") + "/v1", parts.hostname
 
 
 def is_private(host: str) -> bool:
@@ -92,10 +120,6 @@ def is_private(host: str) -> bool:
     except ValueError:
         return "." not in host or host.endswith(_PRIVATE_SUFFIXES)
     return address.is_private or address.is_loopback
-
-
-def _own_headers(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def _client_headers(url: str, key: str) -> dict[str, str]:

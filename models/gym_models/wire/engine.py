@@ -12,7 +12,8 @@ from gym_models.wire import chat_answer, chat_request, chat_stream, chat_tokens,
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failure, is_context_overflow, not_an_answer
-from gym_models.wire.http import Answer, Pool
+from gym_models.wire.http import Answer, Authorize, Pool
+from gym_models.wire.pace import Pace
 from gym_models.wire.responses import ForeignAnswer
 
 Api = Literal["auto", "responses", "chat"]
@@ -28,14 +29,22 @@ class Engine:
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, model: str, api: Api, extra_body: bytes = b"{}", dialect: Dialect
+        self,
+        endpoint: Endpoint,
+        *,
+        model: str,
+        api: Api,
+        extra_body: bytes = b"{}",
+        dialect: Dialect,
+        authorize: Authorize | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.model = model
         self.api: Api = api
         self._free = api == "auto"
         # llama.cpp closes a connection after a stream and does not say so.
-        self.pool = Pool(endpoint, reuse=not dialect.stream)
+        self.pool = Pool(endpoint, reuse=not dialect.stream, authorize=authorize)
+        self._pace = Pace(endpoint.url)
         self._extra_body = extra_body
         self._dialect = dialect
 
@@ -60,7 +69,7 @@ class Engine:
         )
         if answer.status not in NO_SUCH_API:
             try:
-                found = self._response(answer)
+                found = self._response(answer, call)
             except ForeignAnswer:
                 pass
             else:
@@ -75,34 +84,45 @@ class Engine:
             responses.PATH, responses.request(call, self.model, self._extra_body), context
         )
         try:
-            return self._response(answer)
+            return self._response(answer, call)
         except ForeignAnswer as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
-    def _response(self, answer: Answer) -> ModelAnswer:
+    def _response(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if answer.status >= 300:
-            return self._overflow_or_raise(answer)
+            return self._overflow_or_raise(answer, call)
         return ModelAnswer(response=responses.answer(answer.body))
 
     async def _chat(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         body = chat_request.request(call, self.model, self._extra_body, self._dialect)
         answer = await self._post(chat_request.PATH, body, context)
         if answer.status >= 300:
-            return self._overflow_or_raise(answer)
+            return self._overflow_or_raise(answer, call)
         try:
             streamed = self._dialect.stream and not call.return_tokens
             completion = (chat_stream if streamed else chat_answer).decode(answer.body)
             tokens = chat_tokens.tokens(completion) if call.return_tokens else None
-            return ModelAnswer(response=chat_answer.response(completion), tokens=tokens)
+            repeated = responses.echo(bytes(call.params))
+            return ModelAnswer(response=chat_answer.response(completion, repeated), tokens=tokens)
         except (ForeignAnswer, msgspec.DecodeError) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
-    def _overflow_or_raise(self, answer: Answer) -> ModelAnswer:
+    def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):
-            return ModelAnswer(response=responses.overflow(self.model))
+            return ModelAnswer(response=responses.overflow(self.model, responses.echo(bytes(call.params))))
         raise failure(answer, self.endpoint)
 
     async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:
-        return await self.pool.post(
-            path, body, deadline_s=context.deadline_s, headers=context.headers or None
-        )
+        number = await self._pace.turn(context.deadline_s)
+        headers = self._affinity(context) if self.endpoint.private else context.headers
+        answer = await self.pool.post(path, body, deadline_s=context.deadline_s, headers=headers or None)
+        self._pace.heard(number, answer.status, answer.headers)
+        return answer
+
+    def _affinity(self, context: CallContext) -> dict[str, str]:
+        """What keeps a rollout at one engine behind a router: vLLM's router reads one, SGLang's the other."""
+        return {
+            **context.headers,
+            "x-session-id": context.rollout,
+            "x-smg-routing-key": context.rollout,
+        }

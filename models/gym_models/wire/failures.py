@@ -6,7 +6,9 @@ Pure functions of status, headers and body.
     400 about the context length  not an error: an answer that stops short
     400 401 403 404 413 422       `ModelRefused`
     429 ``insufficient_quota``    `ModelRefused`: waiting does not fill an account
-    408 409 425 429 5xx           `ModelUnavailable`, with what the engine asks to wait
+    408 409 425 429 498 5xx       `ModelUnavailable`, with what the engine asks to wait
+    501                           `ModelRefused`: it never will
+    2xx with an error's code      as that code: a router passes an error on
     2xx that isn't an answer      `ModelUnavailable`: a proxy spoke, or a body broke off
     other 3xx and 4xx             `ModelRefused`
     ============================  ==================================================
@@ -27,7 +29,7 @@ from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer
 
 MAX_MESSAGE_CHARS = 300
-_RETRYABLE = {408, 409, 425, 429}
+_RETRYABLE = {408, 409, 425, 429, 498}  # 498: Groq's capacity
 _NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|size|window)|maximum model length"
@@ -66,7 +68,7 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
         said = said[: MAX_MESSAGE_CHARS - 1] + "…"
     message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
     quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
-    if (answer.status in _RETRYABLE or answer.status >= 500) and not quota:
+    if _may_pass(answer.status) and not quota:
         return ModelUnavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
     if answer.status in (401, 403):
         holder = (
@@ -76,8 +78,18 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     return ModelRefused(message, stage="model")
 
 
-def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelUnavailable:
-    """A body with status 2xx that is no answer of this API."""
+def _may_pass(status: int) -> bool:
+    return status in _RETRYABLE or (status >= 500 and status != 501)
+
+
+def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError:
+    """A body with status 2xx that is no answer of this API; a router may put another's error in it."""
+    try:
+        error = _decode(answer.body).error
+    except msgspec.DecodeError:
+        error = None
+    if isinstance(error, _Error) and isinstance(error.code, int) and 400 <= error.code < 600:
+        return failure(Answer(error.code, answer.headers, answer.body), endpoint)
     start = endpoint.scrub(answer.body[:80].decode(errors="replace"))
     return ModelUnavailable(
         f"{endpoint.url} answered {answer.status} with something that is no response ({reason}): {start!r}",
@@ -104,7 +116,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         duration
         for what in ("requests", "tokens")
         if lower.get(f"x-ratelimit-remaining-{what}", "0").strip() == "0"
-        and (duration := _duration(lower.get(f"x-ratelimit-reset-{what}"))) is not None
+        and (duration := duration_s(lower.get(f"x-ratelimit-reset-{what}"))) is not None
     ]
     return max(resets, default=None)
 
@@ -123,7 +135,8 @@ def _until(date: str) -> float | None:
         return None
 
 
-def _duration(text: str | None) -> float | None:
+def duration_s(text: str | None) -> float | None:
+    """Seconds in a duration such as ``6m0s`` or ``7.66``; None if it is none."""
     parts = _DURATION.findall(text or "")
     if not parts:
         return _number(text)

@@ -41,6 +41,15 @@ async def check(engine: Engine, *, check_model: bool = True) -> None:
         UsageError: nobody listens, the key is refused, or the model is not there; within 5 s.
     """
     deadline_s = clock.now() + LIMIT_S
+    if engine.endpoint.lists:
+        await _ask_models(engine, deadline_s, check_model)
+    if not engine.model:
+        raise UsageError(f"name the model that {engine.endpoint.url} is to use, as in --model openai/NAME")
+    if engine.api == "auto":
+        await _find_api(engine, deadline_s)
+
+
+async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> None:
     url = engine.endpoint.url
     try:
         answer = await engine.pool.get("/models", deadline_s=deadline_s)
@@ -54,10 +63,6 @@ async def check(engine: Engine, *, check_model: bool = True) -> None:
         raise UsageError(failure(answer, engine.endpoint).message)
     if check_model and answer.status == 200:
         engine.model = _served(engine.model, answer.body, url)
-    if not engine.model:
-        raise UsageError(f"name the model that {url} is to use, as in --model openai/NAME")
-    if engine.api == "auto":
-        await _find_api(engine, deadline_s)
 
 
 def _served(name: str, body: bytes, url: str) -> str:

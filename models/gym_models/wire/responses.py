@@ -7,13 +7,15 @@ settings and the tools, is put together once and remembered.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.calls import ModelCall
-from gym_runtime.messages.responses import IncompleteDetails, Response, Usage, decode_response
+from gym_runtime.messages.responses import NULL, IncompleteDetails, Response, Usage, decode_response
 from msgspec import Raw
 
 from gym_models.wire import pieces
@@ -95,8 +97,51 @@ def answer(body: bytes) -> Raw:
     return Raw(body)
 
 
-def overflow(model: str) -> Raw:
-    """The answer of an engine whose context the conversation does not fit in: none, and why."""
+class _Echo(msgspec.Struct):
+    instructions: Raw = NULL
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    metadata: Raw = NULL
+    parallel_tool_calls: bool = True
+    prompt_cache_key: str | None = None
+    reasoning: Raw = NULL
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    temperature: float | None = None
+    text: Raw = NULL
+    tool_choice: Raw = Raw(b'"auto"')
+    tools: list[Raw] = []
+    top_logprobs: int | None = None
+    top_p: float | None = None
+    truncation: str | None = None
+    user: str | None = None
+
+
+_decode_echo = msgspec.json.Decoder(_Echo).decode
+
+
+@lru_cache(maxsize=256)
+def echo(params: bytes) -> Mapping[str, Any]:
+    """What a response repeats of its request, as fields of `Response`: for answers that are made here.
+
+    Decoded once for all turns of a rollout, and of its group.
+    """
+    fields = {
+        name: value for name, value in pieces.decode_fields(params).items() if not pieces.is_null(value)
+    }
+    try:
+        pieces.take_side_channel(fields)
+        return msgspec.structs.asdict(_decode_echo(pieces.encode(fields)))
+    except msgspec.DecodeError:  # an engine that took it has its reasons
+        return {}
+
+
+def overflow(model: str, repeated: Mapping[str, Any] = MappingProxyType({})) -> Raw:
+    """The answer of an engine whose context the conversation does not fit in: none, and why.
+
+    ``repeated`` is what `echo` says of the request.
+    """
     identity = pieces.identity()
     return Raw(
         pieces.encode(
@@ -107,6 +152,7 @@ def overflow(model: str) -> Raw:
                 status="incomplete",
                 incomplete_details=IncompleteDetails(reason="max_output_tokens"),
                 usage=Usage(),
+                **repeated,
             )
         )
     )

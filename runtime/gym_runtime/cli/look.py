@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -39,12 +40,14 @@ class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent or a model provider in a listing."""
+    """An agent or a model provider in a listing. ``key_variable`` is empty where no key is needed."""
 
     name: str
     runnable: bool = True
     needs: str = ""
     description: str = ""
+    key_variable: str = ""
+    key_set: bool = False
 
 
 # -- ls -----------------------------------------------------------------------------------------------
@@ -107,7 +110,15 @@ def describe_module(kind: catalogue.Kind, name: str) -> ModuleEntry:
         module = catalogue.load(kind, name)
     except UsageError as error:
         return ModuleEntry(name=name, runnable=False, needs=_remedy(error))
-    return ModuleEntry(name=name, description=(inspect.getdoc(module) or "").partition("\n")[0])
+    key_variable = getattr(module, "key_variable", None)
+    about = getattr(module, "about", None)
+    variable = key_variable(name) if key_variable else ""
+    return ModuleEntry(
+        name=name,
+        description=about(name) if about else (inspect.getdoc(module) or "").partition("\n")[0],
+        key_variable=variable,
+        key_set=bool(os.environ.get(variable)),
+    )
 
 
 def _remedy(error: UsageError) -> str:
@@ -151,10 +162,12 @@ def _print_markdown(entries: list[EnvironmentEntry]) -> None:
 
 
 def _show_modules(entries: list[ModuleEntry]) -> None:
-    table = _table("name", "description")
+    keys = any(entry.key_variable for entry in entries)
+    table = _table("name", *(["key"] if keys else []), "description")
     for entry in entries:
         about = entry.description if entry.runnable else f"needs: {entry.needs}"
-        table.add_row(entry.name, about, style="" if entry.runnable else "dim")
+        key = f"{entry.key_variable}{' (set)' if entry.key_set else ''}"
+        table.add_row(entry.name, *([key] if keys else []), about, style="" if entry.runnable else "dim")
     terminal.output().print(table)
 
 

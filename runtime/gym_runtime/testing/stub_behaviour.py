@@ -7,6 +7,7 @@ import random
 import msgspec
 
 from gym_runtime.testing import stub_dialects as dialects
+from gym_runtime.testing import stub_limits as limits
 
 REASONS = {
     200: b"OK",
@@ -26,13 +27,17 @@ _MODEL_PREFIX = "fault:"
 
 
 class Stats(msgspec.Struct):
-    """What the stub has seen. ``aborted``: the client left before its answer was written."""
+    """What the stub has seen. ``aborted``: the client left before its answer was written; ``limited``: calls
+    beyond the rate limit; ``metrics``: looks at those.
+    """
 
     requests: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
     aborted: int = 0
     faults: int = 0
+    limited: int = 0
+    metrics: int = 0
     connections: int = 0
 
 
@@ -46,6 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int = 0
     text: str = dialects.DONE
     retry_after_s: float = 1.0
+    slots: int = 0
+    rate_limit: int = 0
+    rate_window_s: float = 1.0
     slow_s: float = 1.0
     faults: dict[str, float] = {}
     seed: int = 0
@@ -79,12 +87,18 @@ class Engine:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.stats = Stats()
+        self._places = limits.Places(settings.slots)
+        self._rate = limits.RateLimit(settings.rate_limit, settings.rate_window_s)
+        self._last = (b"", b"", b"", b"")
         self._random = random.Random(settings.seed)
         self._rates = [(name, rate) for name, rate in settings.faults.items() if rate > 0]
 
     def answer(self, method: bytes, path: bytes, head: bytes, body: bytes) -> Answer:
         """``head`` is the request's head, in lower case."""
-        route = path.removeprefix(b"/v1")
+        place, _, query = path.partition(b"?")
+        route = place.removeprefix(b"/v1")
+        if place.startswith(b"/openai/"):
+            return self._azure(method, place.removeprefix(b"/openai"), query, head, body)
         if method == b"POST" and route == b"/responses" and self.settings.has_api("responses"):
             return self._generate(head, body, chat=False)
         if method == b"POST" and route == b"/chat/completions" and self.settings.has_api("chat"):
@@ -93,12 +107,50 @@ class Engine:
             return self._refusal(head) or Answer(200, dialects.models_answer(self.settings.models))
         if route == b"/health":
             return Answer(200, b"{}")
+        if route == b"/metrics":
+            self.stats.metrics += 1
+            waiting = self._places.waiting
+            return Answer(200, limits.metrics(self.stats.in_flight - waiting, waiting))
         if route == b"/stats":
             stats = msgspec.json.encode(self.stats)
             if method == b"POST":
                 self.stats = Stats(in_flight=self.stats.in_flight, connections=self.stats.connections)
             return Answer(200, stats)
+        if route == b"/last":
+            return Answer(200, msgspec.json.encode(limits.seen(*self._last)))
+        return self._nothing_here()
+
+    def note(self, method: bytes, path: bytes, head: bytes, body: bytes) -> None:
+        """Keep a call as it arrived, for ``/last``."""
+        self._last = (method, path, head, body)
+
+    def enter(self, caller: object) -> bool:
+        """Whether a caller has a place to be answered in; otherwise it queues."""
+        return self._places.enter(caller)
+
+    def leave(self, caller: object) -> object | None:
+        """A caller is done, or has gone; whose turn it is now, if anybody waits."""
+        return self._places.leave(caller)
+
+    def _nothing_here(self) -> Answer:
         return Answer(404, b'{"detail":"Not Found"}')
+
+    def _azure(self, method: bytes, route: bytes, query: bytes, head: bytes, body: bytes) -> Answer:
+        """Azure's two surfaces: by deployment with an ``api-version``, and ``/v1``; keys in ``api-key``."""
+        key = self.settings.require_key.lower().encode()
+        if key and b"\r\napi-key: " + key not in head and b"\r\nauthorization: bearer " + key not in head:
+            message = "Access denied due to invalid subscription key or wrong API endpoint."
+            return self._error(401, message, "", "401")
+        open_head = b"\r\nauthorization: bearer " + key + b"\r\n" + head
+        if route.startswith(b"/v1/"):
+            return self.answer(method, route, open_head, body)
+        parts = route.split(b"/", 3)
+        if len(parts) < 4 or parts[1] != b"deployments" or not query.startswith(b"api-version="):
+            return self._error(404, "Resource not found", "", "404")
+        if parts[2].decode() not in self.settings.models:
+            message = "The API deployment for this resource does not exist."
+            return self._error(404, message, "", "DeploymentNotFound")
+        return self.answer(method, b"/v1/" + parts[3], open_head, body)
 
     def _generate(self, head: bytes, body: bytes, *, chat: bool) -> Answer:
         if refusal := self._refusal(head):
@@ -110,6 +162,10 @@ class Engine:
         if not call.conversation or call.stream:
             wrong = "Missing required parameter: 'input'." if not call.stream else "'stream' is not supported"
             return self._error(400, wrong, "invalid_request_error")
+        passes, headers = self._rate.take()
+        if not passes:
+            self.stats.limited += 1
+            return self._error(429, "Rate limit reached.", "requests", "rate_limit_exceeded", headers)
         fault = self._fault(call.model, head)
         limit = self.settings.context_tokens
         if fault in ("", "slow") and limit and len(body) // 4 > limit:
@@ -121,7 +177,9 @@ class Engine:
         write = dialects.chat_answer if chat else dialects.responses_answer
         delay_s = self.settings.slow_s if fault == "slow" else self.settings.latency_s
         text = write(call, len(body), self.settings.text)
-        return Answer(200, text[:-20] if fault == "malformed" else text, fault=fault, delay_s=delay_s)
+        if fault == "malformed":
+            text = text[:-20]
+        return Answer(200, text, headers, fault=fault, delay_s=delay_s)
 
     def _refusal(self, head: bytes) -> Answer | None:
         key = self.settings.require_key

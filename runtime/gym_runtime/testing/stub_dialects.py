@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -162,16 +163,24 @@ def chat_answer(call: Call, size_bytes: int, text: str = DONE) -> bytes:
         "system_fingerprint": "fp_stub",
     }
     if call.return_token_ids:
-        ids = list(range(1000, 1000 + tokens_out))
-        answer["prompt_token_ids"] = list(range(tokens_in))
-        choice["token_ids"] = ids
-        choice["logprobs"] = {
-            "content": [
-                {"token": f"token_id:{one}", "logprob": -0.25, "bytes": None, "top_logprobs": []}
-                for one in ids
-            ]
-        }
+        answer["prompt_token_ids"] = _ids(0, tokens_in)
+        choice["token_ids"] = _ids(1000, tokens_out)
+        choice["logprobs"] = _logprobs(tokens_out)
     return _encode(answer)
+
+
+@lru_cache(maxsize=64)
+def _ids(first: int, count: int) -> Raw:
+    return Raw(_encode(list(range(first, first + count))))
+
+
+@lru_cache(maxsize=64)
+def _logprobs(count: int) -> Raw:
+    entries: list[dict[str, Any]] = [
+        {"token": f"token_id:{one}", "logprob": -0.25, "bytes": None, "top_logprobs": []}
+        for one in range(1000, 1000 + count)
+    ]
+    return Raw(_encode({"content": entries}))
 
 
 def models_answer(models: tuple[str, ...]) -> bytes:

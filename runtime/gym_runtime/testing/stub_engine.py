@@ -3,8 +3,9 @@
     python -m gym_runtime.testing.stub_engine --port 0 --latency-s 0.2 --api both
 
 prints its base URL on the first line and serves ``POST /v1/responses``, ``POST /v1/chat/completions``,
-``GET /v1/models``, ``GET /health`` and ``GET /stats`` (``POST /stats`` also sets the counts to zero). It
-costs about 40 µs of CPU per request, so that a benchmark measures what stands before it: raw
+``GET /v1/models``, ``GET /health``, ``GET /metrics`` and ``GET /stats`` (``POST /stats`` also sets the counts
+to zero), ``GET /last`` (the last call as it arrived), and the first two also below ``/openai``, as Azure has
+them. It costs about 40 µs of CPU per request, so that a benchmark measures what stands before it: raw
 `asyncio.Protocol`, answers written in one piece, on uvloop where there is one.
 
 Faults come at random (``--fault 429=0.05``), per request (header ``x-stub-fault: cut``), or by the
@@ -42,6 +43,7 @@ import msgspec
 
 from gym_runtime.testing.stub_behaviour import FAULTS, Answer, Engine, Settings, Stats
 from gym_runtime.testing.stub_dialects import DONE
+from gym_runtime.testing.stub_limits import Seen
 
 
 class Connection(asyncio.Protocol):
@@ -54,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._needed = 0
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
+        self._queued: Answer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -67,6 +70,7 @@ class Connection(asyncio.Protocol):
             self._engine.stats.in_flight -= 1
             self._engine.stats.aborted += 1
             self._busy = False
+            self._leave()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -96,7 +100,16 @@ class Connection(asyncio.Protocol):
             stats.in_flight += 1
             stats.max_in_flight = max(stats.max_in_flight, stats.in_flight)
             self._busy = True
-        if answer.fault == "hang":
+            self._engine.note(method, path, head, body)
+            if not self._engine.enter(self):
+                self._queued = answer
+                return
+        self.generate(answer)
+
+    def generate(self, answer: Answer | None = None) -> None:
+        """Begin an answer: this one, or the one that waited for a place."""
+        answer, self._queued = answer or self._queued, None
+        if answer is None or answer.fault == "hang":
             return
         if answer.delay_s > 0:
             self._timer = self._loop.call_later(answer.delay_s, self._write, answer)
@@ -108,6 +121,7 @@ class Connection(asyncio.Protocol):
         if self._busy:
             self._busy = False
             self._engine.stats.in_flight -= 1
+            self._leave()
         if answer.fault == "drop":
             self._transport.abort()
             return
@@ -118,6 +132,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(answer.head() + answer.body)
         if self._buffer:
             self._next()
+
+    def _leave(self) -> None:
+        following = self._engine.leave(self)
+        if isinstance(following, Connection):
+            following.generate()
 
 
 async def serve(settings: Settings, *, host: str, port: int, exit_on_eof: bool) -> None:
@@ -149,6 +168,9 @@ def main(arguments: list[str] | None = None) -> None:
         "--fault", action="append", default=[], metavar="NAME=FRACTION", help=", ".join(FAULTS)
     )
     parser.add_argument("--retry-after-s", type=float, default=1.0)
+    parser.add_argument("--slots", type=int, default=0, help="answers at a time; the rest queue")
+    parser.add_argument("--rate-limit", type=int, default=0, help="calls in a window; 0 for no limit")
+    parser.add_argument("--rate-window-s", type=float, default=1.0)
     parser.add_argument("--slow-s", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0, help="of the random faults")
     parser.add_argument("--exit-on-eof", action="store_true", help="end when standard input does")
@@ -164,6 +186,9 @@ def main(arguments: list[str] | None = None) -> None:
         context_tokens=given.context_tokens,
         text=given.text,
         retry_after_s=given.retry_after_s,
+        slots=given.slots,
+        rate_limit=given.rate_limit,
+        rate_window_s=given.rate_window_s,
         slow_s=given.slow_s,
         faults=faults,
         seed=given.seed,
@@ -191,17 +216,24 @@ class StubEngine:
     def __init__(self, url: str, pid: int) -> None:
         self.url = url
         self.pid = pid
-        self._stats_url = url.removesuffix("/v1") + "/stats"
+
+    def last(self) -> Seen:
+        """The last call as it arrived; blocks for a millisecond."""
+        return msgspec.json.decode(self._ask("/last"), type=Seen)
 
     def stats(self, *, reset: bool = False) -> Stats:
         """The counts until now; blocks for a millisecond."""
-        with urllib.request.urlopen(self._stats_url, data=b"" if reset else None) as answer:
-            return msgspec.json.decode(answer.read(), type=Stats)
+        return msgspec.json.decode(self._ask("/stats", b"" if reset else None), type=Stats)
+
+    def _ask(self, path: str, body: bytes | None = None) -> bytes:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
+        with direct.open(self.url.removesuffix("/v1") + path, data=body) as answer:
+            return answer.read()
 
 
 @contextlib.contextmanager
 def running(*flags: str) -> Generator[StubEngine]:
-    """A stub engine with these command-line flags, ended at the end of the block."""
+    """A stub engine with these command-line flags, ended at the end of the block, if not before."""
     command = [sys.executable, "-m", "gym_runtime.testing.stub_engine", "--exit-on-eof", *flags]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

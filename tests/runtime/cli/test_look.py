@@ -34,7 +34,8 @@ def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
 def test_agents_and_models_as_documents(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     entries = json.loads(output(capsys, "ls", kind, "--json"))
     assert len(entries) >= 2
-    assert all(set(entry) == {"name", "runnable", "needs", "description"} for entry in entries)
+    fields = {"name", "runnable", "needs", "description", "key_variable", "key_set"}
+    assert all(set(entry) == fields for entry in entries)
 
 
 def test_one_line_an_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,97 @@
+"""Hosts of models, each by its own name: ``--model together/meta-llama/Llama-3.3-70B-Instruct-Turbo``.
+
+``hosted.toml`` has a table for each: its base URL, the variable that holds its key, and in what it differs
+from the rest. Any other host is ``openai/NAME`` with ``--model-url`` and ``api_key_variable``.
+
+Settings: those of `gym_models.openai`. ``urls`` and ``api_key_variable`` take the place of the host's own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from gym_runtime.errors import UsageError
+from gym_runtime.model import ModelSettings
+
+from gym_models.wire import endpoint
+from gym_models.wire.adapter import HttpAdapter
+from gym_models.wire.chat_messages import Reasoning
+from gym_models.wire.chat_request import Dialect
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.engine import Api, Engine
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of ``hosted.toml``, where the fields are explained."""
+
+    url: str
+    key: str
+    about: str
+    api: Api = "chat"
+    reasoning: Reasoning = "drop"
+    max_tokens: str = "max_tokens"
+    check_model: bool = True
+    lists: bool = True
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a configuration may say otherwise than the table."""
+
+    reasoning: Reasoning | None = None
+    max_tokens: str | None = None
+    check_model: bool | None = None
+
+
+@cache
+def hosts() -> dict[str, Host]:
+    """Every host by its name."""
+    text = files("gym_models").joinpath("hosted.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, Host])
+
+
+class Adapter(HttpAdapter):
+    """A hosted engine. See the module."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        host = hosts().get(settings.provider)
+        if host is None:
+            raise UsageError(f"there is no host '{settings.provider}'; there are {', '.join(hosts())}")
+        try:
+            options = msgspec.convert(settings.options, Options)
+            api = host.api if settings.api == "auto" else msgspec.convert(settings.api, Api)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"settings of {settings.provider}: {error}") from error
+        said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
+        self._host = msgspec.structs.replace(host, api=api, **said)
+        self._settings = msgspec.structs.replace(
+            settings,
+            urls=settings.urls or (host.url,),
+            api_key_variable=settings.api_key_variable or host.key,
+        )
+        super().__init__(self._settings, self._engine, at=self._at, check_model=self._host.check_model)
+
+    def _at(self, url: str, settings: ModelSettings) -> Endpoint:
+        # Not as the `openai` client would: what OPENAI_* says of us is not for other hosts.
+        return msgspec.structs.replace(endpoint.plain(url, settings), lists=self._host.lists)
+
+    def _engine(self, one: Endpoint) -> Engine:
+        return Engine(
+            one,
+            model=self._settings.name,
+            api=self._host.api,
+            extra_body=msgspec.json.encode(self._settings.extra_body),
+            dialect=Dialect(reasoning=self._host.reasoning, max_tokens=self._host.max_tokens),
+        )
+
+
+def key_variable(name: str) -> str:
+    """Where a host's key is looked for, unless a configuration names another variable."""
+    return hosts()[name].key
+
+
+def about(name: str) -> str:
+    """What a host is, in a line."""
+    return hosts()[name].about

@@ -1,0 +1,61 @@
+"""What every adapter of an engine behind HTTP is: replicas of it, and a gate before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.model import CallContext, ModelSettings
+
+from gym_models.wire import endpoint
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.engine import Engine
+from gym_models.wire.replicas import Replicas
+
+
+class HttpAdapter:
+    """Calls to whichever replica's turn it is, ``settings.max_concurrent_requests`` of them at a time.
+
+    Args:
+        engine: makes the engine for an endpoint.
+        at: makes the endpoint for a base URL.
+        check_model: whether the engine has to list the model.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        engine: Callable[[Endpoint], Engine],
+        *,
+        at: Callable[[str, ModelSettings], Endpoint] = endpoint.at,
+        check_model: bool = True,
+    ) -> None:
+        self._replicas = Replicas(settings, engine, at=at, check_model=check_model)
+        limit = settings.max_concurrent_requests
+        self._gate = anyio.Semaphore(limit, fast_acquire=True) if limit else None
+
+    async def __aenter__(self) -> Self:
+        await self._replicas.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._replicas.__aexit__(kind, error, trace)
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Answer one call; any number may be in flight. Cancelling closes the call's connection.
+
+        Raises:
+            TaskError: the row holds what the engine's API cannot carry.
+            ModelRefused: asking again changes nothing.
+            ModelUnavailable: asking again may help, after ``retry_after_s`` where the engine said so.
+            DeadlineExceeded: the deadline passed first.
+        """
+        if self._gate is None:
+            return await self._replicas.ask(context, lambda engine: engine.respond(call, context))
+        async with self._gate:
+            return await self._replicas.ask(context, lambda engine: engine.respond(call, context))

@@ -1,0 +1,105 @@
+"""Microsoft Entra tokens: fetched when the first call needs one, and again before they expire.
+
+Source: "How to configure Azure OpenAI with Microsoft Entra ID authentication", which names the scope.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+import anyio
+import anyio.to_thread
+import msgspec
+from gym_runtime import clock
+from gym_runtime.errors import ModelRefused, ModelUnavailable
+
+SCOPE = "https://cognitiveservices.azure.com/.default"
+EARLY_S = 300.0
+_COMMAND_LIMIT_S = 60.0
+_SHOWN_CHARS = 200
+
+
+class Token(msgspec.Struct, frozen=True, rename={"token": "accessToken"}):
+    """A token, and when it ends, in seconds since the epoch."""
+
+    token: str
+    expires_on: float
+
+    def __repr__(self) -> str:
+        return f"Token(expires_on={self.expires_on})"
+
+
+_decode = msgspec.json.Decoder(Token, strict=False).decode
+
+
+class Login:
+    """The header that says who we are, from a token that is always good for some minutes more.
+
+    ``fetch`` blocks, and raises a `ModelError` where it gets none; it runs in a thread, once at a time.
+    """
+
+    def __init__(self, fetch: Callable[[], Token]) -> None:
+        self._fetch = fetch
+        self._token = Token(token="", expires_on=0.0)
+        self._fetching = anyio.Semaphore(1)
+
+    async def __call__(self) -> Mapping[str, str]:
+        if self._is_old():
+            async with self._fetching:
+                if self._is_old():
+                    self._token = await anyio.to_thread.run_sync(self._fetch)
+        return {"authorization": f"Bearer {self._token.token}"}
+
+    def _is_old(self) -> bool:
+        return clock.now() > self._token.expires_on - EARLY_S
+
+
+def from_command(command: Sequence[str]) -> Callable[[], Token]:
+    """Tokens that a command prints as JSON. It runs without a shell."""
+
+    def fetch() -> Token:
+        name = command[0]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_COMMAND_LIMIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ModelRefused(f"the token command '{name}' cannot be run: {error}", stage="model") from error
+        if done.returncode:
+            said = " ".join(done.stderr.decode(errors="replace").split())[-_SHOWN_CHARS:]
+            raise ModelRefused(
+                f"the token command '{name}' ended with {done.returncode}: {said}", stage="model"
+            )
+        try:
+            return _decode(done.stdout)
+        except msgspec.DecodeError as error:
+            raise ModelRefused(
+                f"the token command '{name}' is to print JSON with accessToken and expires_on: {error}",
+                stage="model",
+            ) from error
+
+    return fetch
+
+
+def from_identity() -> Callable[[], Token]:
+    """Tokens of whatever identity the package azure-identity finds."""
+    from azure.core.exceptions import AzureError, ClientAuthenticationError
+    from azure.identity import DefaultAzureCredential
+
+    credential = DefaultAzureCredential()
+
+    def fetch() -> Token:
+        try:
+            found = credential.get_token(SCOPE)
+        except ClientAuthenticationError as error:
+            said = error.message.split("\n", 1)[0][:_SHOWN_CHARS]
+            raise ModelRefused(
+                f"azure-identity finds nobody to be: {said}; az login, or set AZURE_OPENAI_API_KEY",
+                stage="model",
+            ) from error
+        except AzureError as error:
+            raise ModelUnavailable(
+                f"no Entra token: {error.message[:_SHOWN_CHARS]}", stage="model"
+            ) from error
+        return Token(token=found.token, expires_on=float(found.expires_on))
+
+    return fetch

@@ -1,0 +1,133 @@
+"""The embedded engine itself: a real one, in a process that may die."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import pytest
+from gym_models.embedded import MAX_RESTARTS, Adapter
+from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
+from gym_runtime.model import ModelSettings
+from models.model_calls import TOOL, USER, context, model_call, output
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(180)]
+OTHER: dict[str, Any] = TOOL | {
+    "name": "add",
+    "description": "Add two numbers.",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.fixture
+async def adapter() -> AsyncIterator[Adapter]:
+    if importlib.util.find_spec("xllamacpp") is None:
+        pytest.skip("xllamacpp is not installed")
+    made = Adapter(ModelSettings.parse("embedded/smollm2-135m", options={"slots": 4}))
+    try:
+        await made.__aenter__()
+    except UsageError as error:
+        pytest.skip(f"no weights: {error}")
+    try:
+        yield made
+    finally:
+        await made.__aexit__(None, None, None)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+async def kill(adapter: Adapter) -> None:
+    """Kill the engine, and wait until its parent has noticed."""
+    process = adapter._process  # pyright: ignore[reportPrivateUsage]
+    os.kill(adapter.pid, signal.SIGKILL)
+    await until(lambda: process.returncode is not None)
+
+
+async def test_an_engine_that_dies_is_started_again_but_not_for_ever(adapter: Adapter) -> None:
+    short = model_call(max_output_tokens=4)
+    for _ in range(MAX_RESTARTS):
+        before = adapter.pid
+        await kill(adapter)
+        failures: list[str] = []
+
+        async def call(failures: list[str] = failures) -> None:
+            try:
+                await adapter.respond(short, context(limit_s=60))
+            except ModelUnavailable as error:
+                failures.append(error.message)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(call)
+        assert failures
+        assert all("died (exit code -9) and was started again" in said for said in failures)
+        assert adapter.pid != before
+        assert output(await adapter.respond(short, context(limit_s=60)))
+    await kill(adapter)
+    for _ in range(2):
+        with pytest.raises(ModelUnavailable, match=f"died {MAX_RESTARTS + 1} times.*stays down"):
+            await adapter.respond(short, context(limit_s=60))
+
+
+async def test_a_call_in_progress_when_the_engine_dies(adapter: Adapter) -> None:
+    failures: list[ModelUnavailable] = []
+
+    async def call() -> None:
+        with pytest.raises(ModelUnavailable) as caught:
+            await adapter.respond(model_call(max_output_tokens=500, metadata={}), context(limit_s=60))
+        failures.append(caught.value)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        await kill(adapter)
+    assert len(failures) == 1
+    answers: list[dict[str, Any]] = []
+    for _ in range(2):  # the first of them may be the one that finds the engine dead
+        try:
+            answers = output(await adapter.respond(model_call(max_output_tokens=4), context(limit_s=60)))
+        except ModelUnavailable:
+            continue
+    assert answers
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "function", "name": "add"},
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]},
+    ],
+)
+async def test_a_named_tool_is_called_as_its_schema_says(adapter: Adapter, choice: dict[str, Any]) -> None:
+    call = model_call(USER, tools=[TOOL, OTHER], tool_choice=choice, temperature=0, max_output_tokens=48)
+    calls = [
+        item
+        for item in output(await adapter.respond(call, context(limit_s=60)))
+        if item["type"] == "function_call"
+    ]
+    assert calls
+    for item in calls:
+        assert item["name"] == "add"
+        arguments = json.loads(item["arguments"])
+        assert set(arguments) == {"a", "b"}
+        assert all(isinstance(value, int) for value in arguments.values())
+
+
+async def test_a_tool_that_the_row_does_not_have(adapter: Adapter) -> None:
+    call = model_call(tools=[TOOL], tool_choice={"type": "function", "name": "nothing"})
+    with pytest.raises(TaskError, match="names no tool of the row: nothing"):
+        await adapter.respond(call, context())

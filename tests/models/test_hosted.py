@@ -1,0 +1,88 @@
+"""Hosts by name: the table, and calls that go where it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from gym_models import hosted
+from gym_models.hosted import Adapter, hosts
+from gym_runtime import catalogue
+from gym_runtime.cli.look import describe_module
+from gym_runtime.cli.options import parse_model
+from gym_runtime.errors import UsageError
+from gym_runtime.model import ModelSettings
+from gym_runtime.testing import stub_engine
+from models.model_calls import context, model_call, output
+from models.proxy import proxied
+
+KEY = "sk-host-0123456789"
+
+
+@pytest.mark.parametrize("name", list(hosts()))
+def test_every_host_is_a_model_provider(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = hosts()[name]
+    assert name in catalogue.names("models")
+    assert catalogue.load("models", name) is hosted
+    assert parse_model(f"{name}/vendor/model").name == "vendor/model"
+    monkeypatch.setenv(host.key, KEY)
+    Adapter(ModelSettings(provider=name, name="m"))
+    entry = describe_module("models", name)
+    assert (entry.key_variable, entry.key_set, entry.description) == (host.key, True, host.about)
+    assert host.url.startswith("https://")
+    assert not host.url.endswith("/")
+
+
+def test_the_table_itself_is_no_provider() -> None:
+    assert "hosted" not in catalogue.names("models")
+    with pytest.raises(UsageError, match="there is no host 'nowhere'; there are anthropic"):
+        Adapter(ModelSettings(provider="nowhere", name="m"))
+
+
+@pytest.mark.anyio
+async def test_a_call_to_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By HTTP here, and through a proxy, which is how a stub engine can be that host."""
+    monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-that-is-no-business-of-others")
+    with stub_engine.running("--require-key", KEY, "--models", "vendor/model") as stub:
+        async with proxied(stub.url) as proxy:
+            monkeypatch.setenv("HTTP_PROXY", proxy.url)
+            made = ModelSettings(
+                provider="openrouter", name="vendor/model", urls=("http://openrouter.ai/v1",)
+            )
+            thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
+            said = {"role": "assistant", "content": "yes"}
+            async with Adapter(made) as adapter:
+                user = {"role": "user", "content": "sure?"}
+                assert output(await adapter.respond(model_call(user, thought, said, user), context()))
+        seen = stub.last()
+    assert seen.path == "/v1/chat/completions"
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert "openai-organization" not in seen.headers
+    assert json.loads(seen.body)["messages"][1]["reasoning"] == "hm"
+
+
+@pytest.mark.anyio
+async def test_a_host_without_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    with pytest.raises(UsageError, match=r"the environment variable GROQ_API_KEY.*is not set"):
+        await Adapter(ModelSettings(provider="groq", name="m")).__aenter__()
+
+
+@pytest.mark.anyio
+async def test_a_host_that_lists_nothing_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with stub_engine.running("--models", "other,claude") as stub:
+        made = ModelSettings(provider="anthropic", name="claude", urls=(stub.url,))
+        async with Adapter(made) as adapter:
+            assert output(await adapter.respond(model_call(max_output_tokens=5), context()))
+        assert json.loads(stub.last().body)["max_completion_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"options": {"reasoning": "loud"}}, "reasoning"), ({"api": "completions"}, "completions")],
+)
+def test_settings_that_are_wrong(more: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=f"settings of groq: .*{said}"):
+        Adapter(ModelSettings(provider="groq", name="m", **more))  # type: ignore[arg-type]

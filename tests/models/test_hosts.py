@@ -1,0 +1,219 @@
+"""What hosted engines ask of a client: who we are, through which proxy, how fast."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+import pytest
+from gym_models.openai import Adapter
+from gym_models.wire import pace
+from gym_models.wire.pace import Limit
+from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
+from gym_runtime.model import ModelSettings
+from gym_runtime.testing import stub_engine
+from gym_runtime.testing.stub_engine import StubEngine
+from models.model_calls import context, decoded, model_call, output
+from models.proxy import proxied
+
+pytestmark = pytest.mark.anyio
+HOST = "http://models.example.com/v1"
+KEY = "sk-test-0123456789"
+
+
+def settings(*urls: str, **more: Any) -> ModelSettings:
+    return ModelSettings(provider="openai", name="stub", urls=urls, **more)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+# -- who we are ---------------------------------------------------------------------------------------
+
+
+async def test_a_host_is_told_who_we_are(stub: StubEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with proxied(stub.url) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+        monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+        mine = settings(HOST, headers={"X-Team": "blue"}, extra_body={"metadata": {"run": "7"}})
+        async with Adapter(mine) as adapter:
+            await adapter.respond(model_call(), context(traceparent="00-1-2-01"))
+    seen = stub.last()
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert seen.headers["openai-organization"] == "org-1"
+    assert seen.headers["openai-project"] == "proj-1"
+    assert seen.headers["x-team"] == "blue"
+    assert seen.headers["traceparent"] == "00-1-2-01"
+    assert '"run":"7"' in seen.body
+    assert "x-session-id" not in seen.headers
+
+
+# -- through which proxy ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["responses", "chat", "auto"])
+async def test_a_host_is_reached_through_the_proxy(
+    stub: StubEngine, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(stub.url) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        async with Adapter(settings(HOST, api=api)) as adapter:
+            assert output(await adapter.respond(model_call(), context()))
+        assert f"GET {HOST}/models" in proxy.requests
+        path = "chat/completions" if api == "chat" else "responses"
+        assert proxy.requests[-1] == f"POST {HOST}/{path}"
+
+
+async def test_a_proxy_that_wants_a_login(stub: StubEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with proxied(stub.url, login="me:pass") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("//", "//me:pass@"))
+        async with Adapter(settings(HOST)) as adapter:
+            assert output(await adapter.respond(model_call(), context()))
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        # A page that is no list of models passes the look before the first call, which then says why.
+        async with Adapter(settings(HOST, api="responses")) as adapter:
+            with pytest.raises(ModelRefused, match="407"):
+                await adapter.respond(model_call(), context())
+
+
+async def test_an_engine_of_ours_is_reached_without_the_proxy(
+    stub: StubEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(stub.url) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        async with Adapter(settings(stub.url)) as adapter:
+            assert output(await adapter.respond(model_call(), context()))
+        assert proxy.requests == []
+
+
+async def test_a_proxy_that_lets_no_tls_through(stub: StubEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with proxied(stub.url) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with pytest.raises(UsageError, match=r"models\.example\.com.*403"):
+            await Adapter(settings("https://models.example.com/v1")).__aenter__()
+        assert proxy.requests == ["CONNECT models.example.com:443"]
+
+
+# -- how fast -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["responses", "chat", "auto"])
+async def test_a_rate_limit_is_kept_to_before_the_host_refuses(api: str) -> None:
+    with stub_engine.running("--rate-limit", "4", "--rate-window-s", "0.4") as stub:
+        async with Adapter(settings(stub.url, api=api)) as adapter:
+            started = time.perf_counter()
+            for _ in range(10):
+                await adapter.respond(model_call(), context())
+            assert time.perf_counter() - started > 0.7
+            assert stub.stats().limited == 0
+
+
+async def test_many_callers_share_a_rate_limit() -> None:
+    """The first ones come before anybody knows of a limit; after that, hardly any is refused."""
+    with stub_engine.running("--rate-limit", "20", "--rate-window-s", "0.3") as stub:
+        async with Adapter(settings(stub.url, api="responses")) as adapter:
+            await adapter.respond(model_call(), context())
+            answered: list[str] = []
+
+            async def call(number: int) -> None:
+                while True:
+                    try:
+                        answer = await adapter.respond(model_call(), context(rollout=f"r.{number}.0"))
+                    except ModelUnavailable:
+                        continue  # held by the pace
+                    else:
+                        answered.append(decoded(answer).id)
+                        return
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(80):
+                    tasks.start_soon(call, number)
+            assert len(set(answered)) == 80
+            assert stub.stats().limited <= 8
+
+
+async def test_a_429_holds_the_other_calls_too() -> None:
+    with stub_engine.running("--retry-after-s", "0.3") as stub:
+        async with Adapter(settings(stub.url, api="responses")) as adapter:
+            with pytest.raises(ModelUnavailable, match="429") as caught:
+                await adapter.respond(model_call(), context(x_stub_fault="429"))
+            assert caught.value.retry_after_s == pytest.approx(0.3)
+            started = time.perf_counter()
+            assert output(await adapter.respond(model_call(), context()))
+            assert time.perf_counter() - started > 0.25
+
+
+async def test_a_limit_that_outlasts_the_deadline_is_said_at_once() -> None:
+    with stub_engine.running("--rate-limit", "1", "--rate-window-s", "50") as stub:
+        async with Adapter(settings(stub.url, api="responses")) as adapter:
+            await adapter.respond(model_call(), context())
+            with pytest.raises(ModelUnavailable, match="rate limit, which is used up") as caught:
+                await adapter.respond(model_call(), context(limit_s=5))
+            assert caught.value.retry_after_s == pytest.approx(50, abs=2)
+            assert stub.stats().requests == 1
+
+
+NOW_S = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "found"),
+    [
+        (200, {}, None),
+        (200, {"x-ratelimit-remaining-requests": "3"}, None),
+        (
+            200,
+            {
+                "x-ratelimit-limit-requests": "60",
+                "x-ratelimit-remaining-requests": "59",
+                "x-ratelimit-reset-requests": "1s",
+            },
+            Limit(left=59, limit=60, reset_s=1),
+        ),
+        (
+            200,
+            {
+                "x-ratelimit-remaining-requests": "9",
+                "x-ratelimit-reset-requests": "1s",
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "6s",
+            },
+            Limit(left=0, limit=float("inf"), reset_s=6),
+        ),
+        (
+            200,
+            {
+                "x-ratelimit-limit-requests": "14400",
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "24h0m0s",
+            },
+            Limit(left=0, limit=1, reset_s=6),
+        ),
+        (
+            200,
+            {
+                "anthropic-ratelimit-requests-limit": "50",
+                "anthropic-ratelimit-requests-remaining": "49",
+                "anthropic-ratelimit-requests-reset": "2027-01-15T08:00:30Z",
+            },
+            Limit(left=49, limit=50, reset_s=30),
+        ),
+        (
+            200,
+            {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1800000012000", "x-ratelimit-limit": "20"},
+            Limit(left=0, limit=20, reset_s=12),
+        ),
+        (429, {"retry-after": "7"}, Limit(left=0, limit=float("inf"), reset_s=7)),
+        (429, {}, None),
+        (200, {"x-ratelimit-remaining-requests": "soon", "x-ratelimit-reset-requests": "1s"}, None),
+    ],
+)
+def test_reading_limits(status: int, headers: dict[str, str], found: Limit | None) -> None:
+    assert pace.read(status, headers, NOW_S) == found

@@ -1,0 +1,283 @@
+"""The adapter on a real vLLM: exact tokens, weights that change, calls that are given up.
+
+``tests/models/vllm/server.py`` installs and starts one on a CPU; the tests run where ``GYM_TEST_VLLM_URL``
+names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import gym_runtime
+import pytest
+from aiohttp import ClientSession
+from gym_models.vllm import Adapter
+from gym_models.wire.load import read
+from gym_runtime.conversations import prefix_after
+from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall
+from gym_runtime.model import ModelSettings
+from gym_runtime.record import RolloutRecord
+from models.model_calls import context, decoded, model_call, output
+from models.vllm.counting import ROW, TURNS
+from models.vllm.witness import GENERATE, RENDER, Witness
+from msgspec import Raw
+from msgspec.structs import replace
+
+URL = os.environ.get("GYM_TEST_VLLM_URL", "")
+OTHER_WEIGHTS = os.environ.get("GYM_TEST_VLLM_OTHER_WEIGHTS", "")
+FIRST_WEIGHTS = os.environ.get("GYM_TEST_VLLM_WEIGHTS", "")
+PARAMS: dict[str, Any] = ROW["responses_create_params"]
+ENVIRONMENT = str(Path(__file__).with_name("counting.py"))
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not URL, reason="no vLLM: python tests/models/vllm/server.py DIR starts one"),
+]
+
+
+def settings(url: str = URL, **more: Any) -> ModelSettings:
+    return ModelSettings(provider="vllm", name="tiny", urls=(url,), **more)
+
+
+@pytest.fixture
+async def adapter() -> AsyncIterator[Adapter]:
+    async with Adapter(settings()) as made:
+        yield made
+
+
+def continued(call: ModelCall, answer: ModelAnswer, *new: dict[str, Any]) -> ModelCall:
+    """The next turn's call, as a model worker makes it."""
+    items = [*call.input, *decoded(answer).output]
+    more = [Raw(json.dumps(item).encode()) for item in new]
+    return replace(call, input=items + more, prefix=prefix_after(answer.tokens, len(items)))
+
+
+def so_far(answer: ModelAnswer) -> bytes:
+    assert answer.tokens is not None
+    return answer.tokens.prompt_ids + answer.tokens.generation_ids
+
+
+def prompt(answer: ModelAnswer) -> bytes:
+    assert answer.tokens is not None
+    return answer.tokens.prompt_ids
+
+
+# -- rollouts through the whole runtime -------------------------------------------------------------------
+
+
+def token_items(record: RolloutRecord) -> list[dict[str, Any]]:
+    """The output items that carry a model call's tokens."""
+    row = json.loads(bytes(record.row))
+    return [item for item in row["response"]["output"] if "generation_token_ids" in item]
+
+
+async def rollouts(url: str, count: int, **more: Any) -> list[RolloutRecord]:
+    model = settings(url, **more)
+    async with gym_runtime.connect(model=model, environments=[ENVIRONMENT], concurrency=count) as gym:
+        return [
+            record
+            async for record in gym.rollouts(
+                [ROW], environment=ENVIRONMENT, repeats=count, return_tokens=True, max_output_tokens=60
+            )
+        ]
+
+
+async def test_the_ids_of_fifty_rollouts_are_those_that_the_engine_reports() -> None:
+    async with Witness(URL).running() as witness:
+        records = await rollouts(witness.url, 50)
+    assert [record.outcome for record in records if record.reward is None] == []
+    said = [
+        (answer["prompt_token_ids"], answer["choices"][0]["token_ids"])
+        for _, answer in witness.passed(GENERATE)
+    ]
+    sent = [request["token_ids"] for request, _ in witness.passed(GENERATE)]
+    assert sent == [ids for ids, _ in said]
+    turns = 0
+    for record in records:
+        items = token_items(record)
+        before: list[int] = []
+        for item in items:
+            ids = (item["prompt_token_ids"], item["generation_token_ids"])
+            said.remove(ids)
+            assert ids[0][: len(before)] == before
+            assert len(item["generation_log_probs"]) == len(ids[1])
+            assert item["weight_versions"][-1]["end"] == len(ids[1])
+            assert "token_segment" not in item
+            before = ids[0] + ids[1]
+            turns += 1
+    assert turns == TURNS * len(records)
+    assert said == []
+    anew = {json.dumps(answer["token_ids"]) for _, answer in witness.passed(RENDER)}
+    other = sum(json.dumps(ids) not in anew for ids in sent)
+    print(f"\n{len(records)} rollouts, {turns} turns; {other} prompts differ from a rendering of the text")
+
+
+async def test_where_the_template_rewrites_the_past_segments_say_so() -> None:
+    records = await rollouts(URL, 6, extra_body={"chat_template_kwargs": {"forget_calls": True}})
+    for record in records:
+        items = token_items(record)
+        assert [item.get("token_segment", 0) for item in items] == list(range(len(items)))
+        assert len(items) == TURNS
+
+
+async def test_a_swap_of_weights_in_mid_rollout_aborts_none() -> None:
+    if not (OTHER_WEIGHTS and FIRST_WEIGHTS):
+        pytest.skip("GYM_TEST_VLLM_WEIGHTS and GYM_TEST_VLLM_OTHER_WEIGHTS name two folders of weights")
+    records: list[RolloutRecord] = []
+    async with Adapter(settings()) as trainer, Witness(URL).running() as witness:
+        await trainer.control(Control(op="set_version", version="v1"))
+
+        async def make() -> None:
+            records.extend(await rollouts(witness.url, 16))
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(make)
+                await witness.seen(GENERATE, 12)
+                answer = await trainer.control(Control(op="update", version="v2", path=OTHER_WEIGHTS))
+                assert (answer.paused, answer.version) == (False, "v2")
+        finally:
+            await trainer.control(Control(op="update", version="v1", path=FIRST_WEIGHTS))
+    assert len(records) == 16
+    assert all(record.reward is not None for record in records)
+    spans = [item["weight_versions"] for record in records for item in token_items(record)]
+    for one in spans:
+        assert [span["version"] for span in one] in (["v1"], ["v2"], ["v1", "v2"])
+    crossed = [one for one in spans if len(one) == 2]
+    assert crossed
+    assert all(one[0]["start"] == 0 and one[0]["end"] == one[1]["start"] for one in crossed)
+    versions = [json.loads(bytes(record.row))["_gym"]["weight_versions"] for record in records]
+    print(f"\n{len(crossed)} of {len(spans)} calls span both versions; rollouts: {versions}")
+
+
+# -- single calls -----------------------------------------------------------------------------------------
+
+
+async def test_thinking_that_the_template_drops_begins_a_new_segment(adapter: Adapter) -> None:
+    thinks = {"structured_outputs": {"regex": "<think>[a-z ]{5,20}</think>[A-Z][a-z]{3,10}\\."}}
+    again = {"role": "user", "content": "Are you sure?"}
+    for drops in (False, True):
+        kwargs = json.dumps({"drop_thinking": drops})
+        metadata = {"extra_body": json.dumps(thinks), "chat_template_kwargs": kwargs}
+        call = model_call(return_tokens=True, metadata=metadata, max_output_tokens=60)
+        first = await adapter.respond(call, context(limit_s=120))
+        assert [item["type"] for item in output(first)] == ["reasoning", "message"]
+        second = await adapter.respond(continued(call, first, again), context(limit_s=120))
+        assert prompt(second).startswith(so_far(first)) is not drops
+
+
+async def test_a_turn_that_was_cut_off_begins_a_new_segment(adapter: Adapter) -> None:
+    call = model_call(return_tokens=True, max_output_tokens=4)
+    first = await adapter.respond(call, context(limit_s=120))
+    assert decoded(first).status == "incomplete"
+    second = await adapter.respond(
+        continued(call, first, {"role": "user", "content": "Go on."}), context(limit_s=120)
+    )
+    assert not prompt(second).startswith(so_far(first))
+
+
+async def test_exact_and_plain_calls_say_the_same(adapter: Adapter) -> None:
+    params = {"temperature": 0, "max_output_tokens": 24}
+    exact = await adapter.respond(model_call(return_tokens=True, **params), context(limit_s=120))
+    plain = await adapter.respond(model_call(**params), context(limit_s=120))
+    assert output(exact)[0]["content"] == output(plain)[0]["content"]
+    one, other = decoded(exact).usage, decoded(plain).usage
+    assert one is not None
+    assert other is not None
+    assert (one.input_tokens, one.output_tokens) == (other.input_tokens, other.output_tokens)
+    assert exact.tokens is not None
+    assert len(exact.tokens.generation_ids) == 4 * one.output_tokens
+
+
+async def test_a_stop_string_is_no_part_of_the_text(adapter: Adapter) -> None:
+    fixed = {"structured_outputs": {"regex": "one two three"}}
+    stop = {"extra_body": json.dumps({**fixed, "stop": ["two"]})}
+    for tokens in (True, False):
+        call = model_call(return_tokens=tokens, metadata=stop, max_output_tokens=24)
+        answer = await adapter.respond(call, context(limit_s=120))
+        assert output(answer)[0]["content"][0]["text"] == "one "
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+async def test_a_conversation_that_does_not_fit_is_an_incomplete_answer(
+    adapter: Adapter, tokens: bool
+) -> None:
+    long = {"role": "user", "content": "word " * 4000}
+    response = decoded(await adapter.respond(model_call(long, return_tokens=tokens), context(limit_s=120)))
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_both_apis(api: str) -> None:
+    async with Adapter(settings(api=api)) as adapter:
+        params = {name: value for name, value in PARAMS.items() if name != "input"}
+        call = model_call(**params, max_output_tokens=80)
+        first = await adapter.respond(call, context(limit_s=120))
+        item = output(first)[0]
+        assert item["type"] == "function_call"
+        assert json.loads(item["arguments"])["amount"] in (2, 3, 4)
+        result = {"type": "function_call_output", "call_id": item["call_id"], "output": "cold"}
+        plain = model_call(*output(first), result, max_output_tokens=8)
+        second = await adapter.respond(
+            replace(plain, input=[*call.input, *plain.input]), context(limit_s=120)
+        )
+        assert [item["type"] for item in output(second)] == ["message"]
+
+
+async def test_structured_output(adapter: Adapter) -> None:
+    schema = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+    form = {"type": "json_schema", "name": "place", "schema": schema, "strict": True}
+    for tokens in (True, False):
+        call = model_call(return_tokens=tokens, text={"format": form}, max_output_tokens=60)
+        text = output(await adapter.respond(call, context(limit_s=120)))[0]["content"][0]["text"]
+        assert json.loads(text) == {"city": "Rome"}
+
+
+async def running(session: ClientSession) -> int:
+    """How many requests the engine has at this moment."""
+    async with session.get(URL.removesuffix("/v1") + "/metrics") as answer:
+        load = read(await answer.read())
+    assert load is not None
+    return load.running + load.waiting
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+async def test_a_call_given_up_stops_the_generation(adapter: Adapter, tokens: bool) -> None:
+    endless = {"extra_body": json.dumps({"ignore_eos": True})}
+    call = model_call(return_tokens=tokens, max_output_tokens=1900, metadata=endless)
+    async with ClientSession() as session, anyio.create_task_group() as tasks:
+        tasks.start_soon(adapter.respond, call, context(limit_s=300))
+        while await running(session) < 1:
+            await anyio.sleep(0.05)
+        tasks.cancel_scope.cancel()
+    async with ClientSession() as session:
+        with anyio.fail_after(10):
+            while await running(session):
+                await anyio.sleep(0.05)
+
+
+async def test_paused_calls_wait_and_are_answered(adapter: Adapter) -> None:
+    paused = await adapter.control(Control(op="pause"))
+    assert paused.paused
+    answers: list[ModelAnswer] = []
+
+    async def ask() -> None:
+        answers.append(await adapter.respond(model_call(max_output_tokens=4), context(limit_s=120)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        async with ClientSession() as session:
+            while not await running(session):
+                await anyio.sleep(0.05)
+        assert answers == []
+        assert not (await adapter.control(Control(op="resume"))).paused
+    assert len(answers) == 1

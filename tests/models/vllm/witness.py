@@ -1,0 +1,60 @@
+"""A reverse proxy before an engine that writes down what passes: the engine's own word on its tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from aiohttp import ClientSession, ClientTimeout, web
+
+GENERATE = "/inference/v1/generate"
+RENDER = "/v1/chat/completions/render"
+
+
+class Witness:
+    """What passed, in order: pairs of a request's and an answer's JSON, by path."""
+
+    def __init__(self, engine_url: str) -> None:
+        self.url = ""
+        self._engine_url = engine_url.removesuffix("/v1")
+        self._passed: list[tuple[str, Any, Any]] = []
+        self._more = anyio.Event()
+
+    def passed(self, path: str) -> list[tuple[Any, Any]]:
+        """The exchanges of one path."""
+        return [(request, answer) for where, request, answer in self._passed if where == path]
+
+    async def seen(self, path: str, count: int) -> None:
+        """Wait until so many exchanges of one path have passed."""
+        while len(self.passed(path)) < count:
+            await self._more.wait()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        url = self._engine_url + request.path_qs
+        async with self._session.request(
+            request.method, url, data=body, headers={"content-type": "application/json"}
+        ) as answer:
+            said = await answer.read()
+        if answer.status == 200 and request.path in (GENERATE, RENDER):
+            self._passed.append((request.path, json.loads(body), json.loads(said)))
+            self._more.set()
+            self._more = anyio.Event()
+        return web.Response(status=answer.status, body=said, content_type=answer.content_type)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Witness]:
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", self.handle)
+        runner = web.AppRunner(app, handler_cancellation=True)
+        async with ClientSession(timeout=ClientTimeout(total=None)) as self._session:
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+                yield self
+            finally:
+                await runner.cleanup()
