@@ -16,6 +16,13 @@ import structlog
 LIMIT_S = 20.0
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many schedules of faults are played where one follows from a seed (simulation, tests/faults)."""
+    group = parser.getgroup("seeds")
+    group.addoption("--seeds", type=int, help="how many seeds to play (default: a few)")
+    group.addoption("--first-seed", type=int, default=0, help="the first of them")
+
+
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """The loop that workers run on."""

@@ -1,0 +1,135 @@
+"""Memory of every process over a long run: nothing grows without bound.
+
+    python tests/bench/memory.py                      # 100,000 rollouts
+    python tests/bench/memory.py --rollouts 30000
+
+The command, its workers and its broker are sampled while ``gym-runtime run`` makes rollouts of a cheap
+environment with the scripted model. The table shows the resident memory when the run is warm (after a tenth
+of it), at its end, and the slope of a straight line between, per 10,000 rollouts. What grows by design is the
+output on the disk and, in the command, a few dozen bytes per rollout for the metrics and the resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+from measure import ROW, print_table
+
+ENVIRONMENT = "example_single_tool_call"
+SAMPLE_S = 1.0
+WARM = 0.1
+MIB = 1024 * 1024
+KINDS = ("agent", "resource", "model")
+"""In the order in which the supervisor starts them."""
+
+Samples = dict[str, list[tuple[float, float]]]
+"""By the name of a process: rollouts on the disk, and its resident MiB."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rollouts", type=int, default=100_000)
+    parser.add_argument("--concurrency", type=int, default=256)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        samples, wall_s = measured(Path(folder), options.rollouts, options.concurrency)
+    print_table(
+        f"Memory over {options.rollouts:,} rollouts ({options.rollouts / wall_s:.0f} a second)",
+        ["process", "warm MiB", "end MiB", "most MiB", "MiB per 10,000 rollouts"],
+        [described(name, points, options.rollouts) for name, points in sorted(samples.items())],
+    )
+
+
+def measured(folder: Path, rollouts: int, concurrency: int) -> tuple[Samples, float]:
+    """The memory of each process of one run, and the seconds that it took."""
+    rows, output = folder / "rows.jsonl", folder / "out.jsonl"
+    with rows.open("wb") as file:
+        file.writelines(ROW[:-1] + b', "bench_index": %d}\n' % index for index in range(rollouts))
+    command = [
+        *(sys.executable, "-m", "gym_runtime.cli.main", "run", ENVIRONMENT, "--input", str(rows)),
+        *("--output", str(output), "--model", "scripted/tool-then-message"),
+        *("--concurrency", str(concurrency)),
+    ]
+    samples: Samples = defaultdict(list)
+    counter = Lines(output)
+    started_s = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        root = psutil.Process(process.pid)
+        while process.poll() is None:
+            done = counter.count()
+            for name, resident in memory(root):
+                if resident:  # else it has just ended
+                    samples[name].append((done, resident))
+            time.sleep(SAMPLE_S)
+        assert process.returncode == 0, f"the run ended with status {process.returncode}"
+    assert counter.count() == rollouts, f"{rollouts - counter.count()} of {rollouts} rollouts failed"
+    return samples, time.monotonic() - started_s
+
+
+class Lines:
+    """Counts the lines of a file that grows, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._count = 0
+
+    def count(self) -> int:
+        """The lines until now."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                while block := file.read(MIB):
+                    self._count += block.count(b"\n")
+                    self._position += len(block)
+        return self._count
+
+
+def memory(root: psutil.Process) -> list[tuple[str, float]]:
+    """Each process of a run by its name, with its resident MiB."""
+    found: list[tuple[str, float]] = []
+    kinds = iter(KINDS)
+    try:
+        for process in [root, *sorted(root.children(recursive=True), key=lambda process: process.pid)]:
+            if process.pid == root.pid:
+                name = "command"
+            elif process.ppid() == root.pid:
+                name = "supervisor"
+            else:
+                name = "broker" if "nats-server" in process.name() else f"{next(kinds, 'another')} worker"
+            found.append((name, process.memory_info().rss / MIB))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return []  # the run is ending
+    return found
+
+
+def described(name: str, points: list[tuple[float, float]], rollouts: int) -> list[object]:
+    """A row of the table."""
+    warm = [point for point in points if point[0] >= rollouts * WARM]
+    first, last = warm[0][1], warm[-1][1]
+    return [
+        name,
+        f"{first:.1f}",
+        f"{last:.1f}",
+        f"{max(mib for _, mib in warm):.1f}",
+        f"{slope(warm) * 1e4:.2f}",
+    ]
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """Of the straight line that fits the points best."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""A real system under seeded schedules of kills, freezes, cuts and duplicates: the books are always right.
+
+::
+
+    python -m pytest tests/faults/test_schedules.py --seeds 50
+    python -m pytest tests/faults/test_schedules.py --seeds 1 --first-seed 17
+
+A failure shows its schedule and the command's log.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from faults.arena import Aftermath, arena
+from faults.schedule import ROLLOUTS, Schedule
+from gym_runtime.testing import stub_engine
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(300)]
+
+QUICK = (2, 49, 82)
+"""Schedules after which nothing has to wait for a session's time limit; CI plays these."""
+LATENCY_S = "0.1"
+MARK = "GYM_FAULTS_MARK"
+GONE_S = 30.0
+"""A process for heavy verification that was being warmed, at the lowest priority, learns late of its end."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        first, number = metafunc.config.getoption("first_seed"), metafunc.config.getoption("seeds")
+        metafunc.parametrize("seed", range(first, first + number) if number else QUICK)
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A variable by which every process of one test is known, and the folder in which they run."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, value)
+    monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    monkeypatch.chdir(Path(__file__).parent / "environments")
+    return value
+
+
+def marked(value: str) -> list[str]:
+    """The processes that carry a mark."""
+    found: list[str] = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == value and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {' '.join(process.cmdline())}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def keys(lines: list[dict[str, Any]]) -> Counter[tuple[int, int]]:
+    return Counter((line["_ng_task_index"], line["_ng_rollout_index"]) for line in lines)
+
+
+def violations(left: Aftermath) -> list[str]:
+    """What does not hold after a schedule."""
+    found: list[str] = []
+    done, failed = keys(left.rows), keys(left.failures)
+    if left.status:
+        found.append(f"the command ended with status {left.status}")
+    if missing := ROLLOUTS - len(done.keys() | failed.keys()):
+        found.append(f"{missing} rollouts have neither a row nor a failure")
+    if twice := [key for key, count in done.items() if count > 1]:
+        found.append(f"several rows for {twice}")
+    # Only a resumed run makes a failed rollout again, and adds to what stands there.
+    if not left.resumed and (both := [key for key in failed if failed[key] + done[key] > 1]):
+        found.append(f"several results for {both}")
+    for row in left.rows:
+        outcome = row["_gym"]["outcome"]["type"]
+        if outcome not in ("completed", "truncated") or row.get("reward") != 1.0:
+            found.append(f"{row['_gym']['rollout_id']} is {outcome} with reward {row.get('reward')}")
+    found += [f"a failure with a reward: {line['_gym']}" for line in left.failures if "reward" in line]
+    if left.sessions != 0:
+        found.append(f"{left.sessions} sessions are open")
+    if left.stored["task"]:
+        found.append(f"tasks are queued: {left.stored['task']}")
+    # An overtaken attempt may end after its run was closed: its record is its rollout's only one.
+    if left.stored["rollout"].total() > ROLLOUTS:
+        found.append(f"records are stored: {left.stored['rollout']}")
+    return found
+
+
+async def test_after_a_schedule_of_faults_the_books_are_right(seed: int, mark: str, tmp_path: Path) -> None:
+    schedule = Schedule.of(seed)
+    with stub_engine.running("--latency-s", LATENCY_S) as engine:
+        async with arena(tmp_path, engine) as field:
+            await field.fight(schedule)
+            left = await field.settle()
+    wrong = violations(left)
+    with anyio.move_on_after(GONE_S):
+        while marked(mark):
+            await anyio.sleep(0.05)
+    wrong += [f"is still running: {process}" for process in marked(mark)]
+    report = "\n".join([*wrong, str(schedule), left.log[-4000:]])
+    assert not wrong, report
+    assert len(left.rows) >= ROLLOUTS // 2, f"most should survive, on a busy machine too\n{report}"
+
+
+def test_a_schedule_is_its_seed() -> None:
+    assert [Schedule.of(seed) for seed in range(50)] == [Schedule.of(seed) for seed in range(50)]
+    blows = {strike.blow for seed in range(50) for strike in Schedule.of(seed).strikes}
+    assert blows == {"kill", "freeze", "cut", "broker", "double", "client"}

@@ -1,0 +1,347 @@
+"""A whole system in virtual time, played from a seed: what befalls it, and what must hold at the end.
+
+A `Plan` is a pure function of its seed: which rollouts, what happens to messages by chance, which worker
+or client is struck when. `play` runs it with the real workers and the real client on the in-memory bus.
+The same seed leads to the same trace, message by message, so a failing seed can be played again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Literal
+
+import anyio
+import msgspec
+from gym_agents.step_loop import Agent as StepLoop
+from gym_agents.tool_loop import Agent as ToolLoop
+from gym_runtime.bus.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
+from gym_runtime.bus.memory.faults import Kind
+from gym_runtime.client import Gym, RunInfo
+from gym_runtime.errors import GymError
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.tasks import RolloutTask, encode_task
+from gym_runtime.testing import clock
+from gym_runtime.workers.agent import AgentWorker
+from gym_runtime.workers.model import ModelWorker
+from gym_runtime.workers.presence import Presence, announce
+from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
+from runtime.workers.playground import AGENTS, OPEN, Thinker, environments
+from runtime.workers.small_system import rollout_task
+from runtime.workers.stage import background, hosting, row
+
+LIMIT_S = 15.0
+PAUSE_S = 0.5
+FLUSH_S = 0.2
+ENOUGH_S = 7200.0
+"""Longer than all that a rollout may take: attempts, deliveries, retries."""
+QUIET_S = LIMIT_S + GRACE_S + 3 * SWEEP_S
+"""Longer than any session may live after its last call."""
+KINDS = ("task", "rollout", "journal")
+
+Victim = Literal["agent", "resource", "model", "client"]
+Blow = Literal["kill", "stop", "cut", "freeze"]
+Worker = AgentWorker | ResourceWorker | ModelWorker
+Key = tuple[int, int]
+Slot = tuple[Victim, int]
+Event = tuple[float, Passing, Fate]
+
+MESSAGES: frozenset[Kind] = frozenset({"signal", "request", "answer", "delivery", "ack", "beat"})
+LOSABLE: frozenset[Kind] = frozenset({"signal", "delivery", "ack", "beat"})
+CHANCES = (
+    Chances(),
+    Chances(drop=0.1, kinds=LOSABLE),
+    Chances(drop=0.01),
+    Chances(delay=0.3, kinds=MESSAGES),
+    Chances(double=0.3, kinds=MESSAGES),
+    Chances(cut=0.02, kinds=MESSAGES, lasts_s=(0.1, 3.0)),
+    Chances(freeze=0.01, kinds=MESSAGES, lasts_s=(0.5, 12.0)),
+    Chances(drop=0.002, delay=0.1, double=0.1, cut=0.01, freeze=0.005),
+)
+
+# -- the plan -------------------------------------------------------------------------------------------
+
+
+class Strike(msgspec.Struct, frozen=True):
+    """One blow to a worker or the client, ``at_s`` after the start; a cut or a freeze ends after ``lasts_s``,
+    a killed or stopped worker has a successor then.
+    """
+
+    at_s: float
+    blow: Blow
+    victim: Victim
+    number: int
+    lasts_s: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a seed stands for.
+
+    Attributes:
+        rollouts: each one's environment.
+        twice: those that are published twice.
+    """
+
+    seed: int
+    rollouts: list[str]
+    twice: list[int]
+    chances: Chances
+    strikes: list[Strike]
+
+    @classmethod
+    def of(cls, seed: int) -> Plan:
+        dice = random.Random(seed)
+        rollouts = [dice.choice(sorted(AGENTS)) for _ in range(dice.randint(2, 4))]
+        twice = [index for index in range(len(rollouts)) if dice.random() < 0.2]
+        strikes = [_drawn(dice) for _ in range(dice.randint(0, 4))]
+        return cls(seed, rollouts, twice, dice.choice(CHANCES), strikes)
+
+
+def _drawn(dice: random.Random) -> Strike:
+    victim: Victim = dice.choice(("agent", "resource", "model", "client"))
+    blow: Blow = "kill" if victim == "client" else dice.choice(("kill", "stop", "cut", "freeze"))
+    lasts_s = dice.choice((dice.uniform(0.1, 3.0), dice.uniform(5.0, 12.0)))
+    return Strike(dice.uniform(0.0, 3.0), blow, victim, dice.randint(1, 2), lasts_s)
+
+
+# -- how it is played -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def mortal() -> Iterator[None]:
+    """Whom the runtime's own errors end, as they end a process."""
+    try:
+        yield
+    except* GymError:
+        pass
+
+
+class Storm:
+    """The faults of a plan; it notes all that passes, with its time."""
+
+    def __init__(self, chances: Chances) -> None:
+        self.trace: list[Event] = []
+        self.over = False
+        self._chances = chances
+
+    def fate(self, passing: Passing, dice: random.Random) -> Fate:
+        spared = self.over or "watcher" in (passing.sender, passing.receiver)
+        fate = Fate() if spared else self._chances.fate(passing, dice)
+        self.trace.append((anyio.current_time(), passing, fate))
+        return fate
+
+
+class Client:
+    """What ``run`` and ``run --resume`` do, without the files: what is flushed survives a crash.
+
+    Attributes:
+        disk: the flushed records of each rollout.
+        part: how often it was started.
+    """
+
+    def __init__(self, broker: MemoryBroker, plan: Plan) -> None:
+        self.disk: dict[Key, list[RolloutRecord]] = {}
+        self.part = 0
+        self._memory: list[RolloutRecord] = []
+        self._broker = broker
+        self._plan = plan
+        self._scope = anyio.CancelScope()
+        self._bus: MemoryBus | None = None
+
+    async def run(self) -> None:
+        """Parts of the run, until every rollout is on the disk."""
+        while len(self.disk) < len(self._plan.rollouts):
+            self.part += 1
+            self._memory.clear()
+            with anyio.CancelScope() as self._scope, mortal():
+                await self._go_on(f"run-{self.part}")
+
+    def kill(self) -> None:
+        """As SIGKILL: what is in memory is lost, and nothing that it still says is heard."""
+        if self._bus is not None:
+            self._bus.cut()
+        self._scope.cancel()
+
+    async def _go_on(self, run: str) -> None:
+        left = [task for task in self._tasks(run) if (task.task_index, 0) not in self.disk]
+        info = RunInfo(run=run, total=len(left), agents=sorted(set(AGENTS.values())))
+        async with self._broker.connect(f"client-{self.part}") as self._bus, hosting() as tasks:
+            gym = Gym(self._bus, tasks)
+            for earlier in await gym.runs():
+                if earlier.state == "active":
+                    await gym.cancel(earlier.run)
+                    await gym.close_run(earlier, state="cancelled")
+            await gym.open_run(info)
+            tasks.start_soon(self._flush)
+            tasks.start_soon(self._publish, gym, left)
+            assert await gym.follow(run, len(left), self._memory.append)
+            self._write()
+            await gym.close_run(info)
+
+    async def _publish(self, gym: Gym, left: list[RolloutTask]) -> None:
+        await gym.publish(left)
+        for task in left:
+            if task.task_index in self._plan.twice:
+                await gym.bus.enqueue(f"task.{task.agent}.{task.environment}.{task.run}", encode_task(task))
+
+    def _tasks(self, run: str) -> Iterator[RolloutTask]:
+        for index, name in enumerate(self._plan.rollouts):
+            replayable = name != "once"
+            more = {"agent": AGENTS[name], "replayable": replayable, "timeout_s": LIMIT_S}
+            yield rollout_task(row(), run=run, task=index, environment=name, **more)
+
+    async def _flush(self) -> None:
+        while True:
+            await anyio.sleep(FLUSH_S)
+            self._write()
+
+    def _write(self) -> None:
+        for record in self._memory:
+            self.disk.setdefault((record.task_index, record.rollout_index), []).append(record)
+        self._memory.clear()
+
+
+class Fleet:
+    """Two workers of each kind; whoever ends has a successor after a pause, as the supervisor sees to."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.workers: dict[Slot, Worker] = {}
+        self._broker = broker
+        self._names: dict[Slot, str] = {}
+        self._scopes: dict[Slot, anyio.CancelScope] = {}
+        self._made = 0
+
+    async def run(self) -> None:
+        """Keep everybody up until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for kind in ("model", "resource", "agent"):
+                for number in (1, 2):
+                    tasks.start_soon(self._fill, (kind, number))
+
+    async def _fill(self, slot: Slot) -> None:
+        while True:
+            self._made += 1
+            name = self._names[slot] = f"{slot[0]}-{self._made}"
+            with anyio.CancelScope() as self._scopes[slot]:
+                # A worker that the broker fails ends, and is started again.
+                with mortal():
+                    await self._live(slot, name)
+            self.workers.pop(slot, None)
+            await anyio.sleep(PAUSE_S)
+
+    async def _live(self, slot: Slot, name: str) -> None:
+        kind = slot[0]
+        async with self._broker.connect(name) as bus:
+            worker = self.workers[slot] = _make(kind, bus, name)
+            pools = {"agent": AGENTS.values(), "resource": AGENTS, "model": ["policy"]}[kind]
+            presence = Presence(worker=name, kind=kind, pools=sorted(set(pools)), capacity=8)
+            async with background(lambda: announce(bus, lambda: presence)):
+                await worker.run(ready=lambda: None)
+
+    async def suffer(self, strike: Strike) -> None:
+        """One strike, and how long it lasts."""
+        slot = (strike.victim, strike.number)
+        worker = self.workers.get(slot)
+        if worker is None:
+            return
+        bus, scope = self._broker[self._names[slot]], self._scopes[slot]
+        match strike.blow:
+            case "kill":
+                bus.cut()
+                scope.cancel()
+            case "stop":
+                with anyio.move_on_after(strike.lasts_s):
+                    await (worker.drain() if isinstance(worker, AgentWorker) else worker.service.drained())
+                scope.cancel()
+            case "cut":
+                bus.cut()
+                await anyio.sleep(strike.lasts_s)
+                bus.mend()
+            case "freeze":
+                bus.freeze()
+                await anyio.sleep(strike.lasts_s)
+                bus.thaw()
+
+    def busy(self) -> int:
+        """Calls and rollouts in progress."""
+        loads = (w.in_use if isinstance(w, AgentWorker) else w.service.in_use for w in self.workers.values())
+        return sum(loads)
+
+
+def _make(kind: Victim, bus: MemoryBus, name: str) -> Worker:
+    if kind == "agent":
+        agents = {"tool_loop": ToolLoop(), "step_loop": StepLoop()}
+        return AgentWorker(bus, worker=name, agents=agents, slots=8)
+    if kind == "resource":
+        return ResourceWorker(bus, worker=name, environments=environments(), capacity=8)
+    return ModelWorker(bus, worker=name, pools=["policy"], adapter=Thinker(), capacity=8)
+
+
+# -- from a seed to its end -----------------------------------------------------------------------------
+
+
+class Play(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a plan, once all is quiet.
+
+    Attributes:
+        disk: each rollout's records.
+        parts: how often the client was started.
+        sessions, busy: what is still open and in progress.
+        stored: records and tasks that the broker still has, by kind.
+    """
+
+    disk: dict[Key, list[RolloutRecord]]
+    parts: int
+    sessions: int
+    busy: int
+    stored: dict[str, int]
+    trace: list[Event]
+
+    @property
+    def digest(self) -> str:
+        """Of the whole trace."""
+        return blake2b(repr(self.trace).encode(), digest_size=12).hexdigest()
+
+
+def play(plan: Plan) -> Play:
+    """A plan from its start to its end."""
+    OPEN.clear()
+    return clock.run(lambda: _play(plan), seed=plan.seed)
+
+
+async def _play(plan: Plan) -> Play:
+    storm = Storm(plan.chances)
+    broker = MemoryBroker(faults=storm, seed=plan.seed)
+    fleet, client = Fleet(broker), Client(broker, plan)
+    async with broker.connect("watcher") as bus, hosting() as tasks:
+        tasks.start_soon(fleet.run)
+        for strike in plan.strikes:
+            tasks.start_soon(_strike, strike, fleet, client)
+        with anyio.fail_after(ENOUGH_S):
+            await client.run()
+        storm.over = True
+        with anyio.move_on_after(QUIET_S):
+            while OPEN["sessions"] or fleet.busy() or await bus.counts("task.>"):
+                await anyio.sleep(1.0)
+        stored = {
+            kind: sum((await bus.counts(f"{kind}.>")).values()) for kind in ("task", "rollout", "journal")
+        }
+        return Play(
+            disk=client.disk,
+            parts=client.part,
+            sessions=OPEN["sessions"],
+            busy=fleet.busy(),
+            stored=stored,
+            trace=storm.trace,
+        )
+
+
+async def _strike(strike: Strike, fleet: Fleet, client: Client) -> None:
+    await anyio.sleep(strike.at_s)
+    if strike.victim == "client":
+        client.kill()
+    else:
+        await fleet.suffer(strike)
