@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 def blocks(language: str) -> list[Block]:
     found = [
-        Block(kind, dict(part.split("=", 1) for part in info.split()), text)
+        Block(kind, {name: value for name, _, value in (part.partition("=") for part in info.split())}, text)
         for kind, info, text in re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", README, re.M | re.S)
     ]
     return [block for block in found if block.language == language]
@@ -133,6 +133,35 @@ def test_library(folder: Path) -> None:
     (folder / "snippet.py").write_text(snippet.text)
     shown = run(f"{sys.executable} snippet.py", folder)
     assert len(shown.splitlines()) == 4
+
+
+def test_training(folder: Path) -> None:
+    shown = run(f"{sys.executable} train.py", folder).splitlines()
+    assert [line.partition(" ")[0] for line in shown] == ["1", "2", "3"]
+    assert all("[True, True, True, True, True, True, True, True]" in line for line in shown)
+
+
+def test_models(folder: Path) -> None:
+    (block,) = [block for block in blocks("bash") if "models" in block.options]
+    with (
+        stub_engine.running("--models", "Qwen/Qwen3-4B") as one,
+        stub_engine.running("--models", "Qwen/Qwen3-4B") as two,
+    ):
+        (folder / "replicas.txt").write_text(f"{one.url}\n{two.url}\n")
+        for command in commands(block):
+            command = command.replace("http://127.0.0.1:8000/v1", one.url)
+            run(command.replace("http://127.0.0.1:8001/v1", two.url), folder)
+            assert len((folder / "results" / "mcqa.jsonl").read_text().splitlines()) == 5
+            (folder / "results" / "mcqa.jsonl").unlink()
+
+
+def test_a_harness(folder: Path) -> None:
+    (block,) = [block for block in blocks("bash") if "harness" in block.options]
+    (command,) = commands(block)
+    run(command.replace("harness.py", str(folder / "harness.py")).replace("python3", sys.executable), folder)
+    rows = (folder / "results" / "mcqa.jsonl").read_text().splitlines()
+    assert len(rows) == 5
+    assert all('"done"' in row for row in rows)
 
 
 def test_environment(folder: Path) -> None:
