@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
-from gym_models.embedded import Adapter as EmbeddedAdapter
-from gym_models.openai import Adapter as OpenAIAdapter
-from gym_models.scripted import Adapter as ScriptedAdapter
+from gym_runtime import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.model import Adapter, ModelSettings
 from gym_runtime.testing.stub_engine import StubEngine
@@ -19,17 +19,43 @@ from models.model_calls import TOOL, USER, context, decoded, model_call, output
 pytestmark = pytest.mark.anyio
 
 EMBEDDED = pytest.param("embedded", marks=[pytest.mark.slow, pytest.mark.timeout(180)])
-ADAPTERS = ["scripted", "openai-responses", "openai-chat", "openai-auto", EMBEDDED]
+REAL = "GYM_TEST_VLLM_URL"
+VLLM = pytest.param(
+    "vllm-real",
+    marks=[
+        pytest.mark.slow,
+        pytest.mark.timeout(180),
+        pytest.mark.skipif(
+            REAL not in os.environ, reason="needs a vLLM: python tests/models/vllm/server.py DIR"
+        ),
+    ],
+)
+STUBBED = ["openai-responses", "openai-chat", "openai-auto", "azure", "groq", "vllm", "record", "replicas"]
+ADAPTERS = ["scripted", *STUBBED, EMBEDDED, VLLM]
+GENERATES = ("embedded", "vllm-real")
 
 
-def build(kind: str, url: str) -> Adapter:
-    """An adapter, not yet entered."""
-    if kind == "scripted":
-        return ScriptedAdapter(ModelSettings.parse("scripted/tool-then-message"))
-    if kind == "embedded":
-        return EmbeddedAdapter(ModelSettings.parse("embedded/smollm2-135m"))
-    api = kind.removeprefix("openai-")
-    return OpenAIAdapter(ModelSettings(provider="openai", name="stub", urls=(url,), api=api))
+def settings(kind: str, url: str, folder: Path) -> ModelSettings:
+    """An adapter's, for the stub at an address."""
+    match kind:
+        case "scripted":
+            return ModelSettings.parse("scripted/tool-then-message")
+        case "embedded":
+            return ModelSettings.parse("embedded/smollm2-135m")
+        case "vllm-real":
+            return ModelSettings.parse("vllm/", urls=(os.environ[REAL],))
+        case "record":
+            file = {"record": str(folder / "calls.jsonl")}
+            return ModelSettings.parse("record/openai/stub", urls=(url,), options=file)
+        case "replicas":
+            (folder / "replicas.txt").write_text(url)
+            return ModelSettings.parse("openai/stub", urls=(f"file:{folder / 'replicas.txt'}",))
+        case "azure":
+            return ModelSettings.parse("azure/stub", urls=(url.removesuffix("/v1"),))
+        case "groq" | "vllm":
+            return ModelSettings.parse(f"{kind}/stub", urls=(url,))
+        case _:
+            return ModelSettings.parse("openai/stub", urls=(url,), api=kind.removeprefix("openai-"))
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -38,10 +64,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def adapter(kind: str, stub: StubEngine) -> AsyncIterator[Adapter]:
+async def adapter(
+    kind: str, stub: StubEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Adapter]:
+    for variable in ("AZURE_OPENAI_API_KEY", "GROQ_API_KEY"):
+        monkeypatch.setenv(variable, "any")
     if kind == "embedded" and importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("xllamacpp is not installed")
-    made = build(kind, stub.url)
+    given = settings(kind, stub.url, tmp_path)
+    made: Adapter = catalogue.load("models", given.provider).Adapter(given)
     try:
         await made.__aenter__()
     except UsageError as error:
@@ -95,7 +126,7 @@ async def test_a_tool_call_then_a_message(adapter: Adapter) -> None:
 
 
 async def test_many_at_once(adapter: Adapter, kind: str) -> None:
-    count = 16 if kind == "embedded" else 512
+    count = 16 if kind in GENERATES else 512
     ids: set[str] = set()
 
     async def one(number: int) -> None:
