@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -108,6 +109,7 @@ def main() -> None:
     parser.add_argument("--venv", type=Path)
     parser.add_argument("--port", type=int, default=18080)
     said = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     python = install(said.venv or said.folder / "venv")
     first, other = make_weights(python, said.folder / "weights")
     process = subprocess.Popen(command(python, first, said.port), env=environment(), stdout=sys.stderr)

@@ -128,6 +128,15 @@ async def test_a_limit_and_a_cut_turn(stub: StubVllm) -> None:
     assert not ids(second)[0].startswith(ids(first)[1])
 
 
+@pytest.mark.parametrize("limit", [15, 16, 17])
+async def test_every_limit_holds(stub: StubVllm, limit: int) -> None:
+    async with Adapter(settings(stub)) as adapter:
+        call = model_call(return_tokens=True, tools=[TOOL], max_output_tokens=limit)
+        tokens = (await adapter.respond(call, context())).tokens
+    assert tokens is not None
+    assert len(tokens.generation_ids) == 4 * limit
+
+
 async def test_sampling_of_the_settings_wins(stub: StubVllm) -> None:
     async with Adapter(settings(stub, options={"sampling": {"max_tokens": 2}})) as adapter:
         for tokens in (True, False):

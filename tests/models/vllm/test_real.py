@@ -196,6 +196,15 @@ async def test_exact_and_plain_calls_say_the_same(adapter: Adapter) -> None:
     assert len(exact.tokens.generation_ids) == 4 * one.output_tokens
 
 
+@pytest.mark.parametrize("limit", [15, 16, 17])
+async def test_every_limit_holds(adapter: Adapter, limit: int) -> None:
+    endless = {"extra_body": json.dumps({"ignore_eos": True})}
+    call = model_call(return_tokens=True, max_output_tokens=limit, metadata=endless)
+    tokens = (await adapter.respond(call, context(limit_s=120))).tokens
+    assert tokens is not None
+    assert len(tokens.generation_ids) == 4 * limit
+
+
 async def test_a_stop_string_is_no_part_of_the_text(adapter: Adapter) -> None:
     fixed = {"structured_outputs": {"regex": "one two three"}}
     stop = {"extra_body": json.dumps({**fixed, "stop": ["two"]})}
@@ -265,19 +274,22 @@ async def test_a_call_given_up_stops_the_generation(adapter: Adapter, tokens: bo
                 await anyio.sleep(0.05)
 
 
-async def test_paused_calls_wait_and_are_answered(adapter: Adapter) -> None:
-    paused = await adapter.control(Control(op="pause"))
-    assert paused.paused
-    answers: list[ModelAnswer] = []
+async def test_paused_calls_wait_and_are_answered() -> None:
+    """What was asked in the pause is sampled after it, from the weights as they are called then."""
+    async with Witness(URL).running() as witness, Adapter(settings(witness.url)) as adapter:
+        assert (await adapter.control(Control(op="pause"))).paused
+        answers: list[ModelAnswer] = []
 
-    async def ask() -> None:
-        answers.append(await adapter.respond(model_call(max_output_tokens=4), context(limit_s=120)))
+        async def ask() -> None:
+            call = model_call(return_tokens=True, max_output_tokens=8)
+            answers.append(await adapter.respond(call, context(limit_s=120)))
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask)
-        async with ClientSession() as session:
-            while not await running(session):
-                await anyio.sleep(0.05)
-        assert answers == []
-        assert not (await adapter.control(Control(op="resume"))).paused
-    assert len(answers) == 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await witness.asked(GENERATE)
+            held = await adapter.control(Control(op="set_version", version="after"))
+            assert (held.paused, held.version, answers) == (True, "after", [])
+            assert not (await adapter.control(Control(op="resume"))).paused
+    (answer,) = answers
+    assert answer.tokens is not None
+    assert [span.version for span in answer.tokens.weights] == ["after"]

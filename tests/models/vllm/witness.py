@@ -22,10 +22,15 @@ class Witness:
         self._engine_url = engine_url.removesuffix("/v1")
         self._passed: list[tuple[str, Any, Any]] = []
         self._more = anyio.Event()
+        self._asked: dict[str, anyio.Event] = {}
 
     def passed(self, path: str) -> list[tuple[Any, Any]]:
         """The exchanges of one path."""
         return [(request, answer) for where, request, answer in self._passed if where == path]
+
+    async def asked(self, path: str) -> None:
+        """Wait until a request for this path has come."""
+        await self._asked.setdefault(path, anyio.Event()).wait()
 
     async def seen(self, path: str, count: int) -> None:
         """Wait until so many exchanges of one path have passed."""
@@ -34,6 +39,7 @@ class Witness:
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
+        self._asked.setdefault(request.path, anyio.Event()).set()
         url = self._engine_url + request.path_qs
         async with self._session.request(
             request.method, url, data=body, headers={"content-type": "application/json"}

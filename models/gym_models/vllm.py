@@ -1,0 +1,201 @@
+"""vLLM: servers that run already, or an engine in the worker itself; exact tokens; weights that change.
+
+With addresses (``--model vllm/NAME --model-url http://HOST:8000/v1``, or the sources of
+`gym_models.wire.discovery`) it asks those servers as `openai` does. Without any, the worker has an
+engine of its own (``--model vllm/NAME_OR_PATH --engine-args '--max-model-len 4096'``), one for each group
+of accelerators; see `gym_models.vllm_engine.in_process`.
+
+Where tokens are wanted they are exact: turn n+1's prompt starts with the very ids of turn n's prompt and
+completion, wherever the model's template leaves the past alone (`gym_models.vllm_engine.splice`). A server
+needs ``--enable-scale-out`` for this, and ``VLLM_SERVER_DEV_MODE=1`` for weights to change while it serves
+(`gym_models.vllm_engine.weights`).
+
+Settings:
+    urls, api_key_variable, extra_body, max_concurrent_requests: as for `openai`.
+    api: ``responses`` for vLLM's own Responses API; ``auto`` and ``chat`` both mean Chat Completions, the
+        dialect in which vLLM gives tokens, thinking and template arguments.
+    options: see `Options`. ``extra_body.chat_template_kwargs`` holds arguments for the template, to which
+        a row may add in ``metadata.chat_template_kwargs``.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import anyio
+import msgspec
+from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
+from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
+from gym_runtime.model import CallContext, ModelSettings
+from msgspec import Raw
+from msgspec.structs import replace
+
+from gym_models.vllm_engine import weights
+from gym_models.vllm_engine.engine import VllmEngine
+from gym_models.vllm_engine.in_process import InProcess, require_vllm
+from gym_models.wire import pieces, preflight
+from gym_models.wire.chat_messages import Reasoning
+from gym_models.wire.chat_request import Dialect
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.replicas import Replicas
+
+Api = Literal["auto", "chat", "responses"]
+
+_decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What only this adapter knows.
+
+    Attributes:
+        engine_args: for an engine in the worker, as on ``vllm serve``'s command line.
+        exact: where tokens are wanted, go on with the tokens of the turns so far.
+        reasoning: how earlier thinking goes back: ``reasoning_content`` (vLLM hands it to the template by
+            both of its names), ``reasoning``, ``think`` (tags in the text), ``drop``.
+        sampling: sampling parameters that win over the rows', by vLLM's names.
+        check_model: false where a server serves models that it does not list.
+    """
+
+    engine_args: str = ""
+    exact: bool = True
+    reasoning: Reasoning = "reasoning_content"
+    sampling: dict[str, Any] = {}
+    check_model: bool = True
+
+
+class Adapter:
+    """vLLM. See the module for its settings.
+
+    Attributes:
+        own: the engine in this worker, if it is one.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        try:
+            self._options = msgspec.convert(settings.options, Options)
+            self._api = msgspec.convert(settings.api, Api)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"settings of the vllm adapter: {error}") from error
+        if settings.urls and self._options.engine_args:
+            raise UsageError("engine arguments are for an engine in the worker; a server has its own")
+        if not settings.urls:
+            require_vllm()
+        self._settings = settings
+        self._sampling = msgspec.json.encode(self._options.sampling)
+        self._stack = AsyncExitStack()
+        self._replicas: Replicas[VllmEngine] | None = None
+        self.own: VllmEngine | None = None
+        limit = settings.max_concurrent_requests
+        self._gate = anyio.Semaphore(limit, fast_acquire=True) if limit else None
+
+    async def __aenter__(self) -> Self:
+        settings, options = self._settings, self._options
+        async with AsyncExitStack() as stack:
+            if settings.urls:
+                made = Replicas(settings, self._engine, check_model=options.check_model)
+                self._replicas = await stack.enter_async_context(made)
+            else:
+                pool = InProcess(settings.name, options.engine_args)
+                self.own = self._engine(pool.endpoint)
+                self.own.pool = pool
+                await stack.enter_async_context(self.own)
+                self.own.model = pool.served
+                await preflight.check(self.own)
+            self._stack = stack.pop_all()
+        return self
+
+    def _engine(self, one: Endpoint) -> VllmEngine:
+        settings = self._settings
+        return VllmEngine(
+            one,
+            model=settings.name,
+            api="responses" if self._api == "responses" else "chat",
+            extra_body=msgspec.json.encode(settings.extra_body),
+            dialect=Dialect(reasoning=self._options.reasoning),
+            exact=self._options.exact,
+        )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Answer one call; any number may be in flight. Cancelling it ends the generation.
+
+        Raises:
+            TaskError: the row holds what vLLM cannot carry.
+            ModelRefused: asking again changes nothing.
+            ModelUnavailable: asking again may help.
+            DeadlineExceeded: the deadline passed first.
+        """
+        if self._options.sampling:
+            try:
+                call = replace(call, params=_overridden(bytes(call.params), self._sampling))
+            except msgspec.DecodeError as error:
+                raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
+        if self._gate is None:
+            return await self._ask(call, context)
+        async with self._gate:
+            return await self._ask(call, context)
+
+    async def _ask(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        if self._replicas is None:
+            assert self.own is not None
+            return await self.own.respond(call, context)
+        return await self._replicas.ask(context, lambda engine: engine.respond(call, context))
+
+    async def control(self, command: Control) -> ControlAnswer:
+        """Do one thing to the weights of every engine; see `gym_runtime.model.Controllable`.
+
+        Raises:
+            ModelRefused: an engine cannot do this; the message says what it lacks.
+            ModelUnavailable: a replica is out, and would come back with other weights.
+        """
+        engines = self._engines(command)
+        answers: list[ControlAnswer] = []
+        errors: list[GymError] = []
+
+        async def one(engine: VllmEngine) -> None:
+            try:
+                answers.append(await weights.control(engine, command))
+            except GymError as error:
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for engine in engines:
+                tasks.start_soon(one, engine)
+        if errors:
+            raise errors[0]
+        versions = {answer.version for answer in answers}
+        return ControlAnswer(
+            paused=any(answer.paused for answer in answers),
+            version=versions.pop() if len(versions) == 1 else "",
+        )
+
+    def _engines(self, command: Control) -> list[VllmEngine]:
+        if self._replicas is None:
+            assert self.own is not None
+            return [self.own]
+        out = [state.url for state in self._replicas.states() if not (state.up or state.leaving)]
+        if out and command.op in ("set_version", "update"):
+            raise ModelUnavailable(
+                f"{', '.join(out)} is out; remove it, or say '{command.op}' again when it is up",
+                stage="model",
+            )
+        return self._replicas.engines()
+
+
+@lru_cache(maxsize=256)
+def _overridden(params: bytes, sampling: bytes) -> Raw:
+    """The parameters with ``sampling`` on top, which goes where a row's own extra fields go."""
+    fields = pieces.decode_fields(params)
+    said = fields.get("metadata", Raw())
+    metadata: dict[str, str] = {} if pieces.is_null(said) else _decode_metadata(said)
+    extra = _decode_object(metadata.get("extra_body", "{}")) | _decode_object(sampling)
+    metadata["extra_body"] = pieces.encode(extra).decode()
+    return Raw(pieces.encode({**fields, "metadata": metadata}))

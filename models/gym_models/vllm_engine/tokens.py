@@ -1,0 +1,145 @@
+"""The messages of vLLM's token endpoints, as far as they are looked into; the rest passes through as bytes.
+
+``/v1/chat/completions/render``     a conversation → token ids, sampling parameters, grammar
+``/inference/v1/generate``          those → token ids, log-probabilities, versions of the weights
+``/v1/chat/completions/derender``   those → a completion, by the engine's own parsers
+``/detokenize``                     token ids → text
+
+Source: vLLM 0.32, ``vllm/entrypoints/scale_out``. The first three need ``--enable-scale-out``.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+from gym_runtime.messages.calls import Tokens, WeightSpan
+from msgspec import Raw
+
+from gym_models.vllm_engine.splice import moved
+from gym_models.wire.chat_tokens import packed
+from gym_models.wire.pieces import decode_fields, encode, is_null
+
+RENDER = "/chat/completions/render"
+DERENDER = "/chat/completions/derender"
+GENERATE = "/inference/v1/generate"
+DETOKENIZE = "/detokenize"
+_OMITTED_MAX_TOKENS = 16
+
+
+class Rendering(msgspec.Struct):
+    """A conversation as the engine will see it; ``body`` is the whole answer."""
+
+    token_ids: list[int]
+    features: Raw = Raw()
+    body: bytes = b""
+
+
+class _Place(msgspec.Struct):
+    offset: int
+    length: int
+
+
+class _Features(msgspec.Struct):
+    mm_placeholders: dict[str, list[_Place]]
+
+
+class _LogProb(msgspec.Struct):
+    logprob: float
+
+
+class _LogProbs(msgspec.Struct):
+    content: list[_LogProb] | None = None
+
+
+class Choice(msgspec.Struct):
+    """One completion: why it ended, and what it consists of."""
+
+    token_ids: list[int] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: _LogProbs | None = None
+    weight_versions: list[WeightSpan] | None = None
+
+
+class Generated(msgspec.Struct):
+    """What the engine saw and produced."""
+
+    request_id: str
+    choices: list[Choice]
+    prompt_token_ids: list[int] | None = None
+
+
+class Text(msgspec.Struct):
+    """An answer of ``/detokenize``."""
+
+    prompt: str
+
+
+def unpacked(ids: bytes) -> list[int]:
+    """Token ids from int32, little-endian."""
+    numbers = array("i", ids)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()
+
+
+def generate_request(rendering: Rendering, prompt: list[int], features: Raw | None) -> bytes:
+    """The body of ``GENERATE``: the rendering's, for this prompt."""
+    fields = {name: value for name, value in decode_fields(rendering.body).items() if not is_null(value)}
+    fields.pop("stream", None)
+    # A rendering leaves out what equals the default of SamplingParams, and without a limit the engine goes
+    # on to the end of its context (vLLM 0.32).
+    sampling = decode_fields(fields["sampling_params"])
+    fields["sampling_params"] = Raw(encode({"max_tokens": _OMITTED_MAX_TOKENS, **sampling}))
+    if features is not None:
+        fields["features"] = features
+    return encode({**fields, "token_ids": prompt, "return_token_ids": True})
+
+
+def moved_features(
+    rendering: Rendering, prompt: Sequence[int], so_far: Sequence[int], history: Sequence[int]
+) -> Raw | None:
+    """The images' placeholders where they stand in the prompt; None if that cannot be told."""
+    fields = decode_fields(rendering.features)
+    shift = len(prompt) - len(rendering.token_ids)
+    places = msgspec.json.decode(rendering.features, type=_Features).mm_placeholders
+    for place in (one for several in places.values() for one in several):
+        offset = moved(place.offset, place.length, so_far, history, shift)
+        if offset is None:
+            return None
+        place.offset = offset
+    return Raw(encode({**fields, "mm_placeholders": places}))
+
+
+def answered(choice: Choice) -> list[int]:
+    """The completion without the token that only ends it, which the parsers would take for text."""
+    ids = choice.token_ids or []
+    ended = choice.finish_reason == "stop" and not isinstance(choice.stop_reason, str)
+    return ids[:-1] if ended else ids
+
+
+def derender_request(generated: Generated, head: bytes) -> bytes:
+    """The body of ``DERENDER``; ``head`` is the chat request, whose messages the parsers do not need."""
+    choice = generated.choices[0]
+    prompt = generated.prompt_token_ids or []
+    response = {
+        "request_id": generated.request_id,
+        "prompt_token_ids": prompt,
+        "choices": [{"index": 0, "finish_reason": choice.finish_reason, "token_ids": answered(choice)}],
+    }
+    return encode({"generate_response": response, "prompt_tokens": len(prompt), "chat_request": Raw(head)})
+
+
+def tokens(generated: Generated) -> Tokens:
+    """What the engine saw and produced, in the runtime's form."""
+    choice = generated.choices[0]
+    content = (choice.logprobs and choice.logprobs.content) or []
+    return Tokens(
+        prompt_ids=packed("i", generated.prompt_token_ids or []),
+        generation_ids=packed("i", choice.token_ids or []),
+        log_probs=packed("f", [entry.logprob for entry in content]),
+        weights=choice.weight_versions or [],
+    )

@@ -1,0 +1,220 @@
+"""A vLLM that has no model: its token endpoints and its weight updates, for tests without one.
+
+It answers a conversation whose last item is a user's message with a call of the first tool (thinking
+first, if ``think`` is set), and every other with ``Done.``. The point is its tokens: a rendered text is one
+token a word, while what the "model" writes is one token a character. So a text rendered again never has the
+tokens that it was written with, and a prompt that holds them was not rendered.
+
+``chat_template_kwargs`` rewrite the past as some models' templates do: ``drop_thinking`` shows no thinking
+before the last user message, ``forget_calls`` writes no tool call out once its result is there. Source of
+paths and fields: vLLM 0.32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+END = "<|im_end|>"
+DEFAULT_MAX_TOKENS = 16
+_WORD = re.compile(r"<\|\w+\|>|\s+|[^\s<]+|<")
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+
+
+class StubVllm:
+    """One server. ``scale_out`` and ``dev`` are the switches that a real one has; times in seconds.
+
+    Attributes:
+        url: its base URL, while it runs.
+        generated: what passed through the token endpoint: prompts and completions.
+        aborted: generations whose client left.
+        started: a generation has begun.
+        left: a client has left.
+        commands: what was done to its weights.
+    """
+
+    def __init__(
+        self, *, scale_out: bool = True, dev: bool = True, think: bool = False, token_s: float = 0.0
+    ) -> None:
+        self.url = ""
+        self.generated: list[tuple[list[int], list[int]]] = []
+        self.aborted = 0
+        self.commands: list[str] = []
+        self.version = "default"
+        self.started = asyncio.Event()
+        self.left = asyncio.Event()
+        self._go_on = asyncio.Event()
+        self._go_on.set()
+        self._scale_out, self._dev, self._think, self._token_s = scale_out, dev, think, token_s
+        self._ids: dict[str, int] = {}
+        self._words: list[str] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[StubVllm]:
+        """The server, on a free port of this machine."""
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/detokenize", self._detokenize)
+        if self._scale_out:
+            app.router.add_post("/v1/chat/completions/render", self._render)
+            app.router.add_post("/inference/v1/generate", self._generate)
+            app.router.add_post("/v1/chat/completions/derender", self._derender)
+        if self._dev:
+            app.router.add_get("/is_paused", self._is_paused)
+            app.router.add_get("/weight_info", self._weight_info)
+            for path in ("pause", "resume", "collective_rpc", "reset_prefix_cache", "update_weight_version"):
+                app.router.add_post(f"/{path}", self._command)
+        runner = web.AppRunner(app, handler_cancellation=True)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+            yield self
+        finally:
+            await runner.cleanup()
+
+    # -- tokens ---------------------------------------------------------------------------------------
+
+    def text(self, ids: list[int]) -> str:
+        """What tokens say."""
+        return "".join(self._words[one] for one in ids)
+
+    def _tokens(self, words: list[str]) -> list[int]:
+        for word in words:
+            if word not in self._ids:
+                self._ids[word] = len(self._words)
+                self._words.append(word)
+        return [self._ids[word] for word in words]
+
+    def _rendered(self, body: dict[str, Any]) -> list[int]:
+        kwargs: dict[str, Any] = body.get("chat_template_kwargs") or {}
+        messages = body["messages"]
+        last_user = max((at for at, one in enumerate(messages) if one["role"] == "user"), default=-1)
+        text = ""
+        for at, message in enumerate(messages):
+            said = message.get("content") or ""
+            thought = message.get("reasoning_content")
+            if thought and not (kwargs.get("drop_thinking") and at < last_user):
+                said = f"<think>{thought}</think>{said}"
+            for call in message.get("tool_calls") or ():
+                known = {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+                forgotten: Any = kwargs.get("forget_calls") and messages[-1]["role"] != "assistant"
+                said += "(a call)" if forgotten else f"<tool_call>{json.dumps(known)}</tool_call>"
+            text += f"<|im_start|>{message['role']}\n{said}{END}\n"
+        if body.get("add_generation_prompt", True):
+            text += "<|im_start|>assistant\n"
+        return self._tokens(_WORD.findall(text))
+
+    def _written(self, body: dict[str, Any]) -> str:
+        asked = not body["messages"] or body["messages"][-1]["role"] == "user"
+        tools: list[Any] = body.get("tools") or []
+        call = {"name": tools[0]["function"]["name"], "arguments": "{}"} if tools and asked else None
+        text = f"<tool_call>{json.dumps(call)}</tool_call>" if call else "Done."
+        return f"<think>hm</think>{text}" if self._think else text
+
+    async def _sampled(self, text: str, limit: int) -> tuple[list[int], str, list[dict[str, Any]]]:
+        """Tokens, why they end, and the versions of the weights that they come from."""
+        ids = self._tokens([*text, END])
+        spans: list[dict[str, Any]] = []
+        self.started.set()
+        for at in range(min(limit, len(ids))):
+            await self._go_on.wait()
+            if not spans or spans[-1]["version"] != self.version:
+                spans.append({"version": self.version, "start": at, "end": at + 1})
+            spans[-1]["end"] = at + 1
+            await asyncio.sleep(self._token_s)
+        return ids[:limit], "stop" if limit >= len(ids) else "length", spans
+
+    # -- endpoints ------------------------------------------------------------------------------------
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "stub"}]})
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        prompt = self._rendered(body)
+        ids, finish, _ = await self._sampled(self._written(body), body.get("max_tokens") or 1000)
+        message = self._parsed([one for one in ids if self._words[one] != END])
+        logprobs = {"content": [{"token": "", "logprob": -0.5} for _ in ids]}
+        choice = {"message": message, "finish_reason": finish, "token_ids": ids, "logprobs": logprobs}
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
+        return web.json_response({"choices": [choice], "prompt_token_ids": prompt, "usage": usage})
+
+    async def _render(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        limit = body.get("max_tokens") or 1000
+        params: dict[str, Any] = {"extra_args": {"text": self._written(body)}}
+        if limit != DEFAULT_MAX_TOKENS:  # left out, as a real one does
+            params["max_tokens"] = limit
+        answer = {"request_id": "r", "token_ids": self._rendered(body), "features": None}
+        return web.json_response({**answer, "sampling_params": params})
+
+    async def _generate(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        params = body["sampling_params"]
+        try:
+            text, limit = params["extra_args"]["text"], params.get("max_tokens", 1000)
+            ids, finish, spans = await self._sampled(text, limit)
+        except asyncio.CancelledError:
+            self.aborted += 1
+            self.left.set()
+            raise
+        self.generated.append((body["token_ids"], ids))
+        choice = {
+            "index": 0,
+            "finish_reason": finish,
+            "stop_reason": None,
+            "token_ids": ids,
+            "weight_versions": spans,
+            "logprobs": {"content": [{"token_id": one, "logprob": -0.5} for one in ids]},
+        }
+        answer = {"request_id": "g", "choices": [choice], "prompt_token_ids": body["token_ids"]}
+        return web.json_response(answer)
+
+    async def _derender(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        (choice,) = body["generate_response"]["choices"]
+        usage = {"prompt_tokens": body["prompt_tokens"], "completion_tokens": len(choice["token_ids"])}
+        message = self._parsed(choice["token_ids"])
+        answer = {"choices": [{"message": message, "finish_reason": choice["finish_reason"]}], "usage": usage}
+        return web.json_response(answer)
+
+    def _parsed(self, ids: list[int]) -> dict[str, Any]:
+        text = self.text(ids)
+        calls = [
+            {"id": f"call_{at}", "function": json.loads(found)}
+            for at, found in enumerate(_CALL.findall(text))
+        ]
+        return {"content": _CALL.sub("", text), "tool_calls": calls}
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        return web.json_response({"prompt": self.text((await request.json())["tokens"])})
+
+    async def _is_paused(self, _: web.Request) -> web.Response:
+        return web.json_response({"is_paused": not self._go_on.is_set()})
+
+    async def _weight_info(self, _: web.Request) -> web.Response:
+        return web.json_response({"weight_version": self.version})
+
+    async def _command(self, request: web.Request) -> web.Response:
+        self.commands.append(request.path_qs)
+        body = await request.json()
+        match request.path:
+            case "/pause":
+                self._go_on.clear()
+            case "/resume":
+                self._go_on.set()
+            case "/update_weight_version":
+                self.version = body["new_version"]
+            case "/collective_rpc" if body["kwargs"]["weights_path"] == "/nowhere":
+                return web.json_response({"error": {"message": "no such weights"}}, status=500)
+            case _:
+                pass
+        return web.json_response({})
