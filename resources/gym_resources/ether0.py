@@ -84,6 +84,7 @@ environment = Environment(
     description="Chemistry problems whose answers are molecules, reactions or names (ether0).",
     domain="knowledge",
     heavy=True,
+    imports=("rdkit.Chem", "exmol", "molbloom"),
     data_license="CC-BY-4.0",
     extra="ether0",
 )

@@ -68,6 +68,7 @@ environment = Environment(
     verify_timeout_s=LIMIT_S,
     data_license="Apache-2.0 (DAPO17k), CC-BY-4.0 (OpenMathReasoning)",
     extra="math-verify",
+    imports=("math_verify",),
     agent_refs=tuple(
         f"{configuration}{agent}"
         for configuration in CONFIGURATIONS

@@ -112,8 +112,8 @@ environment = Environment(
     description="Procedurally generated reasoning puzzles of many kinds, each with its own scorer.",
     domain="other",
     heavy=True,
-    verify_timeout_s=30.0,  # in which a busy machine imports the library
     extra="reasoning-gym",
+    imports=("reasoning_gym",),
     generate=generate,
     datasets=published(
         "nvidia/Nemotron-RL-ReasoningGym-v1", "CC-BY-4.0", train="data/train.jsonl", validation=""

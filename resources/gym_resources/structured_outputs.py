@@ -101,6 +101,7 @@ environment = Environment(
     domain="instruction_following",
     agent="single_turn",
     heavy=True,
+    imports=("jsonschema", "yaml", "xmltodict"),
     extra="structured-outputs",
     datasets=published(
         "nvidia/Nemotron-RL-instruction_following-structured_outputs",

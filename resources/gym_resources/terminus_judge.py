@@ -5,10 +5,12 @@ Terminal-Bench's ``terminus_1`` (``state_analysis``, ``explanation``, ``commands
 ``is_blocking`` and ``timeout_sec``, ``is_task_complete``; nothing else) or ``terminus_2`` (``analysis``,
 ``plan``, ``commands`` of ``keystrokes`` and an optional ``duration``, optionally ``task_complete``). It must
 call the task complete exactly if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all
-commands, put together, are as similar to the expected ones as the row's ``threshold`` says (0.9 if it says
-nothing), by the ratio of Python's ``difflib.SequenceMatcher``.
+commands, put together, are as similar to the expected ones as the row's ``threshold`` says, by the ratio of
+Python's ``difflib.SequenceMatcher``.
 
-Rows and rewards as its namesake in NeMo Gym in its string-only configuration. Comparing can take time that
+Rows and rewards as its namesake in NeMo Gym without its judge. The threshold of its default configuration is
+0.95, that of its string-only one, which is known by the rows' ``agent_ref``, 0.9; so is that of its simple
+one, whose rows look like those of the default: say ``--set threshold=0.9``. Comparing can take time that
 grows with the square of the texts, so it happens in a process that can be killed; a row whose
 ``expected_answer`` is not in its harness's form is refused.
 Source: the rule of NeMo Gym's ``terminus_judge``; the forms are those of github.com/laude-institute/
@@ -26,7 +28,7 @@ from gym_runtime import Environment, Reply, Task, Verdict
 
 from gym_resources.extract import jsons
 
-THRESHOLD = 0.9
+NAME = "terminus_judge"
 
 
 class Terminus1Command(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,7 +66,7 @@ class Metadata(msgspec.Struct):
 class TerminusTask(Task):
     expected_answer: str
     metadata: Metadata
-    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.95
 
     def __post_init__(self) -> None:
         if self.batch(self.expected_answer) is None:
@@ -86,9 +88,8 @@ async def verify(task: TerminusTask, reply: Reply) -> Verdict:
     matches = batch.is_task_complete == expected.is_task_complete
     wanted, given = keystrokes(expected.commands), keystrokes(batch.commands)
     similarity = SequenceMatcher(None, wanted, given).ratio() if matches else 0.0
-    threshold = THRESHOLD if task.threshold is None else task.threshold
     return Verdict(
-        float(matches and similarity >= threshold),
+        float(matches and similarity >= task.threshold),
         fields={"valid": True, "completion_matches": matches, "similarity": similarity},
     )
 
@@ -98,4 +99,5 @@ environment = Environment(
     description="Write the next terminal commands in an agent's JSON form, close to an expert's.",
     domain="coding",
     heavy=True,
+    agent_settings={f"{NAME}_string_only": {"threshold": 0.9}},
 )

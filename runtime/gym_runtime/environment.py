@@ -92,6 +92,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         datasets: where rows of it are published.
         generate: makes rows, for environments whose rows need no download.
         agent_refs: further names under which datasets refer to it.
+        agent_settings: defaults of row fields (`gym_runtime.settings`) for the rows whose ``agent_ref`` names
+            an agent that begins with the key, in whole words; the longest key that fits is taken.
+        imports: modules that a heavy verification needs and that take long to import: a process has them
+            before its first verification's time begins.
         gold_reward: what the perfect rollouts of its example rows score.
         silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
     """
@@ -111,6 +115,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     datasets: tuple[DatasetSource, ...] = ()
     generate: RowGenerator | None = None
     agent_refs: tuple[str, ...] = ()
+    agent_settings: dict[str, dict[str, Any]] = {}
+    imports: tuple[str, ...] = ()
     gold_reward: float = 1.0
     silence_reward: float = 0.0
 
@@ -129,12 +135,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment with its name and where it came from."""
+    """An environment with its name and where it came from.
+
+    Attributes:
+        settings: defaults of row fields that a run gives; `gym_runtime.settings.filled` applies them.
+    """
 
     name: str
     definition: Environment
     resource: Resource
     source: Path
+    settings: dict[str, Any] = {}
 
     @property
     def examples(self) -> Path:

@@ -19,6 +19,7 @@ from gym_runtime.messages.items import FunctionCall, decode_items, tool_output
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.replay import session_of
 from gym_runtime.resource import Episode, Resource, Session
+from gym_runtime.settings import filled
 from gym_runtime.verdict import make_response
 
 Turn = list[Any]
@@ -37,7 +38,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(environment: LoadedEnvironment) -> list[Example]:
-    """The example rows beside an environment's module.
+    """The example rows beside an environment's module, with its settings.
 
     Raises:
         UsageError: there is no such file, a line is not a JSON object, or it has no ``gold``.
@@ -46,11 +47,12 @@ def read(environment: LoadedEnvironment) -> list[Example]:
     if not path.is_file():
         raise UsageError(f"{path} is missing: five example rows, one JSON object a line")
     lines = path.read_bytes().splitlines()
-    return [_example(f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
+    return [_example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
 
 
-def _example(where: str, number: int, line: bytes) -> Example:
+def _example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
     try:
+        line = filled(environment, line, None)
         fields = _fields(line)
     except msgspec.DecodeError as error:
         raise UsageError(f"{where}: not a JSON object: {error}") from error

@@ -6,7 +6,8 @@ recorded, and the state that the recorded calls lead to.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,14 +37,13 @@ async def rejudge(resource: Resource, row: Raw | bytes, response: Raw | bytes) -
         return await resource.verify(session, response)
 
 
-async def replay(resource: Resource, session: Session[Any], transcript: Iterable[Item]) -> list[str]:
-    """Repeat a transcript's tool calls on a session, or its turns on an episode, in order.
+async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[str]:
+    """Repeat a transcript's `executed` tool calls on a session, or its turns on an episode, in order.
 
     Returns what the environment answered: tools' outputs, or observations as JSON.
     """
     if not isinstance(session, Episode):
-        calls = [item for item in transcript if isinstance(item, FunctionCall)]
-        return [await resource.call_tool(session, call.name, call.arguments) for call in calls]
+        return [await resource.call_tool(session, call.name, call.arguments) for call in executed(transcript)]
     answers = await resource.reset(session)
     for turn in turns(transcript):
         response = msgspec.json.encode({"output": [encode_item(item) for item in turn]})
@@ -52,6 +52,23 @@ async def replay(resource: Resource, session: Session[Any], transcript: Iterable
         if step.terminated or step.truncated:
             break
     return [bytes(answer).decode() for answer in answers]
+
+
+def executed(transcript: Sequence[Item]) -> list[FunctionCall]:
+    """A transcript's calls that were made: those that an output answers, in order.
+
+    An answer that was cut off, or the last one of all, may hold others. Where an engine gives several calls
+    the same ``call_id``, each output answers the nearest call before it.
+    """
+    answered: Counter[str] = Counter()
+    found: list[FunctionCall] = []
+    for item in reversed(transcript):
+        if isinstance(item, FunctionCallOutput):
+            answered[item.call_id] += 1
+        elif isinstance(item, FunctionCall) and answered[item.call_id]:
+            answered[item.call_id] -= 1
+            found.append(item)
+    return found[::-1]
 
 
 def turns(transcript: Iterable[Item]) -> list[list[Item]]:

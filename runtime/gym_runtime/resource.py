@@ -28,12 +28,15 @@ from gym_runtime.verdict import Reply, Verdict
 
 CLOSE_LIMIT_S = 5.0
 
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
 
 class Task(msgspec.Struct, kw_only=True):
     """A dataset row as an environment sees it. Subclass it and add the row's fields.
 
-    Fields without a default are required; fields of the row that are not declared are ignored (they
-    still stand in the result row).
+    Fields without a default are required; null for one that has a default means the default. Fields of the
+    row that are not declared are ignored (they still stand in the result row).
     """
 
     responses_create_params: CreateParams
@@ -127,17 +130,30 @@ class Resource:
         self.stateless = not isinstance(shape, type)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
         self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+        fields = msgspec.structs.fields(self.task_type)
+        self._defaulted = {field.encode_name for field in fields if not field.required}
 
     def task(self, row: Raw | bytes) -> Task:
-        """A row as this resource's task.
+        """A row as this resource's task; null for a field that has a default means the default.
 
         Raises:
             TaskError: a field is missing or has a wrong type; the message names it.
         """
         try:
-            return self._decode(row)
+            return self._decode(self._without_nulls(row))
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise TaskError(str(error)) from error
+
+    def _without_nulls(self, row: Raw | bytes) -> Raw | bytes:
+        if b"null" not in bytes(row):
+            return row
+        fields = _decode_fields(row)
+        kept = {
+            name: value
+            for name, value in fields.items()
+            if name not in self._defaulted or bytes(value) != b"null"
+        }
+        return row if len(kept) == len(fields) else _encode(kept)
 
     async def open(self, row: Raw | bytes) -> Session[Any]:
         """A fresh session for a row, opened; if opening fails, what it holds is released again.

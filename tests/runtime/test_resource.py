@@ -118,7 +118,7 @@ def test_an_environment_names_its_shape() -> None:
         (b'{"goal": 2}', "Object missing required field `responses_create_params`"),
         (b'{"responses_create_params": {}}', "Object missing required field `goal`"),
         (b'{"responses_create_params": {}, "goal": [1]}', r"Expected `int`, got `array` - at `\$.goal`"),
-        (b'{"responses_create_params": {}, "goal": 1, "hint": null}', r"Expected `str`, got `null`"),
+        (b'{"responses_create_params": {}, "goal": null}', r"Expected `int`, got `null` - at `\$.goal`"),
         (b'{"responses_create_params": {"inputs": []}, "goal": 1}', "contains unknown field `inputs`"),
         (b'{"responses_create_params": {}, "goal": 1, "hint": "\xff"}', "utf-8"),
         (b'{"responses_create_params": {}, "goal": 1, "x": ' + b"[" * 100_000, "recursion"),

@@ -9,8 +9,8 @@ from gym_runtime import Reply, catalogue
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.messages.items import decode_items
 from gym_runtime.messages.responses import decode_response
-from gym_runtime.replay import turns
-from gym_runtime.reverify import RejectedRow, ReverifiedRow, reverify, reverify_file
+from gym_runtime.replay import executed, turns
+from gym_runtime.reverify import RejectedRow, ReverifiedRow, Reverifier, environments_of, reverify
 from gym_runtime.verdict import make_response
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +67,38 @@ async def test_recorded_calls_are_repeated_for_a_verifier_that_looks_at_state() 
     done = await reverify(None, row(INCREMENT, OUTPUT, "6"))
     assert (done.reward, done.previous_reward, done.changed) == (1.0, None, True)
     assert (await reverify(None, row("6"))).reward == 0.0
+    never_made = {**INCREMENT, "arguments": '{"count": 9}'}  # the answer was cut off, or it was the last turn
+    assert (await reverify(None, row(INCREMENT, OUTPUT, never_made))).reward == 1.0
+    assert (await reverify(None, row(INCREMENT))).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("transcript", "made"),
+    [
+        ("", ""),
+        ("a1 b2", ""),
+        ("a1 b2 -2", "b"),
+        ("a1 b2 -2 -1 c3", "ab"),
+        ("a1 -1 b1 -1 c1", "ab"),
+        ("a1 b1 -1 -1", "ab"),
+        ("-1 a1", ""),
+    ],
+)
+def test_only_calls_that_an_output_answers_were_made(transcript: str, made: str) -> None:
+    items = [
+        {"type": "function_call_output", "call_id": number, "output": ""}
+        if name == "-"
+        else {"type": "function_call", "call_id": number, "name": name, "arguments": "{}"}
+        for name, number in transcript.split()
+    ]
+    assert "".join(call.name for call in executed(Reply.of(*items).items)) == made
+
+
+def test_the_environments_of_files_are_those_that_their_rows_name(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    refs = [{"name": "mcqa_simple_agent"}, {"name": "nobody"}, None, {"name": "mcqa"}]
+    path.write_bytes(b"\n".join([b"{", *(mcqa_row("", agent_ref=ref) for ref in refs), b""]))
+    assert [environment.name for environment in environments_of(path)] == ["mcqa"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +136,7 @@ async def test_a_file_is_judged_in_order_and_broken_lines_have_a_place(tmp_path:
     lines[9] = mcqa_row("", options=None)
     path.write_bytes(b"\n".join(lines))
 
-    found = [row async for row in reverify_file(path, concurrency=2)]
+    found = [row async for row in Reverifier().judge_file(path, concurrency=2)]
     rejected = {row.where: row.fault.message for row in found if isinstance(row, RejectedRow)}
     assert rejected == {
         f"{path}:4:8": "not a JSON object: JSON is malformed: invalid character (byte 8)",
@@ -122,7 +154,7 @@ async def test_a_file_is_judged_in_order_and_broken_lines_have_a_place(tmp_path:
 async def test_an_environment_may_be_given_for_rows_that_name_none(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
     path.write_bytes(mcqa_row(r"\boxed{A}", agent_ref=None) + b"\n")
-    (row,) = [row async for row in reverify_file(path, catalogue.environment("mcqa"))]
+    (row,) = [row async for row in Reverifier(catalogue.environment("mcqa")).judge_file(path)]
     assert isinstance(row, ReverifiedRow)
     assert (row.reward, row.changed) == (0.0, False)
 
@@ -141,6 +173,22 @@ async def test_heavy_environments_are_judged_under_their_limit(tmp_path: Path) -
     assert (await reverify(environment, mcqa_row("stop"))).reward == 1.0
     with pytest.raises(ResourceError, match=r"verification took longer than 0.5 s"):
         await reverify(environment, mcqa_row("spin"))
+
+
+async def test_what_a_heavy_environment_imports_is_there_before_its_time_begins(tmp_path: Path) -> None:
+    module = tmp_path / "importer.py"
+    module.write_text(
+        "import sys\n"
+        "from gym_runtime import Environment, Reply, Task, Verdict\n"
+        "def verify(task: Task, reply: Reply) -> Verdict:\n"
+        "    return Verdict(float(reply.text in sys.modules))\n"
+        "environment = Environment(\n"
+        "    resource=verify, description='d', heavy=True, imports=('wave', 'no_such_module')\n"
+        ")\n"
+    )
+    environment = catalogue.environment(str(module))
+    assert (await reverify(environment, mcqa_row("wave"))).reward == 1.0
+    assert (await reverify(environment, mcqa_row("aifc"))).reward == 0.0
 
 
 def test_a_transcript_falls_into_the_models_turns() -> None:

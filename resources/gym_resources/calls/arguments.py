@@ -18,8 +18,8 @@ def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
     """Whether two values decoded from JSON are alike.
 
     Types are the same (1 is neither 1.0 nor true), objects have the same keys, lists the same length, and
-    what they hold is alike; floats differ by less than `FLOAT_TOLERANCE`. A text of `FEWEST_WORDS` or more
-    has a `similarity` of at least ``word_similarity``; a shorter one is the same.
+    what they hold is alike; floats differ by less than `FLOAT_TOLERANCE`. Two texts of `FEWEST_WORDS` or more
+    have a `similarity` of at least ``word_similarity``; others are the same.
     """
     if type(expected) is not type(actual):
         return False
@@ -35,7 +35,7 @@ def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
         )
     if isinstance(expected, float):
         return abs(expected - actual) < FLOAT_TOLERANCE
-    if isinstance(expected, str) and len(expected.split()) >= FEWEST_WORDS:
+    if isinstance(expected, str) and min(len(expected.split()), len(actual.split())) >= FEWEST_WORDS:
         return similarity(expected, actual) >= word_similarity
     return expected == actual
 
@@ -43,9 +43,11 @@ def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
 def similarity(expected: str, actual: str) -> float:
     """How many words two texts share, each as often as both have it, of all their words: 0 to 0.5.
 
+    Case does not matter.
+
     >>> similarity("refund the last order", "refund it")
     0.16666666666666666
     """
-    wanted, given = Counter(expected.split()), Counter(actual.split())
+    wanted, given = Counter(expected.lower().split()), Counter(actual.lower().split())
     total = wanted.total() + given.total()
     return (wanted & given).total() / total if total else 0.0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,6 +16,7 @@ from gym_runtime import catalogue, throughput
 from gym_runtime.cli import figures, terminal
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import GymError, UsageError
+from gym_runtime.settings import require_known, with_settings
 from gym_runtime.throughput import Throughput
 
 SHOWN_TOOLS = 4
@@ -26,16 +30,21 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def bench(names: tuple[str, ...], *, everything: bool, seconds: float, as_json: bool) -> int:
+def bench(
+    names: tuple[str, ...], *, everything: bool, seconds: float, settings: dict[str, Any], as_json: bool
+) -> int:
     """Measure environments; 0 if each of those named could be.
 
     Raises:
-        UsageError: nothing was named, there is no such environment, or its module cannot be imported.
+        UsageError: nothing was named, there is no such environment or setting, or a module cannot be
+            imported.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
     for name in names:
         catalogue.require(catalogue.environment(name))
+    if settings:
+        require_known(settings, _loaded(names or catalogue.names("environments")))
     found: list[Measured] = []
 
     async def measure() -> None:
@@ -43,7 +52,7 @@ def bench(names: tuple[str, ...], *, everything: bool, seconds: float, as_json: 
         with console.status("measuring") as status:
             for name in names or catalogue.names("environments"):
                 status.update(f"measuring {name}")
-                found.append(await _measure(name, seconds))
+                found.append(await _measure(name, seconds, settings))
 
     anyio.run(measure, backend_options={"use_uvloop": sys.platform != "win32"})
     if as_json:
@@ -53,9 +62,15 @@ def bench(names: tuple[str, ...], *, everything: bool, seconds: float, as_json: 
     return 0 if everything or not any(one.problem for one in found) else 1
 
 
-async def _measure(name: str, seconds: float) -> Measured:
+def _loaded(names: Iterable[str]) -> Iterator[LoadedEnvironment]:
+    for name in names:
+        with suppress(UsageError):  # it is reported where it is measured
+            yield catalogue.environment(name)
+
+
+async def _measure(name: str, seconds: float, settings: dict[str, Any]) -> Measured:
     try:
-        environment: LoadedEnvironment = catalogue.environment(name)
+        environment = with_settings(catalogue.environment(name), settings)
         return Measured(
             environment=environment.name, throughput=await throughput.measure(environment, seconds)
         )

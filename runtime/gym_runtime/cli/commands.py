@@ -57,6 +57,7 @@ def run(
         ),
     ] = None,
     agent: flags.Agent = None,
+    settings: flags.Settings = None,
     resume: Annotated[
         bool, typer.Option("--resume", metavar="", help="Go on with an interrupted run.")
     ] = False,
@@ -64,11 +65,13 @@ def run(
     model: flags.Model = "",
     model_url: flags.ModelUrl = None,
     model_api: flags.ModelApi = "auto",
+    engine_args: flags.EngineArgs = "",
     temperature: flags.Temperature = None,
     top_p: flags.TopP = None,
     max_output_tokens: flags.MaxOutputTokens = None,
     seed_repeats: flags.SeedRepeats = False,
     return_token_ids: flags.ReturnTokenIds = False,
+    max_staleness: flags.MaxStaleness = None,
     limit: flags.Limit = None,
     repeats: flags.Repeats = 1,
     max_turns: flags.MaxTurns = None,
@@ -87,23 +90,26 @@ def run(
     Starts a broker and workers, publishes the rows, collects the verified rollouts, and reports.
     """
     from gym_runtime.cli import run as runs
-    from gym_runtime.cli.options import RunOptions, parse_urls
+    from gym_runtime.cli.options import RunOptions, parse_settings, parse_urls
 
     options = RunOptions(
         names=tuple(names or ()),
         input=input_file,
         output=output,
         agent=agent,
+        settings=parse_settings(settings or ()),
         resume=resume,
         json=json,
         model=model,
         model_urls=tuple(model_url or ()),
         model_api=model_api,
+        engine_args=engine_args,
         temperature=temperature,
         top_p=top_p,
         max_output_tokens=max_output_tokens,
         seed_repeats=seed_repeats,
         return_token_ids=return_token_ids,
+        max_staleness=max_staleness,
         limit=limit,
         repeats=repeats,
         max_turns=max_turns,
@@ -133,6 +139,7 @@ def start(
     model: flags.Model = "",
     model_url: flags.ModelUrl = None,
     model_api: flags.ModelApi = "auto",
+    engine_args: flags.EngineArgs = "",
     concurrency: flags.ConcurrencyIfSaid = None,
     workers: flags.WorkersIfSaid = None,
     nats: flags.Nats = "",
@@ -167,6 +174,7 @@ def start(
         model=model,
         model_urls=tuple(model_url or ()),
         model_api=model_api,
+        engine_args=engine_args,
         concurrency=concurrency,
         workers=workers,
         nats=parse_urls(nats),
@@ -184,11 +192,13 @@ def publish(
         typer.Option(metavar="NAME", help="The environment of rows that do not say theirs in agent_ref."),
     ] = None,
     agent: flags.Agent = None,
+    settings: flags.Settings = None,
     temperature: flags.Temperature = None,
     top_p: flags.TopP = None,
     max_output_tokens: flags.MaxOutputTokens = None,
     seed_repeats: flags.SeedRepeats = False,
     return_token_ids: flags.ReturnTokenIds = False,
+    max_staleness: flags.MaxStaleness = None,
     limit: flags.Limit = None,
     repeats: flags.Repeats = 1,
     max_turns: flags.MaxTurns = None,
@@ -200,17 +210,19 @@ def publish(
 ) -> None:
     """Put a file's rollouts on the queue of a running system; prints the run's id."""
     from gym_runtime.cli import run as runs
-    from gym_runtime.cli.options import RunOptions, parse_urls
+    from gym_runtime.cli.options import RunOptions, parse_settings, parse_urls
 
     options = RunOptions(
         names=(environment,) if environment else (),
         input=file,
         agent=agent,
+        settings=parse_settings(settings or ()),
         temperature=temperature,
         top_p=top_p,
         max_output_tokens=max_output_tokens,
         seed_repeats=seed_repeats,
         return_token_ids=return_token_ids,
+        max_staleness=max_staleness,
         limit=limit,
         repeats=repeats,
         max_turns=max_turns,
@@ -260,6 +272,86 @@ def cancel(
     from gym_runtime.cli.options import parse_urls
 
     look.cancel(run, task, rollout, nats=parse_urls(nats), prefix=prefix)
+
+
+@app.command(rich_help_panel=RUNNING)
+def weights(
+    action: Annotated[
+        Literal["state", "pause", "resume", "version", "update"],
+        typer.Argument(metavar="state|pause|resume|version|update", help="What to do."),
+    ],
+    argument: Annotated[
+        str, typer.Argument(metavar="[NAME|PATH]", help="A version's name, or where the weights are.")
+    ] = "",
+    version: Annotated[
+        str, typer.Option(metavar="NAME", help="What the weights of an update are called from then on.")
+    ] = "",
+    model_pool: Annotated[str, typer.Option(metavar="NAME", help="Which model.")] = "policy",
+    json: flags.AsJson = False,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+) -> None:
+    """Pause a serving model, change its weights, and go on: rollouts wait meanwhile, none is lost."""
+    from gym_runtime.cli import weights as controls
+    from gym_runtime.cli.options import parse_urls
+
+    controls.weights(
+        action,
+        argument,
+        version=version,
+        model_pool=model_pool,
+        as_json=json,
+        nats=parse_urls(nats),
+        prefix=prefix,
+    )
+
+
+@app.command(rich_help_panel=RUNNING)
+def gateway(
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Where to listen; whoever reaches it may use the models.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, help="0 lets the system choose.")] = 0,
+    model_pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="policy",
+            help="A model pool that clients may name as their model; the first serves all other names.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write each captured call here as well, JSONL."),
+    ] = None,
+    return_token_ids: flags.ReturnTokenIds = False,
+    concurrency: Annotated[
+        int, typer.Option(metavar="C", min=1, help="Calls in progress; more are answered 429.")
+    ] = 1024,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Of one call.")] = 600.0,
+    nats: flags.Nats = "",
+    prefix: flags.Prefix = "gym",
+) -> int:
+    """Serve a running system's models to agents that know only OpenAI's or Anthropic's API.
+
+    Every call of a rollout (base URL /rollouts/ID/v1, or key gym-ID) is captured for GET /rollouts/ID/calls.
+    """
+    from gym_runtime.cli import gateway as gateways
+    from gym_runtime.cli.options import parse_urls
+
+    return gateways.gateway(
+        gateways.GatewayOptions(
+            host=host,
+            port=port,
+            pools=tuple(model_pool or ("policy",)),
+            output=output,
+            return_token_ids=return_token_ids,
+            capacity=concurrency,
+            timeout_s=timeout,
+            nats=parse_urls(nats),
+            prefix=prefix,
+        )
+    )
 
 
 @app.command(rich_help_panel=LOOKING)
@@ -337,13 +429,45 @@ def reverify(
         str | None,
         typer.Argument(metavar="NAME", show_default=False, help="The environment; else each row's own."),
     ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="The run's *_materialized_inputs.jsonl, or its dataset, for fields that the rows lack; "
+            "repeatable.",
+        ),
+    ] = None,
+    settings: flags.Settings = None,
     concurrency: Annotated[int, typer.Option(metavar="C", min=1, help="Rows judged at once.")] = 8,
+    strict: Annotated[
+        bool, typer.Option("--strict", metavar="", help="Another reward than before makes the exit status 1.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar="", help="Go on where an interrupted one stopped.")
+    ] = False,
     json: flags.AsJson = False,
 ) -> int:
-    """Compute the rewards of stored rollouts anew, without a model; recorded tool calls are repeated."""
-    from gym_runtime.cli import reverify as rejudging
+    """Compute the rewards of stored rollouts anew, without a model, and compare them with the recorded ones.
 
-    return rejudging.reverify(name, rollouts, output, concurrency=concurrency, as_json=json)
+    Recorded tool calls are repeated. Rows that cannot be judged are put into a file beside the output, with
+    the reason, and make the exit status 1.
+    """
+    from gym_runtime.cli import reverify as rejudging
+    from gym_runtime.cli.options import parse_settings
+
+    return rejudging.reverify(
+        rejudging.ReverifyOptions(
+            name=name,
+            rollouts=rollouts,
+            output=output,
+            inputs=tuple(inputs or ()),
+            settings=parse_settings(settings or ()),
+            concurrency=concurrency,
+            strict=strict,
+            resume=resume,
+            json=json,
+        )
+    )
 
 
 @app.command(rich_help_panel=WRITING)
@@ -358,12 +482,20 @@ def bench(
     seconds: Annotated[
         float, typer.Option(metavar="S", min=0.01, help="How long to measure each environment.")
     ] = 1.0,
+    settings: flags.Settings = None,
     json: flags.AsJson = False,
 ) -> int:
     """Measure what environments cost, on their example rows: verifying, tools, sessions. Needs no model."""
     from gym_runtime.cli import bench as benches
+    from gym_runtime.cli.options import parse_settings
 
-    return benches.bench(tuple(names or ()), everything=everything, seconds=seconds, as_json=json)
+    return benches.bench(
+        tuple(names or ()),
+        everything=everything,
+        seconds=seconds,
+        settings=parse_settings(settings or ()),
+        as_json=json,
+    )
 
 
 @app.command(rich_help_panel=DATA)

@@ -37,7 +37,8 @@ Nats = Annotated[
         envvar="GYM_NATS_URL",
         rich_help_panel=SYSTEM,
         help="The broker of a running system; several URLs of a cluster separated by commas. "
-        "A URL with a password belongs into the variable.",
+        "A URL with a password belongs into the variable. GYM_NATS_CREDENTIALS names a file with an NKey "
+        "seed or a .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.",
     ),
 ]
 _PREFIX = typer.Option(
@@ -113,6 +114,15 @@ ModelApi = Annotated[
         help="responses, chat, or auto to take the Responses API where there is one.",
     ),
 ]
+EngineArgs = Annotated[
+    str,
+    typer.Option(
+        metavar="ARGS",
+        rich_help_panel=MODEL,
+        help="For an engine of the worker's own (vllm without --model-url): its arguments, "
+        "such as '--max-model-len 4096'.",
+    ),
+]
 
 Limit = Annotated[
     int | None, typer.Option(metavar="N", min=1, rich_help_panel=LIMITS, help="Take the first N rows only.")
@@ -182,5 +192,22 @@ ReturnTokenIds = Annotated[
         metavar="",
         rich_help_panel=SAMPLING,
         help="Put token ids and log-probabilities on the rows, for training.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A field for the rows that leave it out, such as threshold=0.9; JSON or text, repeatable.",
+    ),
+]
+MaxStaleness = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        rich_help_panel=LIMITS,
+        help="Make rollouts anew whose weights lie more than N versions behind the newest.",
     ),
 ]

@@ -98,7 +98,8 @@ def describe_environment(name: str) -> EnvironmentEntry:
         runnable=not needs,
         needs=needs,
         extra=definition.extra,
-        data_license=definition.data_license,
+        data_license=definition.data_license
+        or ", ".join(dict.fromkeys(d.license for d in definition.datasets)),
         description=definition.description,
         source=str(environment.source),
     )
@@ -129,7 +130,7 @@ def _remedy(error: UsageError) -> str:
 
 def _show_environments(entries: list[EnvironmentEntry]) -> None:
     console = terminal.output()
-    columns = ["name", "domain", "shape", "licence", "description"]
+    columns = ["name", "domain", "shape", "licence", "needs", "description"]
     if console.width < WIDE:
         columns = ["name", "shape", "description"]
     table = _table(*columns)
@@ -139,6 +140,7 @@ def _show_environments(entries: list[EnvironmentEntry]) -> None:
             "domain": entry.domain,
             "shape": entry.shape,
             "licence": entry.data_license,
+            "needs": entry.extra if entry.runnable else f"{entry.extra} (missing)".strip(),
             "description": entry.description if entry.runnable else f"needs: {entry.needs}",
         }
         table.add_row(*(cells[column] for column in columns), style="" if entry.runnable else "dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,11 +29,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         input: dataset rows; None for the environments' own example rows.
         output: where the rollouts go; see `output_path`.
         model: ``PROVIDER/NAME``; see `model_settings`.
+        engine_args: for an engine of the worker's own.
         limit: rows of the input at most.
         concurrency: rollouts in flight, over all workers.
         workers: processes of each kind.
         seed_repeats: each repeat of a task gets a seed of its own.
         timeout_s: of one attempt; None leaves it to the environment.
+        settings: defaults of row fields.
         nats: the broker's URLs; empty to start one.
         file_model: the model of a system's file, for when the command line names none.
     """
@@ -43,6 +46,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     model_urls: tuple[str, ...] = ()
     model_api: ModelApi = "auto"
+    engine_args: str = ""
     limit: int | None = None
     repeats: int = 1
     concurrency: int = DEFAULT_CONCURRENCY
@@ -57,7 +61,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     durability: Literal["turn", "result"] = "turn"
     return_token_ids: bool = False
+    max_staleness: int | None = None
     resume: bool = False
+    settings: dict[str, Any] = {}
     nats: tuple[str, ...] = ()
     prefix: str = "gym"
     state_dir: str = ""
@@ -106,8 +112,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: no such provider, no name, or an address without a model.
         """
         if self.file_model is not None and not self.model:
-            return msgspec.structs.replace(self.file_model, urls=self.model_urls or self.file_model.urls)
-        return parse_model(self.model, urls=self.model_urls, api=self.model_api)
+            return msgspec.structs.replace(
+                self.file_model,
+                urls=self.model_urls or self.file_model.urls,
+                options=self.file_model.options | _engine_options(self.engine_args),
+            )
+        return parse_model(self.model, urls=self.model_urls, api=self.model_api, engine_args=self.engine_args)
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +132,7 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     model_urls: tuple[str, ...] = ()
     model_api: ModelApi = "auto"
+    engine_args: str = ""
     concurrency: int | None = None
     workers: int | None = None
     nats: tuple[str, ...] = ()
@@ -139,7 +150,9 @@ class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
     json: bool = False
 
 
-def parse_model(text: str, *, urls: tuple[str, ...] = (), api: ModelApi = "auto") -> ModelSettings:
+def parse_model(
+    text: str, *, urls: tuple[str, ...] = (), api: ModelApi = "auto", engine_args: str = ""
+) -> ModelSettings:
     """``PROVIDER/NAME`` with its addresses; the default model if nothing was said. Imports no adapter.
 
     Raises:
@@ -147,7 +160,8 @@ def parse_model(text: str, *, urls: tuple[str, ...] = (), api: ModelApi = "auto"
     """
     if urls and not text:
         raise UsageError(f"--model-url {urls[0]} needs the model's name there too: --model openai/NAME")
-    settings = ModelSettings.parse(text or DEFAULT_MODEL, urls=urls, api=api)
+    options = _engine_options(engine_args)
+    settings = ModelSettings.parse(text or DEFAULT_MODEL, urls=urls, api=api, options=options)
     known = catalogue.names("models")
     own_file = Path(settings.provider).with_suffix(".py").is_file()
     if settings.provider not in known and not own_file:
@@ -156,6 +170,10 @@ def parse_model(text: str, *, urls: tuple[str, ...] = (), api: ModelApi = "auto"
     if not settings.name:
         raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")
     return settings
+
+
+def _engine_options(engine_args: str) -> dict[str, Any]:
+    return {"engine_args": engine_args} if engine_args else {}
 
 
 def require_broker(nats: tuple[str, ...]) -> tuple[str, ...]:
@@ -170,6 +188,26 @@ def require_broker(nats: tuple[str, ...]) -> tuple[str, ...]:
             "'gym-runtime start' starts one and prints its URL"
         )
     return nats
+
+
+def parse_settings(given: Iterable[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` s; a value is JSON where it can be read as such, else the text itself.
+
+    Raises:
+        UsageError: one is not of this form, or a name comes twice.
+    """
+    settings: dict[str, Any] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--set {text}: write it as NAME=VALUE")
+        if name in settings:
+            raise UsageError(f"--set {text}: '{name}' has a value already")
+        try:
+            settings[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            settings[name] = value
+    return settings
 
 
 def parse_urls(text: str | None) -> tuple[str, ...]:

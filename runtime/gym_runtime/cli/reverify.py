@@ -1,120 +1,286 @@
-"""``reverify``: the rewards of stored rollouts, computed anew."""
+"""``reverify``: the rewards of stored rollouts, computed anew and compared with the recorded ones."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import aclosing, closing
+from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
+from msgspec import Raw
 from rich.progress import Progress
 
 from gym_runtime import catalogue
 from gym_runtime.cli import figures, terminal
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.files.appender import Appender
+from gym_runtime.files.appender import Appender, repair_tail
+from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.files.lock import Lock
-from gym_runtime.files.results import count_lines
-from gym_runtime.reverify import ReverifiedRow, reverify_file
+from gym_runtime.files.results import OutputFiles, count_lines, failure_class
+from gym_runtime.reverify import FILE_LINE, RejectedRow, ReverifiedRow, Reverifier, environments_of
+from gym_runtime.settings import require_known, with_settings
 
 SHOWN_REJECTIONS = 5
+SHOWN_DIFFERENCES = 20
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class ReverifyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for.
+
+    Attributes:
+        name: the environment of all rows; None for each row's own.
+        inputs: where fields that the rows lack are found.
+        settings: defaults of row fields.
+        strict: another reward than before is a failure.
+    """
+
+    name: str | None
+    rollouts: Path
+    output: Path
+    inputs: tuple[Path, ...] = ()
+    settings: dict[str, Any] = {}
+    concurrency: int = 8
+    strict: bool = False
+    resume: bool = False
+    json: bool = False
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A row whose reward is another than before."""
+
+    where: str
+    recorded: float
+    recomputed: float
 
 
 class Totals:
-    """What re-verification has found so far."""
+    """What re-verification has found so far; it remembers the first `SHOWN_DIFFERENCES` differences."""
 
     def __init__(self) -> None:
-        self.rows = self.changed = self.rejected = self.had_reward = 0
-        self.reward_sum = self.previous_sum = 0.0
+        self.equal = self.different = self.unrecorded = self.rejected = 0
+        self.differences: list[Difference] = []
+        self._reward_sum = self._previous_sum = 0.0
 
-    def document(self, output: Path) -> dict[str, Any]:
+    def add(self, row: ReverifiedRow) -> None:
+        """Count a row that was judged."""
+        self._reward_sum += row.reward
+        if row.previous_reward is None:
+            self.unrecorded += 1
+            return
+        self._previous_sum += row.previous_reward
+        if not row.changed:
+            self.equal += 1
+            return
+        self.different += 1
+        if len(self.differences) < SHOWN_DIFFERENCES:
+            self.differences.append(Difference(row.where, row.previous_reward, row.reward))
+
+    def document(self, files: OutputFiles) -> dict[str, Any]:
         """The numbers, for people and programs."""
+        recorded = self.equal + self.different
+        rows = recorded + self.unrecorded
         return {
-            "rows": self.rows,
-            "changed": self.changed,
+            "rows": rows,
+            "equal": self.equal,
+            "different": self.different,
+            "unrecorded": self.unrecorded,
             "rejected": self.rejected,
-            "mean_reward": self.reward_sum / self.rows if self.rows else None,
-            "previous_mean_reward": self.previous_sum / self.had_reward if self.had_reward else None,
-            "output": str(output),
+            "mean_reward": self._reward_sum / rows if rows else None,
+            "previous_mean_reward": self._previous_sum / recorded if recorded else None,
+            "differences": self.differences,
+            "output": str(files.rollouts),
+            "failures": str(files.failures) if self.rejected else None,
         }
 
 
-def reverify(name: str | None, rollouts: Path, output: Path, *, concurrency: int, as_json: bool) -> int:
-    """Judge stored rows anew; 0 if every row could be judged.
+def reverify(options: ReverifyOptions) -> int:
+    """Judge stored rows anew; 0 if every row could be judged and, if ``strict``, none has another reward.
 
     Raises:
-        UsageError: a name or a file is wrong, or the disk is full.
+        UsageError: a name, a setting or a file is wrong, or the disk is full.
     """
-    environment = catalogue.environment(name) if name else None
+    environment = catalogue.environment(options.name) if options.name else None
     if environment is not None:
         catalogue.require(environment)
-    if not rollouts.is_file():
-        raise UsageError(f"{rollouts} is not a file; --rollouts wants stored rows, JSONL")
-    if output.exists() and output.samefile(rollouts):
-        raise UsageError(f"{output} would be read and written; choose another -o")
-    if output.exists() and (not output.is_file() or output.stat().st_size):
-        raise UsageError(f"{output} has content already; choose another -o")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create {output.parent}: {error.strerror}") from None
+    for flag, path in (("--rollouts", options.rollouts), *(("--inputs", path) for path in options.inputs)):
+        if not path.is_file():
+            raise UsageError(f"{path} is not a file; {flag} wants rows, JSONL")
+    if options.settings:
+        found = [environment] if environment else environments_of(options.rollouts, *options.inputs)
+        require_known(options.settings, found)
+        for one in found:
+            with_settings(one, options.settings)  # to refuse a bad value before the first row
+    files = OutputFiles.beside(options.output)
+    files.refuse_inputs(options.rollouts, *options.inputs)
     totals = Totals()
-    anyio.run(
-        _reverify,
-        environment,
-        rollouts,
-        output,
-        concurrency,
-        totals,
-        backend_options={"use_uvloop": sys.platform != "win32"},
-    )
-    _show_totals(totals, output, as_json=as_json)
-    return 1 if totals.rejected else 0
+    with Lock(files.rollouts):
+        anyio.run(
+            _reverify,
+            environment,
+            options,
+            files,
+            totals,
+            backend_options={"use_uvloop": sys.platform != "win32"},
+        )
+    _show(totals, files, as_json=options.json)
+    return 1 if totals.rejected or (options.strict and totals.different) else 0
 
 
 async def _reverify(
-    environment: LoadedEnvironment | None, rollouts: Path, output: Path, concurrency: int, totals: Totals
+    environment: LoadedEnvironment | None, options: ReverifyOptions, files: OutputFiles, totals: Totals
 ) -> None:
     console = terminal.errors()
-    with (
-        Lock(output),
-        closing(Appender(output)) as writer,
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-    ):
-        bar = progress.add_task("judging", total=count_lines(rollouts))
-        async with aclosing(reverify_file(rollouts, environment, concurrency=concurrency)) as found:
-            async for row in found:
+    rejected = _prepare(files, resume=options.resume)
+    done = _count_done(options.rollouts, files.rollouts, rejected, totals)
+    with ExitStack() as stack:
+        inputs = stack.enter_context(StoredInputs(options.inputs)) if options.inputs else None
+        reverifier = Reverifier(environment, settings=options.settings, inputs=inputs)
+        writer = stack.enter_context(closing(Appender(files.rollouts)))
+        failures: Appender | None = None
+        progress = stack.enter_context(
+            Progress(console=console, transient=True, disable=not console.is_terminal)
+        )
+        bar = progress.add_task("judging", total=count_lines(options.rollouts), completed=done)
+        rows = reverifier.judge_file(
+            options.rollouts, concurrency=options.concurrency, done=done, skip=rejected
+        )
+        async with aclosing(rows):
+            async for row in rows:
                 if isinstance(row, ReverifiedRow):
                     writer.append(bytes(row.row))
-                    totals.rows += 1
-                    totals.changed += row.changed
-                    totals.reward_sum += row.reward
-                    if row.previous_reward is not None:
-                        totals.had_reward += 1
-                        totals.previous_sum += row.previous_reward
+                    totals.add(row)
                 else:
                     totals.rejected += 1
+                    if failures is None:
+                        failures = stack.enter_context(closing(Appender(files.failures)))
+                    failures.append(_failure(row))
+                    failures.flush()
                     if totals.rejected <= SHOWN_REJECTIONS:
                         said = figures.shorten(row.fault.message, 500)
                         progress.console.print(f"{row.where}: {said}", soft_wrap=True)
                 progress.advance(bar)
 
 
-def _show_totals(totals: Totals, output: Path, *, as_json: bool) -> None:
+# -- resuming -----------------------------------------------------------------------------------------
+# Rows come out in the order of the file, and a failure is on its way to the disk before any later row. So the
+# rows of the output are the first ones of the file, without those that the failures name by their lines.
+
+
+class _Place(msgspec.Struct):
+    line: int = msgspec.field(name=FILE_LINE)
+
+
+class _Judged(msgspec.Struct):
+    response: Raw
+    reward: float
+    previous_reward: float | None = msgspec.field(name="_previous_reward")
+
+
+_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_judged = msgspec.json.Decoder(_Judged).decode
+
+
+def _prepare(files: OutputFiles, *, resume: bool) -> set[int]:
+    """The lines that are known not to be judgeable.
+
+    Raises:
+        UsageError: there are files of another run, or they are not this command's.
+    """
+    there = [path for path in (files.rollouts, files.failures) if path.exists() and path.stat().st_size]
+    if there and not resume:
+        raise UsageError(f"{there[0]} has content already; choose another -o, or go on with --resume")
+    for path in there:
+        repair_tail(path)
+    if files.failures not in there:
+        return set()
+    try:
+        with files.failures.open("rb") as file:
+            return {_decode_place(line).line for line in file}
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{files.failures} was not written by reverify: {error}; choose another -o"
+        ) from None
+
+
+def _count_done(rollouts: Path, output: Path, rejected: set[int], totals: Totals) -> int:
+    """How many lines of the rollouts are done; what came of them is added to the totals.
+
+    Raises:
+        UsageError: the output is not of these rollouts.
+    """
+    totals.rejected += len(rejected)
+    if not output.exists():
+        return 0
+    number = 0
+    with rollouts.open("rb") as stored, output.open("rb") as judged:
+        for number, line in enumerate(stored, 1):
+            if not line.strip() or number in rejected:
+                continue
+            new = judged.readline()
+            if not new:
+                return number - 1
+            where = f"{rollouts}:{number}"
+            found = _same(line, new)
+            if found is None:
+                raise UsageError(
+                    f"{output} does not go on at {where}; resume with the same --rollouts, "
+                    "or choose another -o"
+                )
+            totals.add(
+                ReverifiedRow(
+                    row=Raw(new), reward=found.reward, previous_reward=found.previous_reward, where=where
+                )
+            )
+    return number
+
+
+def _same(stored: bytes, judged: bytes) -> _Judged | None:
+    """What a line of the output says, if it is of the stored row."""
+    try:
+        found = _decode_judged(judged)
+        return found if _decode_fields(stored).get("response") == found.response else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _failure(row: RejectedRow) -> bytes:
+    """A row that could not be judged, and why."""
+    fields: dict[str, Any] = dict(_decode_fields(row.row)) if row.row is not None else {}
+    fields["_ng_failure_class"] = failure_class(row.fault)
+    fields["_ng_failure_terminal"] = row.fault.kind == "task"
+    fields["_ng_failure"] = row.fault
+    fields[FILE_LINE] = row.line
+    return _encode(fields)
+
+
+# -- showing ------------------------------------------------------------------------------------------
+
+
+def _show(totals: Totals, files: OutputFiles, *, as_json: bool) -> None:
     if totals.rejected > SHOWN_REJECTIONS:
-        terminal.errors().print(f"… and {totals.rejected - SHOWN_REJECTIONS:,} more rows")
-    document = totals.document(output)
+        terminal.errors().print(f"{totals.rejected:,} rows in all could not be judged", soft_wrap=True)
+    document = totals.document(files)
     if as_json:
         terminal.print_json(document)
         return
     console = terminal.output()
+    for one in totals.differences:
+        console.print(f"{one.where}: recorded {one.recorded:g}, now {one.recomputed:g}", soft_wrap=True)
+    if totals.different > len(totals.differences):
+        console.print(f"… and {totals.different - len(totals.differences):,} more")
     console.print(
-        f"judged {totals.rows:,} rows, {totals.changed:,} of them with another reward than before; "
-        f"{totals.rejected:,} could not be judged",
+        f"judged {document['rows']:,} rows: {totals.equal:,} rewards equal, {totals.different:,} different, "
+        f"{totals.unrecorded:,} had none; {totals.rejected:,} could not be judged",
         soft_wrap=True,
     )
     before, after = document["previous_mean_reward"], document["mean_reward"]
     console.print(f"mean reward {figures.reward(after)}, was {figures.reward(before)}")
-    console.print(f"rows        {output}", soft_wrap=True)
+    console.print(f"rows        {files.rollouts}", soft_wrap=True)
+    if totals.rejected:
+        console.print(f"failures    {files.failures}", soft_wrap=True)

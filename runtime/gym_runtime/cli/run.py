@@ -35,6 +35,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.runs import RunInfo, new_run_id
+from gym_runtime.settings import require_known
 from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import SystemSpec
 
@@ -75,8 +76,11 @@ class _Run:
 
     def run(self) -> int:
         options = self._options
-        for name in options.names:
-            catalogue.require(catalogue.environment(name))
+        environments = [catalogue.environment(name) for name in options.names]
+        for environment in environments:
+            catalogue.require(environment)
+        if options.input is None:
+            require_known(options.settings, environments)
         files = OutputFiles.beside(options.output_path)
         sources = _sources(options)
         files.refuse_inputs(*(source.path for source in sources if source.path != "-"))
@@ -87,7 +91,7 @@ class _Run:
             if options.input is None:
                 self._launch(options.names)
             try:
-                with open_dataset(*sources, limit=options.limit) as dataset:
+                with open_dataset(*sources, limit=options.limit, settings=options.settings) as dataset:
                     manifest = self._manifest(dataset)
                     progress = start_run(
                         files,
@@ -144,6 +148,7 @@ class _Run:
             durability=options.durability,
             max_turns=options.max_turns,
             return_tokens=options.return_token_ids,
+            max_staleness=options.max_staleness,
             attended=True,
             numbering=dataset.numbering(),
         )
@@ -166,6 +171,7 @@ class _Run:
                 "seed_repeats": options.seed_repeats,
                 "max_turns": options.max_turns,
                 "return_token_ids": options.return_token_ids,
+                "settings": options.settings or None,
             },
             notes={"input": str(options.input or ""), "model_urls": list(self._model.urls)},
             started_s=clock.now(),
@@ -302,7 +308,7 @@ def publish(options: RunOptions) -> str:
     run_id = new_run_id()
 
     async def main() -> None:
-        with open_dataset(*_sources(options), limit=options.limit) as dataset:
+        with open_dataset(*_sources(options), limit=options.limit, settings=options.settings) as dataset:
             async with connect(urls, prefix=options.prefix) as gym:
                 info = RunInfo(
                     run=run_id,
@@ -324,6 +330,7 @@ def publish(options: RunOptions) -> str:
                     durability=options.durability,
                     max_turns=options.max_turns,
                     return_tokens=options.return_token_ids,
+                    max_staleness=options.max_staleness,
                     numbering=dataset.numbering(),
                 )
                 await gym.publish(tasks)

@@ -116,7 +116,12 @@ def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSp
         names = pool.names or (MODEL_POOL,)
         model = pool.model
         if options.model or options.model_urls or model is None:
-            model = parse_model(options.model, urls=options.model_urls, api=options.model_api)
+            model = parse_model(
+                options.model,
+                urls=options.model_urls,
+                api=options.model_api,
+                engine_args=options.engine_args,
+            )
     return PoolSpec(
         kind=pool.kind,
         names=names,

@@ -14,15 +14,17 @@ import sys
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
+from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.files.reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key, short_key
+from gym_runtime.settings import require_known
 
 MAX_LISTED = 20
 MAX_LINE_BYTES = 256 * 2**20
@@ -59,6 +61,7 @@ class Dataset:
 
     Args:
         limit: take the first rows of each file only.
+        settings: defaults of row fields; `gym_runtime.settings`.
         rewrite: what is done to each line before it is read as a row; it may raise `BadRow`.
         max_listed: bad rows that an error names one by one.
 
@@ -74,6 +77,7 @@ class Dataset:
         sources: Sequence[Source],
         *,
         limit: int | None = None,
+        settings: Mapping[str, Any] | None = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         max_listed: int = MAX_LISTED,
     ) -> None:
@@ -88,7 +92,8 @@ class Dataset:
         self._max_listed = max_listed
         self._files: list[IO[bytes]] = []
         self._states: list[tuple[int, int]] = []
-        self._readers = [RowReader(source.environment) for source in sources]
+        self._settings = settings or {}
+        self._readers = [RowReader(source.environment, settings) for source in sources]
         self._own_index = -1
         self._repeated: set[int] = set()
         try:
@@ -152,6 +157,7 @@ class Dataset:
         """
         digest = hashlib.sha256()
         keys = array("q")
+        loaded: dict[str, LoadedEnvironment] = {}
         for source, file, reader in zip(self.sources, self._files, self._readers, strict=True):
             self._states.append(_state(file))
             before = self.rows
@@ -170,6 +176,7 @@ class Dataset:
                         problems.append(f"{source.path}:{number}:{error.complaint.column}: {error.message}")
                     continue
                 self.environments[row.environment.name] += 1
+                loaded[row.environment.name] = row.environment
                 keys.append(self._key(row))
             if bad > self._max_listed:
                 problems.append(f"… and {bad - self._max_listed} more bad rows")
@@ -177,6 +184,7 @@ class Dataset:
                 raise UsageError("\n".join(problems))
             if self.rows == before:
                 raise UsageError(f"{source.path} has no rows")
+        require_known(self._settings, loaded.values())
         self._repeated = _repeated(keys)
         self.digest = digest.hexdigest()
 
@@ -188,7 +196,10 @@ class Dataset:
 
 
 def open_dataset(
-    *sources: Source | str | Path, environment: str | None = None, limit: int | None = None
+    *sources: Source | str | Path,
+    environment: str | None = None,
+    limit: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Open files of rows and check every row; nothing is started on half a dataset.
 
@@ -196,14 +207,16 @@ def open_dataset(
         sources: files; ``-`` is standard input, which is copied to a temporary file.
         environment: for sources that name none.
         limit: take the first rows of each file only; the others are not looked at.
+        settings: defaults of row fields, for the environments that have them.
 
     Raises:
-        UsageError: a file can't be read, or has bad rows: one line each, ``file:line:column: what``, for
-            the first 20, and the number of the others.
+        UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
+            ``file:line:column: what``, for the first 20, and the number of the others.
     """
     return Dataset(
         [given if isinstance(given, Source) else Source(str(given), environment) for given in sources],
         limit=limit,
+        settings=settings,
     )
 
 

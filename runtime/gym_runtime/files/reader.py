@@ -7,7 +7,8 @@ A row is checked by decoding it exactly as the workers will.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -17,6 +18,7 @@ from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
 from gym_runtime.messages.responses import CreateParams
+from gym_runtime.settings import filled, with_settings
 
 _PARAMS = "responses_create_params"
 
@@ -89,7 +91,7 @@ class Row(msgspec.Struct, frozen=True):
     """A row and what was read of it.
 
     Attributes:
-        line: the row's JSON, without the line's end.
+        line: the row's JSON, without the line's end, with the settings for what it leaves out.
         environment: the environment it belongs to.
         agent_ref: its own ``agent_ref`` if it has one with a name.
         task_index: its own ``_ng_task_index``, if any.
@@ -108,10 +110,15 @@ class RowReader:
 
     Args:
         environment: where rows without an ``agent_ref`` belong.
+        settings: defaults of row fields (`gym_runtime.settings`), for the environments that have them.
+
+    Raises:
+        UsageError: there is no such environment, or it can't have such a setting.
     """
 
-    def __init__(self, environment: str | None = None) -> None:
-        self._default = catalogue.environment(environment) if environment is not None else None
+    def __init__(self, environment: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings or {}
+        self._default = self._load(environment) if environment is not None else None
         self._resolved: dict[str, LoadedEnvironment | str] = {}
 
     def read(self, line: bytes, *, check: bool = True) -> Row:
@@ -138,10 +145,11 @@ class RowReader:
             error = f"Object missing required field `{_PARAMS}`"
             raise BadRow(bad_value(line.decode(), error))
         environment = self._environment(line, head)
+        complete = filled(environment, line, head.ref)
         if check:
-            _check(line, environment)
+            _check(line, complete, environment)
         return Row(
-            line=line,
+            line=complete,
             environment=environment,
             agent_ref=_decode_ref(line).agent_ref if head.ref else None,
             task_index=head.task_index if isinstance(head.task_index, int) else None,
@@ -159,23 +167,27 @@ class RowReader:
             try:
                 name = catalogue.resolve_agent_ref(ref)
             except UsageError as error:
-                found = error.message
+                default = self._default  # it may be a module that nobody else knows
+                found = default if default and catalogue.goes_by(default, ref) else error.message
             else:
-                found = catalogue.environment(name)
+                found = self._load(name)
             self._resolved[ref] = found
         if isinstance(found, str):
             raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))
         return found
 
+    def _load(self, name: str) -> LoadedEnvironment:
+        return with_settings(catalogue.environment(name), self._settings)
 
-def _check(line: bytes, environment: LoadedEnvironment) -> None:
+
+def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None:
     """Decode a row as its environment and its agent will, and look into what they leave raw.
 
     Raises:
-        BadRow: it does not fit.
+        BadRow: it does not fit; the column is that of the line, without the settings.
     """
     try:
-        params = environment.resource.task(line).responses_create_params
+        params = environment.resource.task(complete).responses_create_params
     except TaskError as error:
         raise BadRow(_misfit(line, error.message, environment)) from None
     except RecursionError:

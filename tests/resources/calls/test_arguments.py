@@ -24,7 +24,8 @@ from gym_resources.calls.arguments import alike, similarity
         ("", "", True),
         ("", "x", False),
         ("one two", "two three four", True),  # 1 of 5 words
-        ("one two", "one", True),  # 1 of 3
+        ("one two", "one", False),  # one word is compared as it is
+        ("One two", "two ONE", True),
         ("one two", "three four", False),
         ("one two", "three " * 7 + "one", True),  # 1 of 10
         ("one two", "three " * 8 + "one", False),  # 1 of 11
@@ -45,7 +46,8 @@ def test_structure_is_exact_and_wording_is_not(expected: Any, actual: Any, same:
 
 
 def test_any_wording_will_do_without_a_threshold() -> None:
-    assert alike("one two", "three", 0.0)
+    assert alike("one two", "three four", 0.0)
+    assert not alike("one two", "three", 0.0)
     assert not alike("one", "three", 0.0)
     assert not alike("one two", 3, 0.0)
 

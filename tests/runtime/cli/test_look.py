@@ -41,7 +41,7 @@ def test_agents_and_models_as_documents(kind: str, capsys: pytest.CaptureFixture
 def test_one_line_an_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = output(capsys, "ls").splitlines()
-    assert lines[0].split() == ["name", "domain", "shape", "licence", "description"]
+    assert lines[0].split() == ["name", "domain", "shape", "licence", "needs", "description"]
     assert sum(line.startswith("mcqa ") for line in lines) == 1
 
 

@@ -1,0 +1,141 @@
+"""Inputs of stored rollouts, found by their numbers.
+
+NeMo Gym's result rows lack the dataset's fields that a server did not declare; its materialized inputs have
+them, and so has the dataset. Where each input stands is kept in a temporary file, so memory does not grow
+with their number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import TaskError, UsageError
+
+NO_ROLLOUT = -1
+_CREATE = (
+    "CREATE TABLE inputs (task INTEGER, rollout INTEGER, file INTEGER, offset INTEGER, line INTEGER, "
+    "PRIMARY KEY (task, rollout)) WITHOUT ROWID"
+)
+_CREATE_TEXTS = "CREATE TABLE texts (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+_OF_ROLLOUT = (
+    "SELECT file, offset, line FROM inputs WHERE task = ? AND rollout IN (?, ?) ORDER BY rollout DESC LIMIT 1"
+)
+_OF_TASK = "SELECT file, offset, line FROM inputs WHERE task = ? ORDER BY rollout LIMIT 1"
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class _Numbers(msgspec.Struct, frozen=True):
+    task: int | None = msgspec.field(name="_ng_task_index", default=None)
+    rollout: int | None = msgspec.field(name="_ng_rollout_index", default=None)
+
+
+_decode_numbers = msgspec.json.Decoder(_Numbers, strict=False).decode
+
+
+class StoredInputs:
+    """The rows of some files. Use it in a ``with``, from one task at a time.
+
+    Rows without a ``_ng_rollout_index`` are inputs of all the task's rollouts. Rows without a
+    ``_ng_task_index``, a dataset's, are numbered as a run numbers them (`gym_runtime.files.rows`).
+
+    Raises:
+        UsageError: a file can't be read, a line is no row, or two different rows have the same numbers.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._stack = contextlib.ExitStack()
+        self._files: list[IO[bytes]] = []
+        with contextlib.ExitStack() as opening:
+            # An empty name stands for a temporary file that nobody else sees.
+            self._places = opening.enter_context(contextlib.closing(sqlite3.connect("")))
+            self._places.execute(_CREATE)
+            self._places.execute(_CREATE_TEXTS)
+            self._texts = 0
+            for path in paths:
+                try:
+                    self._files.append(opening.enter_context(path.open("rb")))
+                except OSError as error:
+                    raise UsageError(f"cannot read {path}: {error.strerror}") from None
+                self._read(len(self._files) - 1)
+            self._stack = opening.pop_all()
+
+    def __enter__(self) -> StoredInputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def complete(self, row: bytes) -> bytes:
+        """A stored rollout with the fields of its input that it lacks.
+
+        Raises:
+            TaskError: it is no JSON object, has no ``_ng_task_index``, or no input has its numbers.
+        """
+        try:
+            numbers, fields = _decode_numbers(row), _decode_fields(row)
+        except msgspec.DecodeError as error:
+            raise TaskError(f"not a stored rollout: {error}") from error
+        if numbers.task is None:
+            raise TaskError("the row has no '_ng_task_index', by which its input is found")
+        place = self._find(numbers.task, numbers.rollout)
+        if place is None:
+            rollout = "" if numbers.rollout is None else f", rollout {numbers.rollout}"
+            raise TaskError(f"there is no input of task {numbers.task}{rollout} in --inputs")
+        found = _decode_fields(self._line(place))
+        missing = {name: value for name, value in found.items() if name not in fields}
+        return _encode({**fields, **missing}) if missing else row
+
+    def _read(self, number: int) -> None:
+        path, offset = self._paths[number], 0
+        for line_number, line in enumerate(self._files[number], 1):
+            if line.strip():
+                try:
+                    numbers = _decode_numbers(line)
+                except msgspec.DecodeError as error:
+                    raise UsageError(f"{path}:{line_number}: not an input row: {error}") from None
+                if numbers.task is not None:
+                    self._add(numbers, (number, offset, line_number), line)
+                elif self._is_new(line):
+                    self._add(_Numbers(self._texts, None), (number, offset, line_number), line)
+                    self._texts += 1
+            offset += len(line)
+
+    def _add(self, numbers: _Numbers, place: tuple[int, int, int], line: bytes) -> None:
+        rollout = NO_ROLLOUT if numbers.rollout is None else numbers.rollout
+        try:
+            self._places.execute("INSERT INTO inputs VALUES (?, ?, ?, ?, ?)", (numbers.task, rollout, *place))
+        except sqlite3.IntegrityError:
+            known: tuple[int, int, int] = self._places.execute(
+                _OF_ROLLOUT, (numbers.task, rollout, rollout)
+            ).fetchone()
+            at = self._files[place[0]].tell()
+            same = self._line(known).strip() == line.strip()
+            self._files[place[0]].seek(at)
+            if not same:
+                first, second = (f"{self._paths[file]}:{number}" for file, _, number in (known, place))
+                raise UsageError(f"{first} and {second} are different rows with the same numbers") from None
+
+    def _is_new(self, line: bytes) -> bool:
+        digest = hashlib.blake2b(line.strip(), digest_size=16).digest()
+        return bool(self._places.execute("INSERT OR IGNORE INTO texts VALUES (?)", (digest,)).rowcount)
+
+    def _find(self, task: int, rollout: int | None) -> tuple[int, int, int] | None:
+        if rollout is None:
+            return self._places.execute(_OF_TASK, (task,)).fetchone()
+        return self._places.execute(_OF_ROLLOUT, (task, rollout, NO_ROLLOUT)).fetchone()
+
+    def _line(self, place: tuple[int, int, int]) -> bytes:
+        file = self._files[place[0]]
+        file.seek(place[1])
+        return file.readline()
