@@ -13,6 +13,7 @@ import importlib
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +22,7 @@ import anyio
 
 from gym_runtime import catalogue
 from gym_runtime.errors import ResourceError
-from gym_runtime.killable import ProcessDied, call_killable
+from gym_runtime.killable import NotPrepared, ProcessDied, call_killable
 from gym_runtime.replay import rejudge
 from gym_runtime.verdict import Verdict
 
@@ -70,7 +71,7 @@ async def run_killable(
 
     Raises:
         TimeoutError: it took longer than ``timeout_s`` seconds, and its process was killed.
-        ResourceError: the process died, or the input has killed too many.
+        ResourceError: the process died or could not be had, or the input has killed too many.
         Exception: whatever the function raised.
     """
     digest = hashlib.sha256(pickle.dumps((function, args))).hexdigest()
@@ -85,9 +86,9 @@ async def run_killable(
         raise
     except ProcessDied as error:
         _count(digest)
-        raise ResourceError(
-            "the process that verified died: out of memory, or a crash in native code", stage="verify"
-        ) from error
+        raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
+    except NotPrepared as error:
+        raise ResourceError(f"no process can be had for {name}: {error}", stage="verify") from error
 
 
 def _count(digest: str) -> None:
@@ -103,7 +104,9 @@ def _import(module: str) -> None:
 
 def _load(environment: str) -> None:
     """Runs in the process."""
-    catalogue.environment(environment)
+    for module in catalogue.environment(environment).definition.imports:
+        with suppress(ImportError):  # the verification itself says better what is missing
+            importlib.import_module(module)
 
 
 def _judge(environment: str, row: bytes, response: bytes) -> Verdict:

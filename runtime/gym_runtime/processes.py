@@ -9,17 +9,16 @@ Who has left the tree before that (a daemon, adopted by init) is out of reach, u
 from __future__ import annotations
 
 import os
-import signal
 import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 
 import anyio
 from anyio import to_thread
+
+from gym_runtime import process_tree
 
 CHUNK_BYTES = 65536
 KILL_LIMIT_S = 5.0
@@ -127,9 +126,11 @@ class Child:
         if os.write(self._pipes[0], data) < len(data):
             raise BlockingIOError(f"a first message of {len(data)} bytes is more than a pipe holds")
 
-    async def answering(self) -> None:
-        """Wait until there is something to `receive`, or its end; nothing is lost by cancelling."""
-        await anyio.wait_readable(self._pipes[1])
+    async def answers_within(self, seconds: float) -> bool:
+        """Whether there is something to `receive` by then, or its end; nothing is lost by cancelling."""
+        with anyio.move_on_after(seconds) as scope:
+            await anyio.wait_readable(self._pipes[1])
+        return not scope.cancelled_caught
 
     async def receive(self, at_most_bytes: int) -> bytes:
         """Read a message with its length before it.
@@ -167,15 +168,7 @@ class Child:
     def kill(self) -> None:
         """Kill it and its descendants; without waiting for their end."""
         if self._popen.poll() is None:
-            kill_tree(self.pid)
-
-    def lower_priority(self) -> None:
-        """Let it run only where others leave time, and all such processes on the same CPU."""
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self.pid, 19)
-            if sys.platform == "linux":  # others are woken up on its CPU as if that were idle
-                os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
-                os.sched_setaffinity(self.pid, {max(os.sched_getaffinity(self.pid))})
+            process_tree.kill(self.pid)
 
     async def end(self) -> None:
         """Kill it and its descendants and wait for its end, also while being cancelled. Repeatable."""
@@ -211,35 +204,3 @@ async def wait_for_end(pid: int) -> None:
     finally:
         anyio.notify_closing(descriptor)
         os.close(descriptor)
-
-
-def kill_tree(pid: int) -> None:
-    """Kill a process and all its descendants, whatever their session; those that have gone are no error.
-
-    Stopped first, each before its children are looked at: a stopped process starts no further ones.
-    """
-    stopped: dict[int, None] = {}
-    found = [pid]
-    while found:
-        for member in found:
-            _signal(member, signal.SIGSTOP)
-            stopped[member] = None
-        found = [child for member in stopped for child in _children(member) if child not in stopped]
-    for member in reversed(stopped):
-        _signal(member, signal.SIGKILL)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    return found
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)

@@ -1,8 +1,11 @@
 """The inside of a warm process: runs with ``python -m gym_runtime.warm`` and calls what it is told to.
 
 Messages are pickles with their length before them, on the descriptors that were standard input and output;
-what is called finds a null device there and may print what it likes. It sets its own limits, adopts its
-descendants' orphans so that they are found when it is killed, and dies with the worker that started it.
+what is called finds a null device there and may print what it likes. It sets its own limits.
+
+It is two processes: the first only keeps watch. It adopts the orphans among its descendants, so that they
+are found when it is killed; when the second one ends, however that came about, it kills whom that has left
+behind and ends when all are gone. Both die with the worker that started them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ import os
 import pickle
 import signal
 import sys
-from types import FrameType
+from contextlib import suppress
+from typing import NoReturn
+
+from gym_runtime import process_tree
 
 LENGTH_BYTES = 8
 MEMORY_BYTES = 8 << 30
@@ -21,16 +27,47 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> None:
+    _die_with_parent()
+    _limit()
+    called = os.fork()
+    if called:
+        _keep_watch(called)
+    _die_with_parent()
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    _close_standard()
+    while head := requests.read(LENGTH_BYTES):
+        answer = _answer(requests.read(int.from_bytes(head, "big")))
+        _bury()
+        answers.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        answers.flush()
+
+
+def _keep_watch(called: int) -> NoReturn:
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _close_standard()  # its end of the pipes closes with the second process
+    ended, status = 0, 0
+    while ended != called:
+        ended, status = os.wait()
+    with suppress(ChildProcessError):
+        while True:
+            for orphan in process_tree.children(os.getpid()):
+                os.kill(orphan, signal.SIGKILL)
+            os.wait()
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _close_standard() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for place in (0, 1):
         os.dup2(null, place)
-    _adopt_orphans()
-    _limit()
-    while head := requests.read(LENGTH_BYTES):
-        answer = _answer(requests.read(int.from_bytes(head, "big")))
-        answers.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
-        answers.flush()
+    os.close(null)
+
+
+def _bury() -> None:
+    """Children that have ended and that nobody waits for any more: who is left is known to be running."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _answer(request: bytes) -> bytes:
@@ -57,32 +94,34 @@ def _raised(error: BaseException) -> bytes:
     return data
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of descendants whose parents end, and die with the worker; Linux only."""
+def _die_with_parent() -> None:
+    _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux only."""
     if sys.platform == "linux":
         import ctypes
 
-        prctl = ctypes.CDLL(None).prctl
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _limit() -> None:
     import resource
 
-    signal.signal(signal.SIGXCPU, _out_of_time)
-    for kind, most in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_FSIZE, FILE_BYTES)):
+    for kind, most in (
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    ):
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        try:
-            resource.setrlimit(kind, (most, hard))
-        except (ValueError, OSError):
-            continue  # macOS does not know all of them
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(ValueError, OSError):  # macOS does not know all of them
+            resource.setrlimit(kind, (most, most))
 
 
 def _grant(cpu_s: float | None) -> None:
-    """Allow this call that much more processor time; only a worker that has gone lets it come to that."""
+    """Allow this call that much more processor time: then the kernel ends it, also in native code."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -90,10 +129,6 @@ def _grant(cpu_s: float | None) -> None:
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         most = int(used + cpu_s) + CPU_SLACK_S
         resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
-
-
-def _out_of_time(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + signal.SIGXCPU)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -128,11 +128,16 @@ async def test_a_client_that_ends_leaves_no_sandbox(number: signal.Signals, tmp_
         worker = next(event.pid for event in started.workers.values() if event.kind == "resource")
 
         def sandboxes() -> int:
-            return len(psutil.Process(worker).children(recursive=True))
+            """Processes of bubblewrap: two for each sandbox, outside and inside of it."""
+            found = 0
+            for child in psutil.Process(worker).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    found += child.name() == "bwrap"
+            return found
 
         process = client(started.url, "math_with_code")
         try:
-            await soon(lambda: sandboxes() >= ROLLOUTS)
+            await soon(lambda: sandboxes() == 2 * ROLLOUTS)
             process.send_signal(number)
             assert await soon(lambda: sandboxes() == 0) < WITHIN_S
         finally:

@@ -28,7 +28,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         exit_code: 128 + n for signal n; None if it was killed at its time limit.
         stdout: what it printed, up to the limit.
-        stderr: what it complained about, up to the limit.
+        stderr: what it complained about, up to the limit; then, if so, which limit of all its processes
+            together it was killed at.
         truncated: some of either was dropped.
         duration_s: from its start to its end, in seconds.
     """
@@ -90,6 +91,7 @@ class Sandbox:
                 tasks.start_soon(_feed, child, stdin)
                 tasks.start_soon(output.fill, child, False)
                 tasks.start_soon(errors.fill, child, True)
+                tasks.start_soon(child.watch)
                 with anyio.move_on_after(timeout_s):
                     exit_code = await child.wait()
                 await child.end()
@@ -98,11 +100,13 @@ class Sandbox:
                     await output.complete.wait()
                     await errors.complete.wait()
                 tasks.cancel_scope.cancel()
-            if exit_code is not None and not child.ran:
+            if exit_code is not None and not child.ran and child.excess is None:
                 raise ResourceError(
                     f"the sandbox does not start: {errors.data.decode(errors='replace').strip()}",
                     stage="sandbox",
                 )
+            if child.excess is not None:
+                errors.data += f"\nkilled: {child.excess}".encode()
             return Result(
                 exit_code=128 - exit_code if exit_code is not None and exit_code < 0 else exit_code,
                 stdout=bytes(output.data),

@@ -5,18 +5,20 @@ Source: github.com/containers/bubblewrap.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import namespaces, python
-from gym_runtime.sandbox.limits import Limits
+from gym_runtime.sandbox import namespaces, python, seccomp
+from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits
 
 SETTING = "GYM_SANDBOX"
 HOSTNAME = "sandbox"
@@ -80,28 +82,60 @@ def check(process: int) -> str:
         UsageError: there is none, or it cannot isolate here.
     """
     path = binary()
-    settings, kept = arguments(Limits(), {})
-    tried = subprocess.run(
-        [path, *settings, "/bin/sh", "-c", "exit 0"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        pass_fds=kept,
-        env={},
-        timeout=30,
-        check=False,
-    )
+    with inherited(seccomp.program()) as filtering:
+        told = [*arguments(Limits(), {}), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
+        program, line = command(path, told)
+        tried = subprocess.run(
+            line,
+            executable=program,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(filtering,),
+            env={},
+            timeout=30,
+            check=False,
+        )
     if tried.returncode != 0:
         reason = tried.stderr.decode(errors="replace").strip()
         raise UsageError(f"bubblewrap cannot isolate here ({reason}): {_REMEDY}")
     return path
 
 
-def arguments(limits: Limits, packages: Mapping[str, str]) -> tuple[list[str], tuple[int, ...]]:
-    """What bubblewrap is told for one sandbox, and the descriptors that it must inherit."""
-    kept: tuple[int, ...] = ()
+def command(path: str, told: Sequence[str]) -> tuple[str, list[str]]:
+    """The program that starts bubblewrap with what it is told, and its arguments.
+
+    A worker that is root gives it a namespace, as a descriptor that bubblewrap passes on to the program. A
+    shell can close it there if it has a number of one digit, and hence is also what opens it. None of the
+    arguments that bubblewrap keeps, and shows to the sandbox, is a path of the worker's.
+    """
+    if os.geteuid() != 0:
+        return path, ["bwrap", *told]
+    namespace = f"/proc/{os.getpid()}/fd/{namespaces.namespace(os.getpid())}"
+    lines = f'unset PWD; PATH=$1; exec {NAMESPACE}<"$2"; shift 2; exec bwrap "$@"'
+    return SHELL, ["sh", "-c", lines, "sh", os.path.dirname(path), namespace, *told]
+
+
+@contextmanager
+def inherited(content: bytes) -> Generator[int]:
+    """A file in memory that a child may inherit, not to be mistaken for `NAMESPACE`."""
+    made = os.memfd_create("sandbox")
+    try:
+        os.write(made, content)
+        os.lseek(made, 0, os.SEEK_SET)
+        found = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
+    finally:
+        os.close(made)
+    try:
+        yield found
+    finally:
+        os.close(found)
+
+
+def arguments(limits: Limits, packages: Mapping[str, str]) -> list[str]:
+    """What bubblewrap is told for one sandbox."""
     if os.geteuid() == 0:
-        kept, user = (namespaces.namespace(os.getpid()),), namespaces.next_user()
-        told = ["--userns", str(kept[0])]
+        user = namespaces.next_user()
+        told = ["--userns", str(NAMESPACE)]
     else:
         user = USER
         told = ["--unshare-user", "--disable-userns"]
@@ -129,7 +163,7 @@ def arguments(limits: Limits, packages: Mapping[str, str]) -> tuple[list[str], t
     told += ["--proc", "/proc", "--dev", "/dev"]
     told += ["--size", disk, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     told += ["--size", disk, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
-    return told, kept
+    return told
 
 
 def _shown(name: str) -> list[str]:

@@ -105,7 +105,7 @@ class Interpreter:
             why = f"TimeoutError: the code took longer than {timeout_s:g} s and did not stop; "
         except (EndOfProcess, msgspec.DecodeError):
             await self.close()
-            why = f"the interpreter ended (exit code {child.exit_code}); "
+            why = f"the interpreter ended ({child.excess or f'exit code {child.exit_code}'}); "
         except BaseException:
             await self.close()
             raise

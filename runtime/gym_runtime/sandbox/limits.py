@@ -1,8 +1,8 @@
 """How much of everything a sandboxed program may use, and the shell lines that see to it.
 
-The limits are set by a shell between the isolation and the program, because only there they bind what they
-are meant to bind: processes are counted per user and user namespace, so a limit set outside would count the
-worker's own.
+Most are set by a shell between the isolation and the program, because only there they bind what they are
+meant to bind: processes are counted per user and user namespace, so a limit set outside would count the
+worker's own. What all processes together hold is watched from outside (`gym_runtime.sandbox.process`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 SHELL = "/bin/sh"
+NAMESPACE = 9  # the descriptor that `gym_runtime.sandbox.bubblewrap` may have left open
 _KIB, _BLOCK = 1024, 512
 
 
@@ -18,7 +19,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cpu_s: seconds of processor time of each process.
-        memory_bytes: address space of each process.
+        memory_bytes: address space of each process, and resident memory of all of them together.
         file_bytes: size of each file that is written.
         disk_bytes: all files together, in `/tmp`, which lives in memory; `/dev/shm` takes as much again.
         open_files: descriptors of each process.
@@ -41,6 +42,7 @@ def limited(limits: Limits, program: list[str], *, count_processes: bool) -> lis
     ``count_processes`` is for a user namespace of its own; elsewhere it would count all of the user's.
     """
     lines = [
+        f"exec {NAMESPACE}<&-",
         "ulimit -c 0",
         f"ulimit -t {limits.cpu_s}",
         f"ulimit -v {limits.memory_bytes // _KIB}",

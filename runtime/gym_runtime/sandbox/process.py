@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -12,10 +13,15 @@ from contextlib import suppress
 import anyio
 import msgspec
 
+from gym_runtime import process_tree
 from gym_runtime.errors import ResourceError
 from gym_runtime.processes import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
-from gym_runtime.sandbox import bubblewrap
-from gym_runtime.sandbox.limits import Limits, limited
+from gym_runtime.sandbox import bubblewrap, seccomp
+from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
+
+WATCH_S = 0.25
+REMOVAL_LIMIT_S = 30.0
+OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
 
 
 class _Status(msgspec.Struct):
@@ -45,46 +51,33 @@ def start(
         raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
 
 
-class Isolated(Child):
-    """A process in namespaces of its own; they end with it, and all that live in them."""
+class Bounded(Child):
+    """A process that is watched while somebody waits for it.
 
-    def __init__(
-        self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
-    ) -> None:
-        path = bubblewrap.check(os.getpid())
-        told, kept = bubblewrap.arguments(limits, packages)
-        self._report = b""
-        self._status, reporting = os.pipe()
-        # Not on the command line, which the sandbox can read.
-        settings = os.memfd_create("bwrap")
-        try:
-            told += ["--json-status-fd", str(reporting)]
-            os.write(settings, b"".join(os.fsencode(argument) + b"\0" for argument in told))
-            os.lseek(settings, 0, os.SEEK_SET)
-            super().__init__(
-                ["bwrap", "--args", str(settings), "--", *limited(limits, [*program], count_processes=True)],
-                executable=path,
-                environment={},
-                keep_open=(*kept, settings, reporting),
-                with_errors=with_errors,
+    Attributes:
+        excess: what it was killed for having become more than it may be, in words, or None.
+    """
+
+    limits: Limits
+    excess: str | None = None
+
+    async def watch(self) -> None:
+        """Kill it when all its processes together are more than its limits allow; cancel to stop watching.
+
+        The kernel's limits are each process's own, and bind no number of them in the weak mode.
+        """
+        while self.excess is None:
+            await anyio.sleep(WATCH_S)
+            self.excess = process_tree.excess(
+                self.pid, processes=self.limits.processes + OF_ITS_OWN, memory_bytes=self.limits.memory_bytes
             )
-        except BaseException:
-            os.close(self._status)
-            raise
-        finally:
-            os.close(settings)
-            os.close(reporting)
-        os.set_blocking(self._status, False)
-
-    @property
-    def ran(self) -> bool:
-        """Whether the program was reached; false if its isolation failed. Known once it has ended."""
-        return any(status.exit_code is not None for status in self._statuses())
+        await self.end()
 
     async def receive(self, at_most_bytes: int) -> bytes:
         received: list[bytes | EndOfProcess] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._end_with_the_program)
+            tasks.start_soon(self.watch)
             try:
                 received.append(await super().receive(at_most_bytes))
             except EndOfProcess as error:
@@ -98,6 +91,48 @@ class Isolated(Child):
         """What it has left running holds the pipes open."""
         await self.wait()
         await self.end()
+
+
+class Isolated(Bounded):
+    """A process in namespaces of its own; they end with it, and all that live in them."""
+
+    def __init__(
+        self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
+    ) -> None:
+        self.limits = limits
+        path = bubblewrap.check(os.getpid())
+        arguments = bubblewrap.arguments(limits, packages)
+        self._report = b""
+        self._status, status = os.pipe()
+        reporting = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
+        os.close(status)
+        arguments += ["--json-status-fd", str(reporting)]
+        # Not on the command line, which the sandbox can read.
+        settings = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
+        try:
+            with bubblewrap.inherited(settings) as told, bubblewrap.inherited(seccomp.program()) as filtering:
+                bounded = limited(limits, [*program], count_processes=True)
+                executable, line = bubblewrap.command(
+                    path, ["--args", str(told), "--seccomp", str(filtering), "--", *bounded]
+                )
+                super().__init__(
+                    line,
+                    executable=executable,
+                    environment={},
+                    keep_open=(told, filtering, reporting),
+                    with_errors=with_errors,
+                )
+        except BaseException:
+            os.close(self._status)
+            raise
+        finally:
+            os.close(reporting)
+        os.set_blocking(self._status, False)
+
+    @property
+    def ran(self) -> bool:
+        """Whether the program was reached; false if its isolation failed. Known once it has ended."""
+        return any(status.exit_code is not None for status in self._statuses())
 
     async def end(self) -> None:
         first = self._first()
@@ -133,7 +168,7 @@ class Isolated(Child):
         return None
 
 
-class Limited(Child):
+class Limited(Bounded):
     """A process under limits in a folder of its own, in nothing else. For ``GYM_SANDBOX=weak``.
 
     A daemon that it starts is not found at its end.
@@ -142,6 +177,7 @@ class Limited(Child):
     def __init__(
         self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
     ) -> None:
+        self.limits = limits
         self.ran = True
         self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
         variables = {**bubblewrap.VARIABLES, "HOME": self._folder, "TMPDIR": self._folder}
@@ -160,4 +196,8 @@ class Limited(Child):
 
     async def close(self) -> None:
         await super().close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # Not by Python, which gives up in a tree of folders that is too deep, and blocks in one that is wide.
+        remove = [SHELL, "-c", 'chmod -R u+rwx "$1"; exec rm -rf "$1"', "sh", self._folder]
+        async with Child(remove) as child:
+            with anyio.move_on_after(REMOVAL_LIMIT_S):
+                await child.wait()

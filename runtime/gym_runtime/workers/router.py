@@ -28,32 +28,13 @@ from gym_runtime.errors import (
 )
 from gym_runtime.messages.calls import Request, decode_reply, encode
 from gym_runtime.workers.budget import Budget
+from gym_runtime.workers.lost import Hop, LostAnswers
 from gym_runtime.workers.presence import View
 
 NO_WORKER_GRACE_S = 30.0
 SESSION_GRACE_S = 1.0
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 2.0
-
-
-class Hop:
-    """A request that is waited for."""
-
-    __slots__ = ("kind", "pool", "since_s", "worker")
-
-    def __init__(self, kind: str, pool: str, worker: str | None) -> None:
-        self.kind = kind
-        self.pool = pool
-        self.worker = worker
-        self.since_s = clock.now()
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.kind} '{self.pool}'" + (f" (worker {self.worker})" if self.worker else "")
-
-    def waited_s(self) -> float:
-        return clock.now() - self.since_s
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -74,10 +55,12 @@ class Router:
         self.views = {kind: View(kind) for kind in kinds}
         self.waiting: dict[str, list[Hop]] = {}
         self._bus = bus
+        self._lost = LostAnswers(bus, self.views, self.waiting)
 
     async def run(self) -> None:
-        """Follow who is there, until cancelled."""
+        """Follow who is there, and whether requests are still worked on, until cancelled."""
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._lost.watch)
             for view in self.views.values():
                 tasks.start_soon(view.follow, self._bus)
 
@@ -183,16 +166,11 @@ class Router:
     ) -> Answer:
         payload = encode(msgspec.structs.replace(request, retries=max(0, budget.left)))
         headers = tracing.headers()
-        hop = Hop(view.kind, pool, worker)
+        hop = Hop(view.kind, pool, worker, request.key)
         hops = self.waiting.setdefault(request.rollout, [])
         hops.append(hop)
         try:
-            if worker is None:
-                data = await self._bus.request(
-                    f"{view.kind}.{pool}", payload, deadline_s=request.deadline_s, headers=headers
-                )
-            else:
-                data = await self._ask_instance(view, pool, worker, payload, request.deadline_s, headers)
+            data = await self._exchange(view, hop, payload, request.deadline_s, headers)
         except anyio.get_cancelled_exc_class():
             await self._abort(view.kind, pool, worker, request)
             raise
@@ -218,21 +196,23 @@ class Router:
         if not hops and self.waiting.get(rollout) is hops:
             del self.waiting[rollout]
 
-    async def _ask_instance(
-        self, view: View, pool: str, worker: str, payload: bytes, deadline_s: float, headers: Headers | None
+    async def _exchange(
+        self, view: View, hop: Hop, payload: bytes, deadline_s: float, headers: Headers | None
     ) -> bytes:
         data: bytes | None = None
-        scope = anyio.CancelScope()
-        view.begin(worker, scope)
+        if hop.worker is not None:
+            view.begin(hop.worker, hop.scope)
         try:
-            with scope:
-                subject = f"{view.kind}.{pool}.{worker}"
-                data = await self._bus.request(subject, payload, deadline_s=deadline_s, headers=headers)
+            with hop.scope:
+                data = await self._bus.request(hop.subject, payload, deadline_s=deadline_s, headers=headers)
         finally:
-            view.end(worker, scope)
-        if data is None:
-            raise NoWorker(f"worker {worker} of {view.kind} '{pool}' stopped renewing its lease")
-        return data
+            if hop.worker is not None:
+                view.end(hop.worker, hop.scope)
+        if data is not None:
+            return data
+        if hop.lost:
+            raise ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
+        raise NoWorker(f"{hop.name} stopped renewing its lease")
 
     async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
         """Stop the work on a request; when it is not known who has it, the whole pool is told."""

@@ -1,7 +1,8 @@
 """The serving side of a hop: admission, deadline, cancellation, answer.
 
 A service answers on ``<kind>.<pool>.<worker>`` for each of its pools and, sharing with its peers, on
-``<kind>.<pool>``. A request above the capacity is refused with `Busy` at once, unless nobody waits for an
+``<kind>.<pool>``, and on ``holds.<worker>`` which of some requests it is not at work on. A request above the
+capacity is refused with `Busy` at once, unless nobody waits for an
 answer and so could ask again. A request whose deadline has passed is not worked on. ``abort.<worker>``
 and ``abort.<kind>.<pool>`` cancel a request by its key.
 """
@@ -22,6 +23,7 @@ from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Reply, Request, decode_request, encode
 from gym_runtime.workers.budget import Budget
+from gym_runtime.workers.lost import decode_keys, encode_keys
 
 Handle = Callable[[str, Request, Budget], Awaitable[Raw]]
 MAX_RETRIES = 8
@@ -66,7 +68,11 @@ class Service:
             def receive(incoming: Incoming) -> None:
                 self._receive(tasks, incoming)
 
+            def held(incoming: Incoming) -> None:
+                tasks.start_soon(self._say_unknown, incoming)
+
             await stack.enter_async_context(self._bus.serve(f"abort.{self.worker}", self._abort))
+            await stack.enter_async_context(self._bus.serve(f"holds.{self.worker}", held))
             await stack.enter_async_context(self._bus.serve(f"{self.kind}.*.{self.worker}", receive))
             for pool in self.pools:
                 subject = f"{self.kind}.{pool}"
@@ -97,6 +103,14 @@ class Service:
             return
         self.in_use += 1
         tasks.start_soon(self._serve, pool, request, incoming)
+
+    async def _say_unknown(self, incoming: Incoming) -> None:
+        """Which of some requests it is not at work on."""
+        try:
+            unknown = [key for key in decode_keys(incoming.payload) if key not in self._scopes]
+            await self._bus.publish(incoming.reply, encode_keys(unknown))
+        except (msgspec.DecodeError, GymError) as error:
+            logger().warning("a question was not answered", subject=incoming.subject, error=str(error))
 
     def _abort(self, incoming: Incoming) -> None:
         for scope in self._scopes.get(incoming.payload.decode(), ()):

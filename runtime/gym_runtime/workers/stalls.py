@@ -11,7 +11,8 @@ from collections import defaultdict
 import anyio
 
 from gym_runtime.logs import logger
-from gym_runtime.workers.router import Hop, Router
+from gym_runtime.workers.lost import Hop
+from gym_runtime.workers.router import Router
 
 STALL_S = 60.0
 LOOK_S = 10.0
