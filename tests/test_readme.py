@@ -76,6 +76,7 @@ def test_ci_runs_the_two_commands_as_they_stand() -> None:
     assert second.rstrip().endswith(".venv/bin/pytest")
 
 
+@pytest.mark.soak
 def test_first_command(folder: Path) -> None:
     command = blocks("bash")[0].text.strip().split(" && ")[-1].removeprefix(".venv/bin/")
     pytest.importorskip("xllamacpp", reason="needs pip install 'gym-runtime[embedded]'")

@@ -167,7 +167,7 @@ def complaints(command: Command) -> list[str]:
 # ---- it is away for a while
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL])
 async def test_a_run_goes_on_when_its_broker_was_restarted(
     command: Command, broker: Broker, number: signal.Signals
 ) -> None:
@@ -179,6 +179,7 @@ async def test_a_run_goes_on_when_its_broker_was_restarted(
     await command.completes()
 
 
+@pytest.mark.soak
 async def test_a_worker_that_dies_while_the_broker_is_away_is_started_until_it_is_back(
     broker: Broker,
 ) -> None:
@@ -216,6 +217,7 @@ async def test_a_run_goes_on_after_a_cut_through_a_proxy(command: Command, broke
         await command.completes()
 
 
+@pytest.mark.soak
 async def test_a_run_goes_on_after_the_network_let_nothing_pass(command: Command, broker: Broker) -> None:
     address = urlsplit(broker.url)
     proxy = Proxy(address.hostname or "", address.port or 0)
@@ -260,6 +262,7 @@ def namespace() -> Generator[tuple[str, str, Callable[[str], None]]]:
         ip("netns", "del", name)
 
 
+@pytest.mark.soak
 async def test_a_run_goes_on_after_its_cable_was_unplugged(command: Command, tmp_path: Path) -> None:
     with (
         namespace() as (name, address, cable),
@@ -277,6 +280,7 @@ async def test_a_run_goes_on_after_its_cable_was_unplugged(command: Command, tmp
 # ---- the disk
 
 
+@pytest.mark.soak
 async def test_a_run_goes_on_while_the_disk_is_slow(command: Command, tmp_path: Path) -> None:
     # Every write waits for the disk, and now and then all of them for a long time.
     config = 'listen: "127.0.0.1:-1"'
@@ -304,6 +308,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.soak
 async def test_a_full_disk_stops_a_run_with_one_line_and_resume_completes_it(
     tmp_path: Path, small_disk: Path
 ) -> None:
@@ -312,7 +317,7 @@ async def test_a_full_disk_stops_a_run_with_one_line_and_resume_completes_it(
         command.start("--state-dir", str(small_disk / "broker"))
         assert await command.status() == 1, command.log
         (complaint,) = complaints(command)
-        assert "no space left on device" in complaint
+        assert "make room at the broker, then go on with --resume" in complaint
         assert 0 < len(command.rows()) < ROLLOUTS
         enlarge = ["mount", "-o", "remount,size=400m", str(small_disk)]
         await anyio.run_process(enlarge)
@@ -420,7 +425,7 @@ async def stream_info(url: str, stream: str) -> dict[str, Any]:
     return json.loads(answer.payload)
 
 
-@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.soak)])
 async def test_a_run_goes_on_when_one_of_three_brokers_is_killed(
     command: Command, tmp_path: Path, role: str
 ) -> None:

@@ -144,6 +144,7 @@ async def test_a_session_is_rebuilt_elsewhere_when_its_worker_died() -> None:
     assert record.attempt == 1
 
 
+@pytest.mark.soak
 async def test_both_at_once() -> None:
     record, counting = await rollout("agent", "resource")
     assert record.outcome == Completed()
@@ -160,6 +161,7 @@ async def test_an_agent_worker_that_was_frozen_is_overtaken_and_stops() -> None:
     assert gym_part(record)["resumed_turns"] >= 28
 
 
+@pytest.mark.soak
 async def test_without_a_journal_the_rollout_starts_anew() -> None:
     record, counting = await rollout("agent", durability="result")
     assert record.outcome == Completed()

@@ -191,6 +191,7 @@ async def test_the_models_key_is_nowhere(tmp_path: Path) -> None:
         assert leaks(key, tmp_path, *seen, *tattler.traces) == []
 
 
+@pytest.mark.soak
 async def test_the_brokers_password_is_nowhere(tmp_path: Path) -> None:
     password = secrets.token_urlsafe(24)
     work = tmp_path / "work"

@@ -1,8 +1,8 @@
 """What the broker stores: the six streams, and asking JetStream patiently.
 
 A store or management request waits for the connection and is repeated until it is answered, for
-`PATIENCE_S` at most; each is safe to repeat. A stored message carries a message id, by which the broker
-recognises a repetition, and by which a commit recognises its own earlier attempt.
+`PATIENCE_S` at most; each is safe to repeat. A stored message carries an id, by which the broker recognises a
+repetition, or by which a conditional one recognises its own earlier attempt.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ PATIENCE_S = 60.0
 ATTEMPT_S = 10.0
 OPEN_S = 5.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-FULL_DISK = "no space left"
-FULL_DISK_REMEDY = ": make room at the broker, then go on with --resume"
+FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
+FULL_REMEDY = ": make room at the broker, then go on with --resume"
+OURS = "Gym-Id"
 STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
@@ -191,9 +192,11 @@ class Streams:
             BrokerError: The broker refuses, or does not answer.
         """
         nonce = secrets.token_hex(12)
-        headers = {**headers, "Nats-Msg-Id": nonce}
-        if expect is not None:
-            headers["Nats-Expected-Last-Subject-Sequence"] = str(expect)
+        if expect is None:
+            headers = {**headers, "Nats-Msg-Id": nonce}
+        else:
+            # What is expected refuses repetitions; the broker need not remember ids for that as well.
+            headers = {**headers, OURS: nonce, "Nats-Expected-Last-Subject-Sequence": str(expect)}
         header = encode_headers(headers)
         give_up = time.monotonic() + PATIENCE_S
         attempts = 0
@@ -208,8 +211,9 @@ class Streams:
                 if expect is not None and stored.error.err_code in ALREADY_STORED:
                     return await self._ours(subject, nonce) if attempts > 1 else None
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up:
-                    remedy = FULL_DISK_REMEDY if FULL_DISK in stored.error.description else ""
-                    raise BrokerError(f"the broker refuses {subject!r}: {stored.error.description}{remedy}")
+                    said = stored.error.description
+                    remedy = FULL_REMEDY if any(word in said for word in FULL) else ""
+                    raise BrokerError(f"the broker refuses {subject!r}: {said}{remedy}")
                 self._note_trouble(stored.error.description)
                 await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
 
@@ -224,7 +228,7 @@ class Streams:
     async def _ours(self, subject: str, nonce: str) -> Stored | None:
         # An earlier attempt of this very call may have been stored while its acknowledgement was lost.
         kept = await self.last(subject)
-        if kept is None or decode_headers(kept.header).get("Nats-Msg-Id") != nonce:
+        if kept is None or decode_headers(kept.header).get(OURS) != nonce:
             return None
         return Stored(seq=kept.sequence, duplicate=True)
 
