@@ -21,6 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("seeds")
     group.addoption("--seeds", type=int, help="how many seeds to play (default: a few)")
     group.addoption("--first-seed", type=int, default=0, help="the first of them")
+    group.addoption("--soak", action="store_true", help="also those that take long: cuts, full disks, clusters")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long is left out unless it is asked for."""
+    if config.getoption("--soak"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture
