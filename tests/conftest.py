@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("seeds")
     group.addoption("--seeds", type=int, help="how many seeds to play (default: a few)")
     group.addoption("--first-seed", type=int, default=0, help="the first of them")
-    group.addoption("--soak", action="store_true", help="also those that take long: cuts, full disks, clusters")
+    group.addoption("--soak", action="store_true", help="also what takes long: cuts, full disks, clusters")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
