@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -111,7 +112,12 @@ class System:
 
     def _clean_up(self) -> None:
         if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            # A broker that is being killed may still write to it.
+            for pause_s in (0.0, 0.05, 0.2, 1.0):
+                time.sleep(pause_s)
+                shutil.rmtree(self._temporary, ignore_errors=True)
+                if not os.path.exists(self._temporary):
+                    break
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):

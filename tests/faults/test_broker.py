@@ -441,6 +441,7 @@ async def test_a_run_goes_on_when_one_of_three_brokers_is_killed(
         await command.completes()
 
 
+@pytest.mark.soak
 async def test_everything_is_stored_three_times_in_a_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
         url, _ = nodes["node0"]

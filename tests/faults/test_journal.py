@@ -153,6 +153,7 @@ async def test_both_at_once() -> None:
     assert gym_part(record)["resumed_turns"] >= 28
 
 
+@pytest.mark.soak
 async def test_an_agent_worker_that_was_frozen_is_overtaken_and_stops() -> None:
     record, counting = await rollout("agent", frozen=True)
     assert record.outcome == Completed()

@@ -61,7 +61,15 @@ async def run(strikes: dict[int, Strike]) -> Counter[tuple[int, int]]:
     return seen
 
 
-@pytest.mark.parametrize("victim", ["agent", "resource", "model", "broker"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "agent",
+        pytest.param("resource", marks=pytest.mark.soak),
+        pytest.param("model", marks=pytest.mark.soak),
+        "broker",
+    ],
+)
 async def test_killing_one_of_two_workers_or_the_broker_ends_with_every_rollout_once(victim: str) -> None:
     seen = await run({500: kill(victim)})
     assert len(seen) == ROLLOUTS

@@ -208,6 +208,7 @@ async def test_the_brokers_password_is_nowhere(tmp_path: Path) -> None:
     assert leaks(password, tmp_path, *seen, *more, *tattler.traces) == []
 
 
+@pytest.mark.soak
 async def test_a_seed_is_nowhere_but_in_its_file(tmp_path: Path) -> None:
     nkeys = pytest.importorskip("nkeys", reason="NKeys need pip install 'gym-runtime[nkeys]'")
     seed = bytes(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)).decode()

@@ -67,7 +67,10 @@ async def test_the_counter_counts_from_the_rows_start() -> None:
 )
 async def test_the_counter_must_end_at_the_expected_count(counts: list[Any], reward: float) -> None:
     task = row(initial_count=3, expected_count=6)
-    items = [call("increment_counter", {"count": count}) for count in counts]
+    items: list[dict[str, Any]] = []
+    for count in counts:
+        made = call("increment_counter", {"count": count})
+        items += [made, {"type": "function_call_output", "call_id": made["call_id"], "output": "{}"}]
     assert (await judge("example_session_state_mgmt", task, *items, "Done.")).reward == reward
 
 

@@ -94,15 +94,16 @@ async def test_the_last_box_counts_else_what_was_printed_last(isolation: None) -
     assert (await judge("math_with_code", TASK, *calls, "Done.")).reward == 1.0
     assert (await judge("math_with_code", TASK, *calls, r"\boxed{41}")).reward == 0.0
     assert (await judge("math_with_code", TASK, *calls, call("end_session", {}))).reward == 1.0
-    wrong = call("execute_python", {"code": "print(41)"})
-    assert (await judge("math_with_code", TASK, *calls, wrong)).reward == 0.0
+    wrong = [call("execute_python", {"code": "print(41)"}), output("41\n")]
+    assert (await judge("math_with_code", TASK, *calls, *wrong)).reward == 0.0
     assert (await judge("math_with_code", TASK, "42")).reward == 0.0
     boxed = call("execute_python", {"code": r"print('So: \\boxed{41} or \\boxed{42}')"})
-    assert (await judge("math_with_code", TASK, *calls, boxed, "See there.")).reward == 1.0
+    assert (await judge("math_with_code", TASK, *calls, boxed, output(""), "See there.")).reward == 1.0
 
 
 async def test_what_a_raising_piece_printed_is_no_answer(isolation: None) -> None:
-    calls = [call("execute_python", {"code": code}) for code in ("print(42)", "print(41)\n1 / 0", "41", "")]
+    pieces = ("print(42)", "print(41)\n1 / 0", "41", "")
+    calls = [item for code in pieces for item in (call("execute_python", {"code": code}), output(""))]
     assert (await judge("math_with_code", TASK, *calls)).reward == 1.0
 
 

@@ -63,7 +63,9 @@ async def gone(processes: list[psutil.Process]) -> None:
         await anyio.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL]
+)
 async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: int, tmp_path: Path) -> None:
     with stub_engine.running("--latency-s", "0.05") as engine:
         with started(command(engine, tmp_path)) as process:

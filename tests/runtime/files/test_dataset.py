@@ -183,6 +183,7 @@ def test_own_indices_never_meet_given_ones(line: Line, write_lines: Write) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_large_dataset_streams(line: Line, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     with path.open("wb") as file:

@@ -174,6 +174,7 @@ def test_profiles_join_inputs_and_rollouts(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_rollout_costs_a_few_bytes_per_field() -> None:
     numbers = {"reward": 1.0, "input_tokens": 5.0, "output_tokens": 6.0, "total_tokens": 11.0}
     metrics = Metrics()
