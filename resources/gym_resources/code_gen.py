@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.environment import published
 
 TEST_LIMIT_S = 10.0
 FENCE = "```"
@@ -77,4 +78,10 @@ environment = Environment(
     domain="coding",
     data_license="CC-BY-4.0 (OpenCodeReasoning), MIT (LiveCodeBench)",
     extra="sandbox",
+    datasets=published(
+        "nvidia/Nemotron-RL-coding-competitive_coding",
+        "CC-BY-SA-4.0",
+        train="opencodereasoning_filtered_25k_train.jsonl",
+        validation="",
+    ),
 )

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from anyio import to_thread
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.environment import published
 
 from gym_resources.instructions.registry import bind
 
@@ -59,4 +60,10 @@ environment = Environment(
     description="Requests with instructions on the answer's form, each checked by a rule.",
     domain="instruction_following",
     extra="instruction-following",
+    datasets=published(
+        "nvidia/Nemotron-RL-instruction_following",
+        "ODC-BY",
+        train="instruction_following.jsonl",
+        validation="",
+    ),
 )

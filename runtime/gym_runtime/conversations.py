@@ -19,9 +19,9 @@ from gym_runtime.errors import ConversationUnknown
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, Tokens
 
 LIMIT_BYTES = 256 * 1024 * 1024
-IDLE_S = 120.0
-CONVERSATION_BYTES = 500
-ITEM_BYTES = 200
+IDLE_S = 30.0
+CONVERSATION_BYTES = 1500
+ITEM_BYTES = 300
 """What the objects take beside the bytes that they hold."""
 
 

@@ -153,13 +153,13 @@ async def test_the_adapter_is_given_the_tokens_of_the_turns_before() -> None:
 
 
 def test_what_is_kept_is_bounded_and_what_is_dropped_is_asked_for() -> None:
-    conversations = Conversations(limit_bytes=10_000)
+    conversations = Conversations(limit_bytes=20_000)
     made = answer("a" * 500)
     call = calls.ModelCall(params=Raw(b"{}"), input=[Raw(b'"hi"')], conversation="0")
     for number in range(20):
         name = str(number)
         assert conversations.keep(msgspec.structs.replace(call, conversation=name), made).kept == 2
-    assert conversations.size_bytes <= 10_000
+    assert conversations.size_bytes <= 20_000
     assert 0 < len(conversations) < 20
     with pytest.raises(ConversationUnknown):
         conversations.complete(msgspec.structs.replace(call, known=2))
