@@ -82,14 +82,8 @@ async def test_killing_all_four_in_one_run_ends_with_every_rollout_once() -> Non
     assert set(seen.values()) == {1}
 
 
-@pytest.mark.parametrize(
-    "victim",
-    [
-        "agent",
-        pytest.param("resource", marks=pytest.mark.soak),
-        pytest.param("model", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("victim", ["agent", "resource", "model"])
 async def test_a_worker_frozen_for_longer_than_its_lease_repeats_nothing(victim: str) -> None:
     frozen: list[int] = []
 

@@ -195,6 +195,7 @@ async def test_the_standard_variables_sample_whole_traces(
 
 @pytest.mark.anyio
 @pytest.mark.slow
+@pytest.mark.soak
 async def test_a_collector_that_is_not_there_costs_spans_and_nothing_else(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
