@@ -106,7 +106,9 @@ async def test_usage(adapter: Adapter) -> None:
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 
-async def test_a_tool_call_then_a_message(adapter: Adapter) -> None:
+async def test_a_tool_call_then_a_message(adapter: Adapter, kind: str) -> None:
+    if kind == "vllm-real":
+        pytest.skip("its weights are noise, which rarely ends a text; test_real has calls under a grammar")
     params = {"tools": [TOOL], "tool_choice": "required", "temperature": 0, "max_output_tokens": 128}
     first = output(await adapter.respond(model_call(**params), context(limit_s=60.0)))
     calls = [item for item in first if item["type"] == "function_call"]
