@@ -106,11 +106,12 @@ async def test_neither_are_installed_packages_unless_asked_for() -> None:
 
 async def test_a_link_leads_nowhere_and_nothing_can_be_written_but_in_tmp() -> None:
     host = ROOT / "pyproject.toml"
+    init = "/proc/1/root"
     code = f"""
 import os
 os.symlink({str(host)!r}, "/tmp/link")
-os.symlink("/proc/1/root/etc/shadow", "/tmp/root")
-for path in ("/tmp/link", "/tmp/root", "/proc/1/root{host}", "/proc/1/cwd/../../etc/shadow"):
+os.symlink("{init}/etc/shadow", "/tmp/shadow")
+for path in ("/tmp/link", "/tmp/shadow", "{init}{host}", "/proc/1/cwd/../../etc/shadow"):
     try:
         print(open(path).read())
     except OSError as error:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, SocketStream
 from gym_runtime.broker import Broker
 from gym_runtime.bus import nats
 from gym_runtime.bus.contract import Bus
 from gym_runtime.bus.memory import MemoryBroker
+from gym_runtime.testing.proxy import Proxy
 
 _prefixes = itertools.count(1)
 
@@ -26,69 +26,6 @@ def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     broker = Broker(tmp_path_factory.mktemp("broker"))
     yield broker.start()
     broker.stop()
-
-
-class Proxy:
-    """A TCP relay between one connection and the broker, which can be cut and frozen."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._upstream = (host, port)
-        self._up = True
-        self._moving = anyio.Event()
-        self._moving.set()
-        self._relays: set[anyio.CancelScope] = set()
-
-    def cut(self) -> None:
-        """Break what is connected, and refuse new connections until `mend`."""
-        self._up = False
-        for relay in self._relays:
-            relay.cancel()
-
-    def mend(self) -> None:
-        self._up = True
-
-    def freeze(self) -> None:
-        """Let nothing pass until `thaw`; the sockets stay open."""
-        self._moving = anyio.Event()
-
-    def thaw(self) -> None:
-        self._moving.set()
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncGenerator[int]:
-        """Relay until the context ends; yields the port."""
-        async with (
-            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(listener.serve, self._relay)
-            yield listener.extra(SocketAttribute.local_port)
-            tasks.cancel_scope.cancel()
-
-    async def _relay(self, client: SocketStream) -> None:
-        async with client:
-            if not self._up:
-                return
-            with anyio.CancelScope() as scope:
-                self._relays.add(scope)
-                try:
-                    async with (
-                        await anyio.connect_tcp(*self._upstream) as broker,
-                        anyio.create_task_group() as pumps,
-                    ):
-                        pumps.start_soon(self._pump, client, broker, scope)
-                        pumps.start_soon(self._pump, broker, client, scope)
-                finally:
-                    self._relays.discard(scope)
-
-    async def _pump(self, source: ByteReceiveStream, sink: ByteSendStream, scope: anyio.CancelScope) -> None:
-        try:
-            async for chunk in source:
-                await self._moving.wait()
-                await sink.send(chunk)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
-        scope.cancel()
 
 
 @dataclass(frozen=True)
