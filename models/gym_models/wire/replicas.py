@@ -64,6 +64,7 @@ class Replicas(Generic[E]):
         self._sources = [url for url in settings.urls if discovery.changes(url)]
         self._named: dict[str, list[str]] = {}
         self._replicas: dict[str, Replica[E]] = {}
+        self._started = False
         self._waiting: deque[anyio.Event] = deque()
 
     async def __aenter__(self) -> Self:
@@ -196,7 +197,10 @@ class Replicas(Generic[E]):
             first = next(iter(self._replicas.values())).reason
             count = len(self._replicas)
             raise UsageError(first if count == 1 else f"none of {count} replicas can be used: {first}")
+        self._started = True  # before, what is wrong with all of them is the error
         for replica in self._replicas.values():
+            if not replica.state.up:
+                logger().warning("a replica is out", url=replica.state.url, reason=replica.reason)
             self._tasks.start_soon(self._watch, replica)
         if self._sources:
             self._tasks.start_soon(self._follow)
@@ -279,7 +283,7 @@ class Replicas(Generic[E]):
 
     def _take_out(self, replica: Replica[E], reason: str) -> None:
         replica.state.up = False
-        if reason != replica.reason:
+        if self._started and reason != replica.reason:
             logger().warning("a replica is out", url=replica.state.url, reason=reason)
         replica.reason = reason
 
