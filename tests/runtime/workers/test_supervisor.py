@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import anyio
 import msgspec
 import psutil
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from gym_runtime import connect
 from gym_runtime.broker import Broker
 from gym_runtime.client import Gym, RunInfo, make_pools
@@ -368,7 +370,7 @@ async def test_when_the_owner_gives_up_in_the_middle_of_draining_it_ends_soon(br
 # -- nothing outlives its owner -------------------------------------------------------------------------
 
 OWNER = """
-    import sys
+    import json
     import anyio
     from gym_runtime.client import make_pools
     from gym_runtime.system import running
@@ -377,7 +379,7 @@ OWNER = """
     async def main():
         async with running(SystemSpec(pools=make_pools(["mcqa"], "scripted/echo"))) as system:
             pids = [event.pid for event in system.workers.values()]
-            print(system.pid, system.broker_pid, *pids, flush=True)
+            print(json.dumps([system.pid, system.broker_pid, *pids]), flush=True)
             await anyio.sleep_forever()
 
     anyio.run(main)
@@ -387,7 +389,8 @@ OWNER = """
 async def test_when_the_owner_is_killed_everything_ends_within_seconds(temporary: Path) -> None:
     async with await anyio.open_process([sys.executable, "-c", textwrap.dedent(OWNER)]) as owner:
         assert owner.stdout is not None
-        pids = {int(pid) for pid in (await owner.stdout.receive()).split()}
+        printed = BufferedByteReceiveStream(owner.stdout)  # a pipe gives a line in pieces as well
+        pids = set(json.loads(await printed.receive_until(b"\n", 1_000)))
         assert len(alive(pids)) == 5
         owner.kill()
         await owner.wait()
