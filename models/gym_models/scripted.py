@@ -17,7 +17,6 @@ the one at its end.
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +28,7 @@ from gym_runtime.catalogue import suggest
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall, Tokens, WeightSpan
 from gym_runtime.messages.items import FunctionCallOutput, Item, Message, decode_item
+from gym_runtime.messages.packing import pack_ids, pack_logprobs
 from gym_runtime.messages.responses import Response, Usage
 from gym_runtime.model import CallContext, ModelSettings
 from gym_runtime.testing.schema_examples import example_call
@@ -222,8 +222,8 @@ def _is_models(item: Item) -> bool:
 
 def _tokens(read: int, written: int, version: str) -> Tokens:
     return Tokens(
-        prompt_ids=array("i", range(read)).tobytes(),
-        generation_ids=array("i", range(read, read + written)).tobytes(),
-        log_probs=array("f", [-0.25] * written).tobytes(),
+        prompt_ids=pack_ids(range(read)),
+        generation_ids=pack_ids(range(read, read + written)),
+        log_probs=pack_logprobs([-0.25] * written),
         weights=[WeightSpan(version=version, start=0, end=written)] if version else [],
     )

@@ -7,18 +7,17 @@ fields, what the verifier added, ``_ng_task_index``, ``_ng_rollout_index`` and `
 
 from __future__ import annotations
 
-import array
 import math
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.messages.calls import Tokens
 from gym_runtime.messages.outcomes import Outcome, RolloutRecord
+from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.rollout import Rollout
@@ -168,22 +167,15 @@ def _with_tokens(rollout: Rollout) -> list[Raw]:
 
 def _token_fields(tokens: Tokens, segment: int) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "prompt_token_ids": _array("i", tokens.prompt_ids),
-        "generation_token_ids": _array("i", tokens.generation_ids),
-        "generation_log_probs": _array("f", tokens.log_probs),
+        "prompt_token_ids": unpack_ids(tokens.prompt_ids),
+        "generation_token_ids": unpack_ids(tokens.generation_ids),
+        "generation_log_probs": unpack_logprobs(tokens.log_probs),
     }
     if segment:
         fields["token_segment"] = segment
     if tokens.weights:
         fields["weight_versions"] = tokens.weights
     return fields
-
-
-def _array(kind: Literal["i", "f"], data: bytes) -> list[Any]:
-    values = array.array(kind, data)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tolist()
 
 
 def _add_fields(item: Raw, fields: Mapping[str, Any]) -> Raw:

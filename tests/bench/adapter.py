@@ -130,7 +130,7 @@ def measure_conversion(rounds: int = 2000) -> list[list[object]]:
     parts: dict[str, Callable[[], object]] = {
         "chat request": lambda: chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
         "chat answer": lambda: chat_answer.response(chat_answer.decode(completion), responses.echo(params)),
-        f"tokens, {TOKENS:,}": lambda: chat_tokens.tokens(chat_answer.decode(with_tokens)),
+        f"tokens, {TOKENS:,}": lambda: chat_tokens.decode(with_tokens),
         "responses request": lambda: responses.request(CALL, "stub", b"{}"),
         "responses answer": lambda: responses.answer(native),
     }

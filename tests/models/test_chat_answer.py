@@ -190,7 +190,7 @@ def test_tokens(
 ) -> None:
     body = json.loads(completion({"content": "x"}, **top))
     body["choices"][0] |= choice
-    tokens = chat_tokens.tokens(chat_answer.decode(json.dumps(body).encode()))
+    _, tokens = chat_tokens.decode(json.dumps(body).encode())
     found = tuple(
         array(kind, data).tolist()
         for kind, data in (("i", tokens.prompt_ids), ("i", tokens.generation_ids), ("f", tokens.log_probs))

@@ -18,6 +18,7 @@ import msgspec
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, WeightSpan
 from gym_runtime.messages.items import Reasoning, decode_item
+from gym_runtime.messages.packing import unpack_ids
 from gym_runtime.model import CallContext
 from msgspec import Raw
 from msgspec.structs import replace
@@ -132,7 +133,7 @@ class VllmEngine(Engine):
         """The prompt that starts with the tokens so far, or the whole rendering where that cannot be."""
         items = call.input[: prefix.items]
         history = await self._render(call, context, items)
-        so_far = tokens.unpacked(prefix.ids)
+        so_far = unpack_ids(prefix.ids)
         prompt = splice(so_far, history.token_ids, whole.token_ids)
         if prompt is None or await self._drops_thinking(items, so_far, history.token_ids, context):
             return whole.token_ids, None
@@ -201,7 +202,7 @@ def _thought(raw: Raw) -> str:
     return item.text.strip() if isinstance(item, Reasoning) else ""
 
 
-def _amend(completion: chat_answer.Completion, choice: Choice) -> None:
+def _amend(completion: chat_answer.Completion[chat_answer.Choice], choice: Choice) -> None:
     """Count the token that ended the completion, and take off the stop string at which it ended."""
     if completion.usage is not None:
         completion.usage.completion_tokens = len(choice.token_ids or [])

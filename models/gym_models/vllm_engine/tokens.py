@@ -10,16 +10,15 @@ Source: vLLM 0.32, ``vllm/entrypoints/scale_out``. The first three need ``--enab
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Sequence
 
 import msgspec
 from gym_runtime.messages.calls import Tokens, WeightSpan
+from gym_runtime.messages.packing import pack_ids, pack_logprobs
 from msgspec import Raw
 
 from gym_models.vllm_engine.splice import moved
-from gym_models.wire.chat_tokens import packed
+from gym_models.wire.chat_tokens import Logprobs
 from gym_models.wire.pieces import decode_fields, encode, is_null
 
 RENDER = "/chat/completions/render"
@@ -46,21 +45,13 @@ class _Features(msgspec.Struct):
     mm_placeholders: dict[str, list[_Place]]
 
 
-class _LogProb(msgspec.Struct):
-    logprob: float
-
-
-class _LogProbs(msgspec.Struct):
-    content: list[_LogProb] | None = None
-
-
 class Choice(msgspec.Struct):
     """One completion: why it ended, and what it consists of."""
 
     token_ids: list[int] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    logprobs: _LogProbs | None = None
+    logprobs: Logprobs | None = None
     weight_versions: list[WeightSpan] | None = None
 
 
@@ -76,14 +67,6 @@ class Text(msgspec.Struct):
     """An answer of ``/detokenize``."""
 
     prompt: str
-
-
-def unpacked(ids: bytes) -> list[int]:
-    """Token ids from int32, little-endian."""
-    numbers = array("i", ids)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tolist()
 
 
 def generate_request(rendering: Rendering, prompt: list[int], features: Raw | None) -> bytes:
@@ -138,8 +121,8 @@ def tokens(generated: Generated) -> Tokens:
     choice = generated.choices[0]
     content = (choice.logprobs and choice.logprobs.content) or []
     return Tokens(
-        prompt_ids=packed("i", generated.prompt_token_ids or []),
-        generation_ids=packed("i", choice.token_ids or []),
-        log_probs=packed("f", [entry.logprob for entry in content]),
+        prompt_ids=pack_ids(generated.prompt_token_ids or []),
+        generation_ids=pack_ids(choice.token_ids or []),
+        log_probs=pack_logprobs([entry.logprob for entry in content]),
         weights=choice.weight_versions or [],
     )

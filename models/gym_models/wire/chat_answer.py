@@ -9,9 +9,9 @@ calls has a message, be it empty. ``finish_reason: length`` makes the response `
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from gym_runtime.errors import ModelUnavailable
@@ -54,9 +54,9 @@ class _Message(msgspec.Struct):
 class Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
-    logprobs: Raw = Raw()
-    token_ids: Raw = Raw()
-    prompt_token_ids: Raw = Raw()
+
+
+AnyChoice = TypeVar("AnyChoice", bound=Choice, covariant=True)
 
 
 class _Details(msgspec.Struct):
@@ -72,32 +72,43 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: _Details | None = None
 
 
-class Completion(msgspec.Struct):
+class Completion(msgspec.Struct, Generic[AnyChoice]):
     """A body of ``/chat/completions``, as far as a response needs it."""
 
-    choices: list[Choice]
+    choices: Sequence[AnyChoice]
     id: Any = None
     created: float | None = None
     model: str | None = None
     usage: _Usage | None = None
-    prompt_token_ids: Raw = Raw()
+
+
+AnyCompletion = TypeVar("AnyCompletion", bound=Completion[Choice])
 
 
 class _Part(msgspec.Struct):
     text: str = ""
 
 
-_decode = msgspec.json.Decoder(Completion).decode
+_decode = msgspec.json.Decoder(Completion[Choice]).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
 
-def decode(body: bytes) -> Completion:
+def decode(body: bytes) -> Completion[Choice]:
     """
     Raises:
         ForeignAnswer: the body holds no completion.
     """
+    return checked(_decode, body)
+
+
+def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyCompletion:
+    """What a decoder makes of a body.
+
+    Raises:
+        ForeignAnswer: the body holds no completion.
+    """
     try:
-        completion = _decode(body)
+        completion = decode(body)
     except msgspec.DecodeError as error:
         raise ForeignAnswer(str(error)) from error
     if not completion.choices:
@@ -105,7 +116,7 @@ def decode(body: bytes) -> Completion:
     return completion
 
 
-def response(completion: Completion, repeated: Mapping[str, Any] = MappingProxyType({})) -> Raw:
+def response(completion: Completion[Choice], repeated: Mapping[str, Any] = MappingProxyType({})) -> Raw:
     """The response object that says what the first choice of a completion says.
 
     ``repeated`` is what `responses.echo` says of the request.

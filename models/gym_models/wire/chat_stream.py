@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gym_models.wire.chat_answer import Completion
+from gym_models.wire.chat_answer import Choice, Completion
 from gym_models.wire.responses import ForeignAnswer
 
 _DATA = b"data:"
@@ -35,14 +35,9 @@ class _Delta(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
-class _Logprobs(msgspec.Struct):
-    content: list[msgspec.Raw] | None = None
-
-
 class _Choice(msgspec.Struct):
     delta: _Delta = msgspec.field(default_factory=_Delta)
     finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -57,7 +52,7 @@ class _Chunk(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
-def decode(body: bytes) -> Completion:
+def decode(body: bytes) -> Completion[Choice]:
     """
     Raises:
         ForeignAnswer: the body is no stream of completion chunks, reports an error, or stops short.
@@ -66,7 +61,6 @@ def decode(body: bytes) -> Completion:
     choice: dict[str, Any] = {}
     texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}
     calls: dict[int, dict[str, Any]] = {}
-    logprobs: list[msgspec.Raw] = []
     for chunk in _chunks(body):
         answer.update(id=chunk.id, created=chunk.created, model=chunk.model)
         if chunk.usage is not None:
@@ -76,8 +70,6 @@ def decode(body: bytes) -> Completion:
             texts["reasoning_content"].append(part.delta.reasoning_content or part.delta.reasoning or "")
             for call in part.delta.tool_calls or ():
                 _add(calls.setdefault(call.index, {"id": None, "name": "", "arguments": []}), call)
-            if part.logprobs is not None:
-                logprobs += part.logprobs.content or []
             choice["finish_reason"] = part.finish_reason or choice.get("finish_reason")
     if not choice.get("finish_reason"):
         raise ForeignAnswer("the stream stops short")
@@ -88,9 +80,7 @@ def decode(body: bytes) -> Completion:
             for _, call in sorted(calls.items())
         ],
     }
-    if logprobs:
-        choice["logprobs"] = {"content": logprobs}
-    return msgspec.json.decode(msgspec.json.encode({**answer, "choices": [choice]}), type=Completion)
+    return msgspec.json.decode(msgspec.json.encode({**answer, "choices": [choice]}), type=Completion[Choice])
 
 
 def _chunks(body: bytes) -> list[_Chunk]:

@@ -1,85 +1,92 @@
-"""Token ids and log-probabilities out of a completion, where the engine gives them.
+"""A completion and its token ids and log-probabilities, where the engine gives them.
 
 vLLM gives ``prompt_token_ids``, ``token_ids`` and ``logprobs``; llama.cpp has the generated ids within
 ``logprobs``; others write ``token_id:17`` in place of a token's text. What is missing stays empty.
+
+An answer with thousands of tokens is mostly their log-probabilities, so it is gone through only once, and
+what else stands beside each of them is not looked at, unless the ids are found nowhere else.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Sequence
-
 import msgspec
 from gym_runtime.messages.calls import Tokens
+from gym_runtime.messages.packing import pack_ids, pack_logprobs
 
-from gym_models.wire.chat_answer import Choice, Completion
-from gym_models.wire.pieces import is_null
+from gym_models.wire.chat_answer import Choice, Completion, checked
 
 _PREFIX = "token_id:"
 
 
-class _Logprob(msgspec.Struct, gc=False):
+class Logprob(msgspec.Struct, gc=False):
     logprob: float
 
 
-class _Named(_Logprob, gc=False):
+class Logprobs(msgspec.Struct):
+    """The log-probabilities of a choice, a token each."""
+
+    content: list[Logprob] | None = None
+
+
+class _Choice(Choice):
+    logprobs: Logprobs | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class _Completion(Completion[_Choice]):
+    prompt_token_ids: list[int] | None = None
+
+
+class _Name(msgspec.Struct, gc=False):
     token: str = ""
     id: int | None = None
 
 
-class _Logprobs(msgspec.Struct):
-    content: list[_Logprob] | None = None
+class _Names(msgspec.Struct):
+    content: list[_Name] = []
 
 
-class _NamedLogprobs(msgspec.Struct):
-    content: list[_Named] | None = None
+class _NamedChoice(msgspec.Struct):
+    logprobs: _Names
 
 
-_decode_ids = msgspec.json.Decoder(list[int]).decode
-_decode_logprobs = msgspec.json.Decoder(_Logprobs).decode
-_decode_named = msgspec.json.Decoder(_NamedLogprobs).decode
+class _Named(msgspec.Struct):
+    choices: list[_NamedChoice]
 
 
-def tokens(completion: Completion) -> Tokens:
-    """What the engine says of the first choice's tokens.
+_decode = msgspec.json.Decoder(_Completion).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
+def decode(body: bytes) -> tuple[Completion[Choice], Tokens]:
+    """The completion, and what the engine says of its first choice's tokens.
 
     Raises:
-        msgspec.DecodeError: it says it in another form.
+        ForeignAnswer: the body holds no completion, or says of the tokens in another form.
     """
+    completion = checked(_decode, body)
     choice = completion.choices[0]
-    prompt = choice.prompt_token_ids if is_null(completion.prompt_token_ids) else completion.prompt_token_ids
-    prompt_ids = [] if is_null(prompt) else _decode_ids(prompt)
-    entries: Sequence[_Logprob]
-    if is_null(choice.logprobs):
-        generated, entries = _ids(choice), []
-    elif not is_null(choice.token_ids):  # most of the cost is in the entries, whose names nobody needs then
-        generated, entries = _ids(choice), _decode_logprobs(choice.logprobs).content or []
-    else:
-        entries = named = _decode_named(choice.logprobs).content or []
-        generated = [one for entry in named if (one := _id(entry)) is not None]
-        if len(generated) != len(named):
-            generated = []
-    return Tokens(
-        prompt_ids=packed("i", prompt_ids),
-        generation_ids=packed("i", generated),
-        log_probs=packed("f", [entry.logprob for entry in entries]),
+    generated = choice.token_ids
+    logprobs = (choice.logprobs and choice.logprobs.content) or []
+    if generated is None and logprobs:
+        generated = _named_ids(body)
+    prompt = choice.prompt_token_ids if completion.prompt_token_ids is None else completion.prompt_token_ids
+    return completion, Tokens(
+        prompt_ids=pack_ids(prompt or ()),
+        generation_ids=pack_ids(generated or ()),
+        log_probs=pack_logprobs([entry.logprob for entry in logprobs]),
     )
 
 
-def _ids(choice: Choice) -> list[int]:
-    return [] if is_null(choice.token_ids) else _decode_ids(choice.token_ids)
+def _named_ids(body: bytes) -> list[int]:
+    """The ids that stand beside the log-probabilities; none if one is missing."""
+    names = _decode_named(body).choices[0].logprobs.content
+    ids = [one for name in names if (one := _id(name)) is not None]
+    return ids if len(ids) == len(names) else []
 
 
-def packed(kind: str, numbers: list[int] | list[float]) -> bytes:
-    """Four bytes a number, little-endian: ``i`` for int32, ``f`` for float32."""
-    packed_array = array(kind, numbers)
-    if sys.byteorder == "big":
-        packed_array.byteswap()
-    return packed_array.tobytes()
-
-
-def _id(entry: _Named) -> int | None:
-    if entry.id is None and entry.token.startswith(_PREFIX):
-        return int(entry.token.removeprefix(_PREFIX))
-    return entry.id
+def _id(name: _Name) -> int | None:
+    if name.id is None and name.token.startswith(_PREFIX):
+        return int(name.token.removeprefix(_PREFIX))
+    return name.id

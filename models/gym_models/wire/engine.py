@@ -99,9 +99,11 @@ class Engine:
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
         try:
-            streamed = self._dialect.stream and not call.return_tokens
-            completion = (chat_stream if streamed else chat_answer).decode(answer.body)
-            tokens = chat_tokens.tokens(completion) if call.return_tokens else None
+            if call.return_tokens:
+                completion, tokens = chat_tokens.decode(answer.body)
+            else:
+                completion = (chat_stream if self._dialect.stream else chat_answer).decode(answer.body)
+                tokens = None
             repeated = responses.echo(bytes(call.params))
             return ModelAnswer(response=chat_answer.response(completion, repeated), tokens=tokens)
         except (ForeignAnswer, msgspec.DecodeError) as error:

@@ -7,8 +7,6 @@ Gym's token capture. No header and no key is ever part of it.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from typing import Any
 
 import msgspec
@@ -16,6 +14,7 @@ from msgspec import Raw
 
 from gym_runtime.errors import Fault
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
+from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
 from gym_runtime.messages.responses import IncompleteDetails, Usage, decode_response
 
 SCHEMA_VERSION = 1
@@ -85,9 +84,9 @@ def make_entry(
         model=response.model,
         output_items=response.output,
         token_item_index=len(response.output) - 1 if outcome.tokens and response.output else None,
-        prompt_token_ids=numbers("i", tokens.prompt_ids),
-        generation_token_ids=numbers("i", tokens.generation_ids),
-        generation_log_probs=numbers("f", tokens.log_probs),
+        prompt_token_ids=unpack_ids(tokens.prompt_ids),
+        generation_token_ids=unpack_ids(tokens.generation_ids),
+        generation_log_probs=unpack_logprobs(tokens.log_probs),
         weight_versions=tokens.weights,
         response_id=response.id,
         status=response.status,
@@ -95,19 +94,3 @@ def make_entry(
         usage=response.usage,
         **about,
     )
-
-
-def numbers(kind: str, data: bytes) -> list[Any]:
-    """Little-endian bytes as numbers: ``i`` int32, ``f`` float32."""
-    values = array(kind, data)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tolist()
-
-
-def packed(kind: str, values: list[Any]) -> bytes:
-    """Numbers as little-endian bytes; the reverse of `numbers`."""
-    data = array(kind, values)
-    if sys.byteorder == "big":
-        data.byteswap()
-    return data.tobytes()

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.gateway.entry import CallEntry, decode_entry, packed
+from gym_runtime.gateway.entry import CallEntry, decode_entry
 from gym_runtime.messages.calls import ModelAnswer, Tokens, WeightSpan
 from gym_runtime.messages.items import user_message
+from gym_runtime.messages.packing import pack_ids, pack_logprobs
 from gym_runtime.messages.responses import Response, decode_response
 
 _TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
@@ -135,9 +136,9 @@ def _answer_of_entry(entry: CallEntry, turn: int) -> ModelAnswer:
         usage=entry.usage,
     )
     tokens = Tokens(
-        prompt_ids=packed("i", entry.prompt_token_ids),
-        generation_ids=packed("i", entry.generation_token_ids),
-        log_probs=packed("f", entry.generation_log_probs),
+        prompt_ids=pack_ids(entry.prompt_token_ids),
+        generation_ids=pack_ids(entry.generation_token_ids),
+        log_probs=pack_logprobs(entry.generation_log_probs),
         weights=entry.weight_versions,
     )
     return ModelAnswer(
@@ -178,9 +179,9 @@ def _turns(output: Sequence[Raw]) -> Iterator[Turn]:
 def _tokens(raw: Raw) -> Tokens:
     found = _decode_tokens(raw)
     return Tokens(
-        prompt_ids=packed("i", found.prompt_token_ids),
-        generation_ids=packed("i", found.generation_token_ids),
-        log_probs=packed("f", found.generation_log_probs),
+        prompt_ids=pack_ids(found.prompt_token_ids),
+        generation_ids=pack_ids(found.generation_token_ids),
+        log_probs=pack_logprobs(found.generation_log_probs),
         weights=found.weight_versions,
     )
 

@@ -10,6 +10,7 @@ import pytest
 from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.tokens import Choice, Generated, Rendering
 from gym_runtime.messages.calls import WeightSpan
+from gym_runtime.messages.packing import unpack_ids
 
 
 def rendering(**more: Any) -> Rendering:
@@ -89,7 +90,7 @@ def test_tokens_in_the_form_of_the_runtime() -> None:
         ],
     }
     found = tokens.tokens(msgspec.json.decode(json.dumps(body), type=Generated))
-    assert tokens.unpacked(found.prompt_ids) == [1, 2**17]
-    assert tokens.unpacked(found.generation_ids) == [7]
+    assert unpack_ids(found.prompt_ids) == [1, 2**17]
+    assert unpack_ids(found.generation_ids) == [7]
     assert memoryview(found.log_probs).cast("f").tolist() == [-0.5]
     assert found.weights == [WeightSpan(version="v1", start=0, end=1)]
