@@ -1,7 +1,7 @@
 """Rollouts per second, CPU and memory per rollout, of a whole system on this machine.
 
     python tests/bench/rollouts.py                  # all cases
-    python tests/bench/rollouts.py --case instant   # one of: instant, latency, many, alone, first
+    python tests/bench/rollouts.py --case instant   # one of: instant, latency, many, alone, first, journal
 
 Every figure counts all of the project's processes and the broker, but not the stub engine. The bare
 loop runs in the same session, so that the ratio holds on a noisy machine.
@@ -41,14 +41,13 @@ def settings(url: str) -> ModelSettings:
     return ModelSettings(provider="openai", name="stub", urls=(url,), api="responses")
 
 
-DURABILITY: Literal["turn", "result"] = "turn"
-
-
-async def run(gym: Gym, count: int, in_flight: int) -> tuple[int, float]:
+async def run(
+    gym: Gym, count: int, in_flight: int, durability: Literal["turn", "result"] = "turn"
+) -> tuple[int, float]:
     """Make rollouts; how many completed, and the seconds it took."""
     started, completed = time.perf_counter(), 0
     async for record in gym.rollouts(
-        rows(count), environment=ENVIRONMENT, in_flight=in_flight, durability=DURABILITY
+        rows(count), environment=ENVIRONMENT, in_flight=in_flight, durability=durability
     ):
         completed += isinstance(record.outcome, Completed)
     return completed, time.perf_counter() - started
@@ -87,6 +86,48 @@ async def throughput(
         f"{bare_ms:.2f}",
         f"{cpu_ms / bare_ms:.1f}",
     ]
+
+
+async def journal(count: int, pairs: int) -> list[list[object]]:
+    """CPU per rollout with and without the journal: short runs of both in turn, in one running system.
+
+    The order within a pair alternates, so that neither side has the machine's better moments.
+    """
+    spent: dict[str, dict[str, list[float]]] = {"turn": {}, "result": {}}
+    with stub_engine.running() as engine:
+        async with connect(model=settings(engine.url), environments=[ENVIRONMENT], concurrency=256) as gym:
+            await run(gym, 2000, 512)
+            me = psutil.Process()
+            processes = [p for p in tree([me.pid]) if "stub_engine" not in " ".join(p.cmdline())]
+            kinds = {worker.pid: worker.kind for worker in await gym.workers()}
+            parts = {"all": processes}
+            for process in processes:
+                name = "broker" if "nats-server" in process.name() else kinds.get(process.pid, "the rest")
+                parts.setdefault(name, []).append(process)
+            for pair in range(pairs):
+                for durability in ("turn", "result")[:: 1 if pair % 2 else -1]:
+                    before = {name: cpu_s(part) for name, part in parts.items()}
+                    completed, _ = await run(gym, count, 512, durability)
+                    assert completed == count, f"{count - completed} of {count} failed"
+                    for name, part in parts.items():
+                        used_us = (cpu_s(part) - before[name]) / count * 1e6
+                        spent[durability].setdefault(name, []).append(used_us)
+    table: list[list[object]] = []
+    for name in sorted(parts):
+        on, off = spent["turn"][name], spent["result"][name]
+        more = [a - b for a, b in zip(on, off, strict=True)]
+        spread = statistics.stdev(more) / len(more) ** 0.5
+        share = statistics.median(more) / statistics.median(on)
+        table.append(
+            [
+                name,
+                f"{statistics.median(on):.0f}",
+                f"{statistics.median(off):.0f}",
+                f"{statistics.median(more):.0f} ± {spread:.0f}",
+                f"{share:.1%}",
+            ]
+        )
+    return table
 
 
 async def many(count: int) -> list[object]:
@@ -172,11 +213,12 @@ async def main() -> None:
     parser.add_argument("--case", default="all")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--durability", default="turn", choices=["turn", "result"])
     options = parser.parse_args()
-    global DURABILITY
-    DURABILITY = options.durability
-    wanted = {"instant", "latency", "many", "alone", "first"} if options.case == "all" else {options.case}
+    wanted = (
+        {"instant", "latency", "many", "alone", "first", "journal"}
+        if options.case == "all"
+        else {options.case}
+    )
     table: list[list[object]] = []
     if "instant" in wanted:
         table.append(await throughput(0.0, 2000, 256, options.workers, options.repeats))
@@ -216,6 +258,12 @@ async def main() -> None:
             "One rollout alone",
             ["engine answers after", "rollout ms", "bare loop ms", "added ms"],
             [await alone(30, 0.2)],
+        )
+    if "journal" in wanted:
+        print_table(
+            "The journal, CPU µs per rollout of two turns",
+            ["process", "with (durability turn)", "without (result)", "more", "share"],
+            await journal(1000, 20),
         )
     if "first" in wanted:
         print_table("From the command to the first row", ["median s", "fastest s", "cold s"], [first()])
