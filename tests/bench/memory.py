@@ -4,7 +4,7 @@
     python tests/bench/memory.py --rollouts 30000
 
 The command, its workers and its broker are sampled while ``gym-runtime run`` makes rollouts of a cheap
-environment with the scripted model. The table shows the resident memory when the run is warm (after a tenth
+environment with the scripted model. The table shows the resident memory when the run is warm (after a third
 of it), at its end, and the slope of a straight line between, per 10,000 rollouts. What grows by design is the
 output on the disk and, in the command, a few dozen bytes per rollout for the metrics and the resume.
 """
@@ -24,7 +24,7 @@ from measure import ROW, print_table
 
 ENVIRONMENT = "example_single_tool_call"
 SAMPLE_S = 1.0
-WARM = 0.1
+WARM = 0.3
 MIB = 1024 * 1024
 KINDS = ("agent", "resource", "model")
 """In the order in which the supervisor starts them."""

@@ -115,10 +115,11 @@ class _Task(asyncio.Task[Any]):
 
 def _cancelled_task(callback: object, args: tuple[object, ...]) -> int:
     """The number of the task that a callback wakes because what it waited for was cancelled, or 0."""
+    if not args or not isinstance(args[0], asyncio.Future) or not args[0].cancelled():
+        return 0
     match callback:
-        case object(__self__=_Task(number=number)) if args:
-            future = args[0]
-            return number if isinstance(future, asyncio.Future) and future.cancelled() else 0
+        case object(__self__=_Task(number=number)):
+            return number
         case _:
             return 0
 

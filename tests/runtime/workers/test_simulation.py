@@ -1,6 +1,7 @@
 """Whole systems in virtual time with faults by chance: every rollout ends once, and nothing is left.
 
-Every seed is a schedule of its own (`runtime.workers.simulation`). A failure names its seed::
+Every seed is a schedule of its own (`runtime.workers.simulation`), and all cores play: about two thousand
+seeds a minute on each. A failure names its seed::
 
     python -m pytest tests/runtime/workers/test_simulation.py --seeds 5000
     python -m pytest tests/runtime/workers/test_simulation.py --seeds 1 --first-seed 4711
@@ -8,86 +9,62 @@ Every seed is a schedule of its own (`runtime.workers.simulation`). A failure na
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
 import anyio
 import pytest
-import structlog
 from gym_runtime.bus.contract import QueueDepth
 from gym_runtime.bus.memory import Chances, MemoryBroker
-from gym_runtime.messages.outcomes import Cancelled, Completed, Truncated
+from gym_runtime.messages.outcomes import Cancelled, Completed
 from gym_runtime.testing.clock import run
 from runtime.workers.playground import OPEN, Thinker, environments
-from runtime.workers.simulation import CHANCES, Plan, Play, play
+from runtime.workers.simulation import CHANCES, Plan, play
 from runtime.workers.small_system import SmallSystem, rollout_task
 from runtime.workers.stage import hosting, row
+from runtime.workers.umpire import play_all, silence, violations
 
 SEEDS = 300
 BATCH = 50
 
 
 @pytest.fixture(autouse=True)
-def silence() -> None:
-    """Faults are logged as warnings, thousands of them."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+def silent() -> None:
+    silence()
+
+
+def batches(config: pytest.Config) -> list[range]:
+    first, number = config.getoption("first_seed"), config.getoption("seeds") or SEEDS
+    return [range(start, min(start + BATCH, first + number)) for start in range(first, first + number, BATCH)]
+
+
+@pytest.fixture(scope="module")
+def playing(request: pytest.FixtureRequest) -> Iterator[dict[range, Future[Counter[str]]]]:
+    """Every batch of seeds, being played on all cores."""
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"), initializer=silence) as pool:
+        yield {seeds: pool.submit(play_all, seeds) for seeds in batches(request.config)}
+        pool.shutdown(cancel_futures=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seeds" in metafunc.fixturenames:
-        first, number = metafunc.config.getoption("first_seed"), metafunc.config.getoption("seeds") or SEEDS
-        batches = [
-            range(start, min(start + BATCH, first + number)) for start in range(first, first + number, BATCH)
-        ]
-        names = [f"{batch.start}-{batch.stop - 1}" for batch in batches]
-        metafunc.parametrize(
-            "seeds", [pytest.param(batch, marks=pytest.mark.slow) for batch in batches], ids=names
-        )
+        metafunc.parametrize("seeds", batches(metafunc.config), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 
 
-def violations(plan: Plan, played: Play) -> list[str]:
-    """What does not hold of a plan's end."""
-    found: list[str] = []
-    for index, name in enumerate(plan.rollouts):
-        records = played.disk.get((index, 0), [])
-        if len(records) != 1:
-            found.append(f"rollout {index} ({name}) has {len(records)} records")
-        for record in records:
-            judged = isinstance(record.outcome, Completed | Truncated)
-            if judged != (record.reward is not None):
-                found.append(f"rollout {index} ({name}) has reward {record.reward} and {record.outcome}")
-            if isinstance(record.outcome, Cancelled):
-                found.append(f"rollout {index} ({name}) was cancelled")
-            if judged and record.reward != 1.0:
-                found.append(f"rollout {index} ({name}) lost or repeated a call: reward {record.reward}")
-    if played.sessions:
-        found.append(f"{played.sessions} sessions are open")
-    if played.busy:
-        found.append(f"{played.busy} calls or rollouts are in progress")
-    if played.stored["task"]:
-        found.append(f"{played.stored['task']} tasks are queued")
-    # An overtaken attempt may commit after its run was closed: once, as always.
-    if played.stored["rollout"] > len(plan.rollouts) * played.parts:
-        found.append(f"{played.stored['rollout']} records are stored")
-    return found
-
-
-def test_whatever_befalls_a_system_every_rollout_ends_once_and_nothing_is_left(seeds: range) -> None:
-    outcomes: Counter[type] = Counter()
-    for seed in seeds:
-        plan = Plan.of(seed)
-        try:
-            played = play(plan)
-        except BaseException as error:
-            error.add_note(f"seed {seed}: {plan}")
-            raise
-        assert not violations(plan, played), f"seed {seed}: {plan}"
-        outcomes.update(type(record.outcome) for records in played.disk.values() for record in records)
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_whatever_befalls_a_system_every_rollout_ends_once_and_nothing_is_left(
+    seeds: range, playing: dict[range, Future[Counter[str]]]
+) -> None:
+    outcomes = playing[seeds].result()
     if len(seeds) == BATCH:
-        assert outcomes[Completed] >= 0.9 * outcomes.total(), "almost all should survive"
+        assert outcomes["Completed"] >= 0.9 * outcomes.total(), "almost all should survive"
 
 
 def test_a_calm_system_leaves_nothing_at_all() -> None:
