@@ -1,0 +1,37 @@
+"""Token ids and log-probabilities as they travel: four bytes a number, little-endian on every machine.
+
+Shapes: ``(tokens,)`` numbers are ``4 * tokens`` bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    """As int32.
+
+    >>> unpack_ids(pack_ids([1, 128_255]))
+    [1, 128255]
+    """
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def unpack_ids(data: bytes) -> list[int]:
+    """From int32."""
+    return list(struct.unpack(f"<{len(data) // 4}i", data))
+
+
+def pack_logprobs(logprobs: Sequence[float]) -> bytes:
+    """As float32."""
+    return struct.pack(f"<{len(logprobs)}f", *logprobs)
+
+
+def unpack_logprobs(data: bytes) -> list[float]:
+    """From float32.
+
+    >>> unpack_logprobs(pack_logprobs([-0.25]))
+    [-0.25]
+    """
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
