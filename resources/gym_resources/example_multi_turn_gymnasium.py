@@ -1,16 +1,14 @@
 """A conversation with a scripted user: the smallest step-by-step environment.
 
 The row's input opens the conversation; to each of the model's answers the user says the next of
-``verifier_metadata.follow_ups``. The answer to the last of them ends the episode: it is worth 1 if it has
-``verifier_metadata.expected_answer`` in it, as whole words in any case; without one, if it says anything.
+``verifier_metadata.follow_ups``. The answer to the last of them ends the episode: it is worth 1 if
+``verifier_metadata.expected_answer`` stands somewhere in it, in any case; without one, if it says anything.
 
-Shape as its namesake in NeMo Gym: reset, steps, the sum of their rewards, at most ten answers. The rows are
-our own.
+Shape and rewards as its namesake in NeMo Gym: reset, steps, the sum of their rewards, at most ten answers.
+The rows are our own.
 """
 
 from __future__ import annotations
-
-import re
 
 import msgspec
 from gym_runtime import Environment, Episode, Reply, Step, Task
@@ -39,7 +37,7 @@ class Conversation(Episode[ConversationTask]):
         expected = self.task.verifier_metadata.expected_answer
         if expected is None:
             return bool(answer.strip())
-        return re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", answer, re.IGNORECASE) is not None
+        return expected.casefold() in answer.casefold()
 
 
 environment = Environment(

@@ -1,20 +1,22 @@
-"""One tool call with several rewards: was it well formed, was it the right tool, were its arguments right?
+"""One tool call with several rewards: was it the right one, did it suit its tool, was there nothing else?
 
 Each question is a component worth 0 or 1, for trainers that normalise rewards apart from one another; the
-reward is their sum, at most 3. ``format_reward``: the model made exactly one call, and its tool takes the
-arguments. ``tool_reward``: its first call is of ``expected_tool``. ``arguments_reward``: moreover, its
-arguments are ``expected_arguments``. The components stand in ``reward_components`` and, for metrics, at the
-top level of the result row.
+reward is their sum, at most 3.
+``correctness``   some call is of ``expected_tool`` with ``expected_arguments``
+``schema_valid``  the first call's arguments are a JSON object with all that its tool requires
+``format``        there is exactly one call, and no text
+The components stand in ``reward_components`` and, for metrics, at the top level of the result row. Nothing is
+executed: the call is the answer.
 
-Shape and fields of the result as its namesake in NeMo Gym; tools and rows are our own.
+Components as its namesake in NeMo Gym; tools and rows are our own.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime.messages.items import FunctionCall
 
 from gym_resources.extract import jsons
 
@@ -24,15 +26,7 @@ class CallTask(Task):
     expected_arguments: dict[str, Any]
 
 
-class City(msgspec.Struct, forbid_unknown_fields=True):
-    city: str
-
-
-class Forecast(City):
-    unit: Literal["celsius", "fahrenheit"]
-
-
-ARGUMENTS: dict[str, type[City]] = {"get_local_time": City, "get_weather": Forecast}
+REQUIRED = {"get_local_time": {"city"}, "get_weather": {"city", "unit"}}
 
 
 class Desk(Session[CallTask]):
@@ -47,26 +41,32 @@ class Desk(Session[CallTask]):
         return {"city": city, "temperature": {"celsius": 0, "fahrenheit": 32}[unit], "unit": unit}
 
     async def verify(self, reply: Reply) -> Verdict:
-        components = self.components(reply)
+        calls = reply.function_calls
+        components = {
+            "correctness": float(any(map(self.is_expected, calls))),
+            "schema_valid": float(bool(calls) and suits(calls[0])),
+            "format": float(len(calls) == 1 and not reply.all_text.strip()),
+        }
         return Verdict(sum(components.values()), components=components, fields=dict(components))
 
-    def components(self, reply: Reply) -> dict[str, float]:
-        calls = reply.function_calls
-        first = calls[0] if calls else None
-        takes = ARGUMENTS.get(first.name) if first else None
-        fits = first is not None and takes is not None and jsons.decode(first.arguments, takes) is not None
-        right_tool = first is not None and first.name == self.task.expected_tool
-        given = jsons.decode(first.arguments, dict[str, Any]) if first else None
-        return {
-            "format_reward": float(fits and len(calls) == 1),
-            "tool_reward": float(right_tool),
-            "arguments_reward": float(right_tool and given == self.task.expected_arguments),
-        }
+    def is_expected(self, call: FunctionCall) -> bool:
+        return call.name == self.task.expected_tool and given(call) == self.task.expected_arguments
+
+
+def suits(call: FunctionCall) -> bool:
+    """Whether a call has the arguments that its tool requires."""
+    arguments, required = given(call), REQUIRED.get(call.name)
+    return arguments is not None and required is not None and required <= arguments.keys()
+
+
+def given(call: FunctionCall) -> dict[str, Any] | None:
+    return jsons.decode(call.arguments, dict[str, Any])
 
 
 environment = Environment(
     resource=Desk,
     description="Call the right tool with the right arguments; three rewards, added up.",
     domain="agent",
+    agent="single_turn",
     gold_reward=3.0,
 )

@@ -1,10 +1,11 @@
 r"""The procedurally generated tasks of reasoning-gym, scored by each task's own scorer.
 
 The answer is what stands in the last ``<answer>`` tag, else in the last ``\boxed{}``, else the whole text
-of the model's last message. ``metadata.source_dataset`` names the scorer; many give part of the reward
-for a part of the answer. Scorers are a hundred pieces of other people's code, some of which parse
-expressions and solve puzzles, so they run in a process that can be killed. Some raise on answers that are
-not in their form: these are worth 0, if the scorer does not raise on the row's own answer as well.
+of the model's last message; no text is worth 0. ``metadata.source_dataset`` names the scorer; many give part
+of the reward for a part of the answer, some a little for any. Scorers are a hundred pieces of other people's
+code, some of which parse expressions and solve puzzles, so they run in a process that can be killed. Some
+raise on answers that are not in their form: these are worth 0, if the scorer does not raise on the row's own
+answer as well.
 
 Rows and rewards as its namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused,
 and the boards of two datasets, which the library compares as tuples and JSON has as lists, can be right
@@ -73,6 +74,8 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
         metadata = {**metadata, "output": tuple(tuple(row) for row in metadata["output"])}
     entry = {"question": task.question, "answer": task.answer, "metadata": metadata}
     score = scorer(dataset)
+    if not reply.text.strip():
+        return Verdict(0.0, fields={"extracted_answer": answer})
     try:
         reward = float(score(answer=answer, entry=entry))
     except _UNREADABLE:

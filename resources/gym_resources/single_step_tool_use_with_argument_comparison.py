@@ -1,14 +1,14 @@
 """The next step of a conversation with tools: a message, a call, or several calls in parallel.
 
 The row's ``expected_action`` says which. Where a message is expected, any message will do, and any call is
-wrong. Where calls are expected, each of the model's calls is paired with at most one of them so that as many
-as possible fit (same name, arguments `alike`); their order does not matter, nor does a message beside them.
-A single call is a batch of one. Nothing is executed. The reward is 1 if every expected call was made,
-whatever else was called: nothing tells a model how many calls it may make.
+wrong. Where one call is expected, it must be among the model's (same name, arguments `alike`), however many
+these are. A message beside them does not matter, and nothing is executed.
 
-Where the row has a ``grading_mode``, their number counts. There must be as many as expected, but for fewer
-with ``allow_subset`` and for more with ``allow_superset``; else the reward is 0. Of what may be,
-``binary_strict``  is 1 if as many fit as can (all that were expected, or all that were made, if fewer)
+Where a batch of calls is expected, each of the model's is paired with at most one of them so that as many as
+possible fit; their order does not matter. There must be as many as expected, but for fewer with
+``allow_subset`` and for more with ``allow_superset``; else the reward is 0. Of what may be, by
+``parallel_tool_call_reward_mode``,
+``binary_strict``  (the default) is 1 if as many fit as can (all expected, or all made, if these are fewer)
 ``fractional``     is the share of these that fit
 ``f1``             is twice the pairs over all calls, expected and made
 
@@ -36,7 +36,11 @@ from gym_resources.calls.matching import largest_matching
 NAME = "single_step_tool_use_with_argument_comparison"
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "droid_pivot": {"word_count_similarity_threshold": 0.0},
-    "parallel_tool_calls": {"grading_mode": "f1", "allow_subset": True, "allow_superset": True},
+    "parallel_tool_calls": {
+        "parallel_tool_call_reward_mode": "f1",
+        "allow_subset": True,
+        "allow_superset": True,
+    },
     "search_pivot": {"word_count_similarity_threshold": 0.3},
     "swe_pivot": {"word_count_similarity_threshold": 0.0},
     "toolcall_schema": {"word_count_similarity_threshold": 0.1},
@@ -45,7 +49,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 class StepTask(Task):
     expected_action: ExpectedAction
-    grading_mode: Literal["binary_strict", "fractional", "f1"] | None = None
+    parallel_tool_call_reward_mode: Literal["binary_strict", "fractional", "f1"] = "binary_strict"
     allow_subset: bool = False
     allow_superset: bool = False
     word_count_similarity_threshold: float = 0.1
@@ -70,16 +74,16 @@ def named(calls: Sequence[ExpectedCall] | Sequence[FunctionCall]) -> list[dict[s
 
 
 def graded(task: StepTask, expected: int, made: int, matched: int) -> float:
-    if task.grading_mode is None:
-        return float(matched == expected)
+    if not isinstance(task.expected_action, ExpectedBatch):
+        return float(matched)
     too_few = made < expected and not task.allow_subset
     too_many = made > expected and not task.allow_superset
     if not matched or too_few or too_many:
         return 0.0
-    if task.grading_mode == "f1":
+    if task.parallel_tool_call_reward_mode == "f1":
         return 2 * matched / (expected + made)
     share = matched / min(expected, made)
-    return share if task.grading_mode == "fractional" else float(share == 1.0)
+    return share if task.parallel_tool_call_reward_mode == "fractional" else float(share == 1.0)
 
 
 environment = Environment(

@@ -1,8 +1,9 @@
 """Judge proposed fixes of a software issue: which of the labelled diffs solves it?
 
 The answer stands in the last ``<solution>`` tag. With ``grading_mode`` ``strict``, the default, the tag must
-hold one option's letter and nothing else; with ``lenient`` it may also hold one letter among other words
-(``Fix B``), or the whole diff. The answer is compared with ``expected_answer``.
+hold one option's letter and nothing else; with ``lenient`` it may hold other words too, and the first letter
+of an option that stands alone among them counts (``Fix B, not A``). The answer is compared with
+``expected_answer``.
 
 Rows and rewards as its namesake in NeMo Gym. Source: the rule of NeMo Gym's ``swerl_llm_judge``, whose rows
 are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are our own.
@@ -28,8 +29,8 @@ async def verify(task: SwerlTask, reply: Reply) -> Verdict:
     options = {letter.upper(): diff for option in task.options for letter, diff in option.items()}
     tagged = last_tagged(reply.text, "solution") or ""
     answer = tagged if tagged in options else None
-    if answer is None and task.grading_mode == "lenient":
-        answer = letters.only_letter(tagged, options) or letters.named(tagged, options)
+    if task.grading_mode == "lenient":
+        answer = letters.first_letter(tagged, options)
     return Verdict(float(answer == task.expected_answer.strip().upper()), fields={"extracted_answer": answer})
 
 

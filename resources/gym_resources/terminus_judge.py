@@ -4,7 +4,7 @@ The model's last message must be one JSON object, in the form of the agent that 
 Terminal-Bench's ``terminus_1`` (``state_analysis``, ``explanation``, ``commands`` of ``keystrokes``,
 ``is_blocking`` and ``timeout_sec``, ``is_task_complete``; nothing else) or ``terminus_2`` (``analysis``,
 ``plan``, ``commands`` of ``keystrokes`` and an optional ``duration``, optionally ``task_complete``). It must
-call the task complete exactly if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all
+call the task complete if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all
 commands, put together, are as similar to the expected ones as the row's ``threshold`` says, by the ratio of
 Python's ``difflib.SequenceMatcher``.
 
@@ -85,7 +85,7 @@ async def verify(task: TerminusTask, reply: Reply) -> Verdict:
     batch, expected = task.batch(reply.text), task.batch(task.expected_answer)
     if batch is None or expected is None:
         return Verdict(0.0, fields={"valid": False, "completion_matches": False, "similarity": 0.0})
-    matches = batch.is_task_complete == expected.is_task_complete
+    matches = batch.is_task_complete or not expected.is_task_complete
     wanted, given = keystrokes(expected.commands), keystrokes(batch.commands)
     similarity = SequenceMatcher(None, wanted, given).ratio() if matches else 0.0
     return Verdict(

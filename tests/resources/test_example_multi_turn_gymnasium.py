@@ -36,15 +36,16 @@ async def test_the_user_follows_the_script_and_the_last_answer_counts() -> None:
     ("expected", "answer", "reward"),
     [
         ("basil", "Basil.", 1.0),
-        ("Basil", "basilisk", 0.0),
-        ("12", "112", 0.0),
+        ("Basil", "basilisk", 1.0),
+        ("12", "12k", 1.0),
+        ("12", "1 2", 0.0),
         ("a.c", "abc", 0.0),
         ("C++", "In C++!", 1.0),
         (None, "Anything", 1.0),
         (None, " ", 0.0),
     ],
 )
-async def test_the_answer_is_looked_for_as_whole_words(
+async def test_the_answer_is_looked_for_anywhere_in_the_last_message(
     expected: str | None, answer: str, reward: float
 ) -> None:
     assert await talk(answer, follow_ups=[], expected_answer=expected) == ([], reward, True)

@@ -12,30 +12,35 @@ RIGHT = call("get_weather", {"unit": "celsius", "city": "Turku"})
 
 
 @pytest.mark.parametrize(
-    ("items", "form", "tool", "arguments"),
+    ("items", "correctness", "schema_valid", "form"),
     [
-        ([RIGHT, "0 °C"], 1, 1, 1),
-        ([RIGHT, RIGHT], 0, 1, 1),
-        ([call("get_weather", {"city": "Turku", "unit": "fahrenheit"})], 1, 1, 0),
-        ([call("get_weather", {"city": "Turku"})], 0, 1, 0),
-        ([call("get_weather", {"city": "Turku", "unit": "kelvin"})], 0, 1, 0),
-        ([call("get_weather", {"city": "Turku", "unit": "celsius", "day": 1})], 0, 1, 0),
-        ([call("get_weather", "{")], 0, 1, 0),
-        ([call("get_local_time", {"city": "Turku"})], 1, 0, 0),
-        ([call("get_local_time", {"city": "Turku"}), RIGHT], 0, 0, 0),
-        ([call("get_tide", {"city": "Turku"})], 0, 0, 0),
+        ([RIGHT], 1, 1, 1),
+        ([RIGHT, "0 °C"], 1, 1, 0),
+        ([" ", RIGHT], 1, 1, 1),
+        ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}, RIGHT], 1, 1, 1),
+        ([RIGHT, RIGHT], 1, 1, 0),
+        ([call("get_weather", {"city": "Turku", "unit": "fahrenheit"})], 0, 1, 1),
+        ([call("get_weather", {"city": "Turku"})], 0, 0, 1),
+        ([call("get_weather", {"city": 1, "unit": "kelvin"})], 0, 1, 1),
+        ([call("get_weather", {"city": "Turku", "unit": "celsius", "day": 1})], 0, 1, 1),
+        ([call("get_weather", "{")], 0, 0, 1),
+        ([call("get_weather", ["city", "unit"])], 0, 0, 1),
+        ([call("get_local_time", {"city": "Turku"})], 0, 1, 1),
+        ([call("get_local_time", {"city": "Turku"}), RIGHT], 1, 1, 0),
+        ([call("get_tide", {"city": "Turku"})], 0, 0, 1),
         (["0 °C"], 0, 0, 0),
+        ([], 0, 0, 0),
     ],
 )
 async def test_each_question_is_a_reward_of_its_own(
-    items: list[Any], form: int, tool: int, arguments: int
+    items: list[Any], correctness: int, schema_valid: int, form: int
 ) -> None:
     verdict = await judge(NAME, TASK, *items)
-    assert verdict.reward == form + tool + arguments
+    assert verdict.reward == correctness + schema_valid + form
     assert verdict.components == {
-        "format_reward": form,
-        "tool_reward": tool,
-        "arguments_reward": arguments,
+        "correctness": correctness,
+        "schema_valid": schema_valid,
+        "format": form,
     }
     assert verdict.fields == verdict.components
 

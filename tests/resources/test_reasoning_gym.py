@@ -80,6 +80,15 @@ async def test_an_answer_that_a_scorer_cannot_read_is_wrong(source: str, dataset
     assert verdict.reward == 0.0
 
 
+async def test_no_text_is_no_answer(source: str) -> None:
+    resource = catalogue.environment("reasoning_gym").resource
+    [row] = reasoning_gym.generate(1, 7, "sentence_reordering")  # gives 0.05 for any answer
+    line = json.dumps(row).encode()
+    assert (await rejudge(resource, line, Reply.of("wrong").raw)).reward > 0
+    for silence in (Reply.of(), Reply.of(" \n")):
+        assert (await rejudge(resource, line, silence.raw)).reward == 0.0
+
+
 async def test_a_row_that_its_scorer_cannot_read_is_no_wrong_answer(source: str) -> None:
     [row] = reasoning_gym.generate(1, 7, "prime_factorization")
     row["metadata"].pop("number", None)

@@ -70,42 +70,43 @@ async def test_where_a_message_is_expected_any_will_do_and_no_call() -> None:
 )
 async def test_where_a_call_is_expected_it_must_be_among_the_calls(items: list[Any], reward: float) -> None:
     assert await judge(WEATHER, *items) == reward
+    parallel = {"name": f"parallel_tool_calls_{NAME}_agent"}
+    assert await stored(WEATHER, *items, agent_ref=parallel) == reward
 
 
 @pytest.mark.parametrize(
-    ("calls", "flags", "uncounted", "strict", "fractional", "f1"),
+    ("calls", "flags", "strict", "fractional", "f1"),
     [
-        ((WIND, TIDE), {}, 1.0, 1.0, 1.0, 1.0),
-        ((WIND, TIDE), BOTH, 1.0, 1.0, 1.0, 1.0),
-        ((TIDE,), {}, 0.0, 0.0, 0.0, 0.0),
-        ((TIDE,), MORE, 0.0, 0.0, 0.0, 0.0),
-        ((TIDE, TIDE), {}, 0.0, 0.0, 0.5, 0.5),
-        ((TIDE, WEATHER), {}, 0.0, 0.0, 0.5, 0.5),
-        ((TIDE, WEATHER), BOTH, 0.0, 0.0, 0.5, 0.5),
-        ((TIDE, WIND, WEATHER), {}, 1.0, 0.0, 0.0, 0.0),
-        ((TIDE, WIND, WEATHER), FEWER, 1.0, 0.0, 0.0, 0.0),
-        ((WEATHER,), BOTH, 0.0, 0.0, 0.0, 0.0),
-        ((), BOTH, 0.0, 0.0, 0.0, 0.0),
-        ((TIDE,), FEWER, 0.0, 1.0, 1.0, 2 / 3),
-        ((TIDE, WIND, WEATHER), MORE, 1.0, 1.0, 1.0, 0.8),
-        ((TIDE, WIND, WEATHER, WEATHER, WEATHER), MORE, 1.0, 1.0, 1.0, 4 / 7),
-        ((TIDE, WEATHER, WEATHER), MORE, 0.0, 0.0, 0.5, 0.4),
+        ((WIND, TIDE), {}, 1.0, 1.0, 1.0),
+        ((WIND, TIDE), BOTH, 1.0, 1.0, 1.0),
+        ((TIDE,), {}, 0.0, 0.0, 0.0),
+        ((TIDE,), MORE, 0.0, 0.0, 0.0),
+        ((TIDE, TIDE), {}, 0.0, 0.5, 0.5),
+        ((TIDE, WEATHER), {}, 0.0, 0.5, 0.5),
+        ((TIDE, WEATHER), BOTH, 0.0, 0.5, 0.5),
+        ((TIDE, WIND, WEATHER), {}, 0.0, 0.0, 0.0),
+        ((TIDE, WIND, WEATHER), FEWER, 0.0, 0.0, 0.0),
+        ((WEATHER,), BOTH, 0.0, 0.0, 0.0),
+        ((), BOTH, 0.0, 0.0, 0.0),
+        ((TIDE,), FEWER, 1.0, 1.0, 2 / 3),
+        ((TIDE, WIND, WEATHER), MORE, 1.0, 1.0, 0.8),
+        ((TIDE, WIND, WEATHER, WEATHER, WEATHER), MORE, 1.0, 1.0, 4 / 7),
+        ((TIDE, WEATHER, WEATHER), MORE, 0.0, 0.5, 0.4),
     ],
 )
 async def test_a_batch_is_graded_by_its_mode(
     calls: tuple[dict[str, Any], ...],
     flags: dict[str, bool],
-    uncounted: float,
     strict: float,
     fractional: float,
     f1: float,
 ) -> None:
     action = {"type": "function_call_batch", "calls": [TIDE, WIND]}
     items = called(*calls)
-    assert await judge(action, *items, **flags) == uncounted
-    assert await judge(action, *items, grading_mode="binary_strict", **flags) == strict
-    assert await judge(action, *items, grading_mode="fractional", **flags) == pytest.approx(fractional)
-    assert await judge(action, *items, grading_mode="f1", **flags) == pytest.approx(f1)
+    rewards = {None: strict, "binary_strict": strict, "fractional": fractional, "f1": f1}
+    for mode, reward in rewards.items():
+        given = {**flags, "parallel_tool_call_reward_mode": mode} if mode else flags
+        assert await judge(action, *items, **given) == pytest.approx(reward), mode
 
 
 async def test_as_many_calls_as_possible_are_paired() -> None:

@@ -38,15 +38,18 @@ async def judge(text: str, **fields: Any) -> Verdict:
         (f"```sql\nSELECT 1\n```\nor rather\n```sql\n{GOOD}\n```", 1.0, None),
         (f"```sql\n{GOOD}\n```\nthen\n```sql\nSELECT 1\n```", 0.0, "another result"),
         (f"```\n{GOOD}\n```", 1.0, None),
-        (GOOD, 0.0, "no block of SQL"),
-        (f"```sql\n{GOOD}", 0.0, "no block of SQL"),
-        ("", 0.0, "no block of SQL"),
+        (f"SELECT 1\n```\n{GOOD}\n```", 1.0, None),
+        (f"\n{GOOD};\n", 1.0, None),
+        (f"It is {GOOD}", 0.0, 'OperationalError: near "It": syntax error'),
+        (f"```sql\n{GOOD}", 0.0, f'OperationalError: unrecognized token: "```sql\n{GOOD}"'),
+        ("", 0.0, "no query"),
+        (" \n", 0.0, "no query"),
         ("```sql\n```", 0.0, "it gives no result"),
         ("```sql\nSELECT owner FROM owner\n```", 0.0, "OperationalError: no such column: owner"),
         (f"```sql\n{GOOD} ORDER BY 1 DESC\n```", 0.0, "another result"),
     ],
 )
-async def test_the_result_of_the_last_block_counts(text: str, reward: float, problem: str | None) -> None:
+async def test_the_result_of_the_query_counts(text: str, reward: float, problem: str | None) -> None:
     verdict = await judge(text)
     assert (verdict.reward, verdict.fields["problem"]) == (reward, problem)
 
@@ -59,6 +62,27 @@ async def test_the_row_says_what_counts() -> None:
     assert (await judge(one, gold_sql=None, gold_result=[[7]])).reward == 1.0
     assert (await judge(one, gold_result=[{"ships": 7.004}])).reward == 1.0
     assert (await judge(one, gold_result=[[8]])).reward == 0.0
+
+
+RESULTS: list[tuple[Any, Any, float]] = [
+    ([[[8]], [[7]]], [], 1.0),
+    ([[[8]], [[6]]], [], 0.0),
+    ([[[8]], [{"ships": 7.004}]], None, 1.0),
+    ([[[7, "x"]]], [], 0.0),
+    ([[[7, "x"]]], [0], 1.0),
+    ([[[7, "x"]]], [[0]], 1.0),
+    ([[[8, 7]], [["x", 7]]], [[0], [1]], 1.0),
+    ([[[8, 7]], [["x", 7]]], [[0]], 0.0),
+    ([[[8, 7]], [["x", 7]]], [0], 0.0),
+    ([[]], [], 0.0),
+]
+
+
+@pytest.mark.parametrize(("results", "columns", "reward"), RESULTS)
+async def test_any_of_several_results_is_right(results: Any, columns: Any, reward: float) -> None:
+    query = "```sql\nSELECT count(*) FROM ship\n```"
+    verdict = await judge(query, gold_sql=None, gold_result=results, condition_cols=columns)
+    assert verdict.reward == reward
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def commands(*texts: str) -> list[dict[str, Any]]:
         (json.dumps(ONE), True, 1.0),
         (f"\n {json.dumps(ONE, indent=2)}\n", True, 1.0),
         (json.dumps({**ONE, "state_analysis": "", "explanation": "other words"}), True, 1.0),
-        (json.dumps({**ONE, "is_task_complete": True}), True, 0.0),
+        (json.dumps({**ONE, "is_task_complete": True}), True, 1.0),
         (json.dumps({**ONE, "more": 1}), False, 0.0),
         (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "more": 1}]}), False, 0.0),
         (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "timeout_sec": "1"}]}), False, 0.0),
@@ -69,7 +69,7 @@ async def test_the_first_form_is_strict(answer: str, valid: bool, reward: float)
         ({**TWO, "commands": commands("ls -la\n")}, True, 1.0),
         ({k: v for k, v in TWO.items() if k != "task_complete"}, True, 1.0),
         ({**TWO, "more": 1}, True, 1.0),
-        ({**TWO, "task_complete": True}, True, 0.0),
+        ({**TWO, "task_complete": True}, True, 1.0),
         ({**TWO, "task_complete": "false"}, False, 0.0),
         ({**TWO, "commands": "ls -la\n"}, False, 0.0),
         *(
@@ -128,7 +128,7 @@ async def test_the_string_only_configuration_is_milder() -> None:
     assert (await reverify(None, row_of(agent_ref=string_only))).reward == 1.0
 
 
-async def test_the_task_must_be_complete_for_both() -> None:
+async def test_the_task_must_be_called_complete_where_it_is() -> None:
     done = {**TWO, "commands": [], "task_complete": True}
     assert (await judge(NAME, task(done), json.dumps(done))).reward == 1.0
     assert (await judge(NAME, task(done), json.dumps({**done, "task_complete": False}))).reward == 0.0

@@ -39,14 +39,13 @@ def named(candidate: str, options: Options) -> str | None:
     return letter if letter in options else _letters_by_wording(options).get(_plain(candidate))
 
 
-def only_letter(text: str, options: Options) -> str | None:
-    """The option whose capital letter stands alone in the text, if there is just one such option.
+def first_letter(text: str, options: Options) -> str | None:
+    """The first capital letter of an option that stands alone in the text.
 
-    >>> only_letter("Fix B, since B is simpler.", {"A": "this", "B": "that"})
+    >>> first_letter("Fix B, not A.", {"A": "this", "B": "that"})
     'B'
     """
-    found = {letter for letter in _CAPITAL.findall(text) if letter in options}
-    return found.pop() if len(found) == 1 else None
+    return next((letter for letter in _CAPITAL.findall(text) if letter in options), None)
 
 
 def in_box(text: str, options: Options) -> str | None:
