@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -23,6 +23,7 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.workers.presence import RENEW_S, Presence, announce
 from gym_runtime.workers.spec import PoolSpec, SystemSpec
+from gym_runtime.workers.starting import ended_at_once
 
 ORPHAN_DRAIN_S = 1.0
 AGENTS_HEARD_S = 1.5 * RENEW_S
@@ -57,10 +58,12 @@ async def work(
     logs.start(worker)
     tracing.start(f"gym-runtime-{pool.kind}")
     try:
-        async with (
-            connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind) as bus,
-            _member(pool, bus, worker) as member,
-        ):
+        async with AsyncExitStack() as stack:
+            with ended_at_once(lifeline):
+                bus = await stack.enter_async_context(
+                    connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind)
+                )
+                member = await stack.enter_async_context(_member(pool, bus, worker))
             await _Life(system, pool, worker, bus, member).live(lifeline, ready)
     finally:
         tracing.stop()
