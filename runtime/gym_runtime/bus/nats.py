@@ -26,21 +26,16 @@ import structlog
 from nats import errors
 from nats.aio.client import Client, Server, Srv
 
-from gym_runtime.bus import addresses
+from gym_runtime.bus import addresses, refusals
 from gym_runtime.bus.addresses import Addresses, without_credentials
 from gym_runtime.bus.client import NatsBus
-from gym_runtime.bus.identity import CREDENTIALS, credentials_for, is_jwt, trust
+from gym_runtime.bus.identity import credentials_for, is_jwt, trust
+from gym_runtime.bus.interests import Interest, Interests
 from gym_runtime.bus.link import Answer, Listener, Role
 from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire
-from gym_runtime.errors import (
-    BrokerError,
-    ConnectionLost,
-    DeadlineExceeded,
-    NoWorker,
-    PayloadTooLarge,
-)
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
 
 log = structlog.get_logger(__name__)
 
@@ -51,27 +46,8 @@ PING_INTERVAL_S = 5
 PINGS_OUTSTANDING = 2
 RECONNECT_S = (0.05, 2.0)
 PENDING_BYTES = 32 * 1024 * 1024
-MIN_MAX_PAYLOAD = 512 * 1024
-NKEYS_EXTRA = "gym-runtime[nkeys]"
 PING = b"PING\r\n"
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
-
-
-class _Interest:
-    """A subscription in the table from which nats-py subscribes anew after a reconnection."""
-
-    # What nats-py reads of its own subscriptions.
-    _max_msgs = 0
-    _received = 0
-    _wait_for_msgs_task = None
-    _message_iterator = None
-    _pending_next_msgs_calls = None
-
-    def __init__(self, subject: str, queue: str, listener: Listener) -> None:
-        self._subject = self.subject = subject
-        self._queue = queue
-        self.listener = listener
-        self.denied = False
 
 
 class Connection(Client):
@@ -80,8 +56,9 @@ class Connection(Client):
     def __init__(self, inbox: str = "_INBOX") -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
-        self._wire = Wire(self._receive, self._kick)
-        self._interests = cast(dict[int, _Interest], self._subs)
+        self._interests = Interests()
+        self._subs = cast(Any, self._interests)
+        self._wire = Wire(self._interests.receive, self._kick)
         self._is_up = asyncio.Event()
         self._finished = False
         self._dialling = True
@@ -130,23 +107,24 @@ class Connection(Client):
             self._err = cast(Exception, error)
         if not self.is_connected:
             self._wire.abort()
-            raise _refusal(where.shown, self._err)
+            raise refusals.unreachable(where.shown, self._err)
         self._dialling = False
-        if self._max_payload < MIN_MAX_PAYLOAD:
+        try:
+            await self._check(where.shown)
+        except BrokerError:
             await self.close()
-            raise BrokerError(
-                f"the broker at {where.shown} takes messages up to {self._max_payload} bytes only, at "
-                f"least {MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
-            )
-        sid = self.listen(f"{self._answers}.*", self._requests.answer)
+            raise
+        self._is_up.set()
+
+    async def _check(self, where: str) -> None:
+        """See that this connection will do; from then on requests are answered."""
+        if self._max_payload < refusals.MIN_MAX_PAYLOAD:
+            raise refusals.too_small(where, self._max_payload)
+        inbox = f"{self._answers}.*"
+        sid = self.listen(inbox, self._requests.answer)
         await self.settle()
         if self.denied(sid):
-            await self.close()
-            raise BrokerError(
-                f"the broker at {where.shown} does not let these credentials listen on {self._answers}.*: "
-                "they are for another kind of worker, or for another prefix"
-            )
-        self._is_up.set()
+            raise refusals.unheard(where, inbox)
 
     @property
     def up(self) -> bool:
@@ -180,7 +158,7 @@ class Connection(Client):
 
     def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
         self._sid += 1
-        self._interests[self._sid] = _Interest(subject, queue, listener)
+        self._interests[self._sid] = Interest(subject, queue, listener)
         if self.is_connected:
             self._queue_line(f"SUB {subject} {queue} {self._sid}\r\n".encode())
         return self._sid
@@ -245,16 +223,6 @@ class Connection(Client):
         if answer.header.startswith(NO_RESPONDERS):
             raise NoWorker(f"nobody serves {subject!r}")
         return answer
-
-    def _receive(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        interest = self._interests.get(sid)
-        if interest is None:
-            return
-        try:
-            interest.listener(subject, reply, header, payload)
-        except Exception:
-            # The boundary to a subscriber: its bug must not end the reading for all the others.
-            log.exception("receive failed", subject=subject.decode("utf-8", "replace"))
 
     def _queue_line(self, line: bytes) -> None:
         self._pending.append(line)
@@ -325,7 +293,7 @@ class Connection(Client):
     async def _connect_to_server(self, s: Srv) -> None:
         s.last_attempt = time.monotonic()
         self._wire.abort()
-        self._wire = Wire(self._receive, self._kick)
+        self._wire = Wire(self._interests.receive, self._kick)
         self._transport = cast(Any, self._wire)
         with anyio.fail_after(CONNECT_TIMEOUT_S):
             await self._loop.create_connection(lambda: self._wire, s.uri.hostname or "", s.uri.port or 4222)
@@ -366,10 +334,8 @@ class Connection(Client):
         subject = found[2]
         if found[1].lower() == "publish":
             self._requests.deny(subject, f"the broker does not let these credentials publish to {subject!r}")
-            return
-        for interest in self._interests.values():
-            if interest.subject == subject:
-                interest.denied = True
+        else:
+            self._interests.deny(subject)
 
     async def _attempt_reconnect(self) -> None:
         self._set_down("the connection to the broker broke")
@@ -425,22 +391,6 @@ class Connection(Client):
                 raise error
         elif not isinstance(error, OSError | errors.UnexpectedEOF):
             log.warning("broker connection", error=repr(error))
-
-
-def _refusal(where: str, error: BaseException | None) -> BrokerError:
-    text = "" if error is None else str(error).strip()
-    if "authorization" in text.lower() or isinstance(error, errors.AuthorizationError):
-        return BrokerError(
-            f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
-            f"that {CREDENTIALS} names"
-        )
-    if isinstance(error, ImportError):
-        return BrokerError(f"credentials files need a further package: pip install '{NKEYS_EXTRA}'")
-    if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
-        return BrokerError(f"cannot connect to the broker at {where}: {text.removeprefix('nats: ')}")
-    return BrokerError(
-        f"no broker at {where} ({text or 'no answer'}): start one with 'nats-server -js', or correct the URL"
-    )
 
 
 def connect(

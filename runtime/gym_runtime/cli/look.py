@@ -16,8 +16,9 @@ from rich.table import Table
 from gym_runtime import catalogue
 from gym_runtime.cli import figures, terminal
 from gym_runtime.cli.options import require_broker
-from gym_runtime.client import Gym, RunInfo, Status, connect
+from gym_runtime.client import Gym, connect
 from gym_runtime.errors import UsageError
+from gym_runtime.runs import RunInfo, Status
 
 T = TypeVar("T")
 

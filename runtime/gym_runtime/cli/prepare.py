@@ -49,27 +49,17 @@ def prepare(options: PrepareOptions) -> int:
         raise UsageError("say which: gym-runtime prepare NAME...")
     if len(set(names)) < len(names):
         raise UsageError("an environment is named twice; --repeats NAME=K repeats its rows")
-    splits: list[Split] = []
-    for given in options.splits or ("train",):
-        if (split := _split(given)) not in splits:
-            splits.append(split)
+    splits: list[Split] = [_split(given) for given in dict.fromkeys(options.splits or ("train",))]
     environments = {name: catalogue.environment(_module(name)) for name in names}
     inputs = _inputs(options)
-    weights = _numbers(options.weights, names, "--weight", float)
-    if weights and len(weights) < len(names):
-        missing = next(name for name in names if name not in weights)
-        raise UsageError(f"'{missing}' has no --weight; give one to each environment, or to none")
+    weights = _weights(options)
     if inputs and len(splits) > 1:
         raise UsageError("--input is of one split; prepare one after the other")
-    repeats = _numbers(options.repeats, names, "--repeats", int)
-    for name, times in repeats.items():
-        if times < 1:
-            raise UsageError(f"--repeats {name}={times}: it must be at least 1")
     recipe = Recipe(
         output=options.output or Path("data") / "-".join(Path(_module(name)).stem for name in names),
-        prompt=read_prompt(options.prompt) if options.prompt else None,
         weights=weights,
-        repeats=repeats,
+        repeats=_repeats(options),
+        prompt=read_prompt(options.prompt) if options.prompt else None,
         seed=options.seed,
         size=options.size,
         overwrite_conflicts=options.overwrite_conflicts,
@@ -123,6 +113,22 @@ def _inputs(options: PrepareOptions) -> dict[str, Path]:
             raise UsageError(f"--input {given}: '{name}' has a file already")
         found[name] = Path(path)
     return found
+
+
+def _weights(options: PrepareOptions) -> dict[str, float]:
+    weights = _numbers(options.weights, options.names, "--weight", float)
+    if weights and len(weights) < len(options.names):
+        missing = next(name for name in options.names if name not in weights)
+        raise UsageError(f"'{missing}' has no --weight; give one to each environment, or to none")
+    return weights
+
+
+def _repeats(options: PrepareOptions) -> dict[str, int]:
+    repeats = _numbers(options.repeats, options.names, "--repeats", int)
+    for name, times in repeats.items():
+        if times < 1:
+            raise UsageError(f"--repeats {name}={times}: it must be at least 1")
+    return repeats
 
 
 def _numbers(given: tuple[str, ...], names: tuple[str, ...], flag: str, kind: type[T]) -> dict[str, T]:

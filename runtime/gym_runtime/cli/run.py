@@ -1,6 +1,6 @@
-"""``run``, ``publish`` and ``collect``: rows in, rollouts made, files out.
+"""``run``: rows in, rollouts made, files out.
 
-A run streams: the rows are checked to the end first, then expanded, published and collected side by
+It streams: the rows are checked to the end first, then expanded, published and collected side by
 side, with no more rollouts on the way than the workers can use. What is collected is on disk within
 moments; an interruption at any time leaves whole lines, and ``--resume`` makes what is missing.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -21,27 +21,27 @@ import msgspec
 from gym_runtime import __version__, catalogue, clock, logs, tracing
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, CollectOptions, RunOptions, require_broker
+from gym_runtime.cli.main import INTERRUPTED
+from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
+from gym_runtime.cli.rollouts import run_info, sources, tasks
 from gym_runtime.client import connect, make_pools
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset, Source, open_dataset
+from gym_runtime.files.dataset import Dataset, open_dataset
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.manifest import Manifest
 from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.profile import reward_profiles
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, write_whole
 from gym_runtime.files.resume import Progress, start_run
-from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.tasks import RolloutTask
-from gym_runtime.runs import RunInfo, new_run_id
+from gym_runtime.runs import new_run_id
 from gym_runtime.settings import require_known
 from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import SystemSpec
 
 FLUSH_S = 0.2
 START_NOTE_S = 2.0
-INTERRUPTED = 130
 
 
 def run(options: RunOptions) -> int:
@@ -82,36 +82,37 @@ class _Run:
         if options.input is None:
             require_known(options.settings, environments)
         files = OutputFiles.beside(options.output_path)
-        sources = _sources(options)
-        files.refuse_inputs(*(source.path for source in sources if source.path != "-"))
-        for source in sources:
+        found = sources(options)
+        files.refuse_inputs(*(source.path for source in found if source.path != "-"))
+        for source in found:
             source.require()
         with Lock(files.rollouts):
             fetch_weights(self._model)
             if options.input is None:
                 self._launch(options.names)
             try:
-                with open_dataset(*sources, limit=options.limit, settings=options.settings) as dataset:
-                    manifest = self._manifest(dataset)
-                    progress = start_run(
-                        files,
-                        manifest,
-                        resume=options.resume,
-                        metrics=self._metrics,
-                        dataset=dataset,
-                        tasks=lambda: self._tasks(dataset),
-                    )
-                    if self._system is None:
-                        self._launch(sorted(dataset.environments))
-                    return anyio.run(
-                        self._go, files, dataset, manifest, progress, backend_options={"use_uvloop": True}
-                    )
+                with open_dataset(*found, limit=options.limit, settings=options.settings) as dataset:
+                    return self._start(files, dataset)
             except BaseException:
                 if self._system is not None:
                     self._system.kill()
                 raise
 
     # -- preparing ------------------------------------------------------------------------------------
+
+    def _start(self, files: OutputFiles, dataset: Dataset) -> int:
+        manifest = self._manifest(dataset)
+        progress = start_run(
+            files,
+            manifest,
+            resume=self._options.resume,
+            metrics=self._metrics,
+            dataset=dataset,
+            tasks=lambda: self._tasks(dataset),
+        )
+        if self._system is None:
+            self._launch(sorted(dataset.environments))
+        return anyio.run(self._go, files, dataset, manifest, progress, backend_options={"use_uvloop": True})
 
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
@@ -134,24 +135,7 @@ class _Run:
         )
 
     def _tasks(self, dataset: Dataset) -> Iterator[RolloutTask]:
-        options = self._options
-        return expand(
-            dataset.read(),
-            run=self._run_id,
-            repeats=options.repeats,
-            sampling=options.sampling,
-            add_seed=options.seed_repeats,
-            agent=options.agent,
-            model=self._run_id,
-            timeout_s=options.timeout_s,
-            max_attempts=options.max_attempts,
-            durability=options.durability,
-            max_turns=options.max_turns,
-            return_tokens=options.return_token_ids,
-            max_staleness=options.max_staleness,
-            attended=True,
-            numbering=dataset.numbering(),
-        )
+        return tasks(self._options, dataset, self._run_id, model=self._run_id, attended=True)
 
     def _manifest(self, dataset: Dataset) -> Manifest:
         options = self._options
@@ -191,15 +175,19 @@ class _Run:
         for notice in progress.notices:
             display.note(notice)
         with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_interrupts, scope)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch_interrupts, scope)
                 await self._ready(system, display)
-                tasks.start_soon(self._watch_system, system, display)
+                group.start_soon(self._watch_system, system, display)
                 with display:
                     await self._make(system.url, files, dataset, progress, display, manifest.rollouts)
-                tasks.cancel_scope.cancel()
+                group.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
             await system.stop(drain=not self._interrupted)
+        return self._report(files, manifest, display)
+
+    def _report(self, files: OutputFiles, manifest: Manifest, display: Display) -> int:
+        """Write and show what a run comes to; the exit status."""
         summary = self._metrics.summary()
         msgspec.structs.replace(manifest, counts=summary.outcomes).save(files.manifest)
         write_whole(files.aggregate_metrics, self._metrics.aggregate())
@@ -223,10 +211,10 @@ class _Run:
             await anyio.sleep(START_NOTE_S)
             display.note("starting the workers …")
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(explain)
+        async with anyio.create_task_group() as group:
+            group.start_soon(explain)
             await system.until("all_ready")
-            tasks.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
     async def _make(
         self,
@@ -239,33 +227,10 @@ class _Run:
     ) -> None:
         left = total - len(progress)
         window = anyio.Semaphore(self._concurrency * 2 + 64)
-        async with AsyncExitStack() as stack:
-            inputs = stack.enter_context(
-                InputWriter(files.materialized_inputs, resume=progress.previous is not None)
-            )
-            writer = stack.enter_context(ResultWriter(files))
-            gym = await stack.enter_async_context(connect(url, prefix=self._options.prefix))
-            info = RunInfo(
-                run=self._run_id,
-                total=left,
-                environments=sorted(dataset.environments),
-                agents=_agents(self._options, dataset),
-                created_s=clock.now(),
-            )
-
-            def todo() -> Iterator[RolloutTask]:
-                for task in self._tasks(dataset):
-                    inputs.add(task)
-                    yield from progress.remaining([task])
-
-            async def publish() -> None:
-                await gym.publish(todo(), window=window)
-
-            async def flush() -> None:
-                while True:
-                    await anyio.sleep(FLUSH_S)
-                    inputs.flush()
-                    writer.flush()
+        with (
+            InputWriter(files.materialized_inputs, resume=progress.previous is not None) as inputs,
+            ResultWriter(files) as writer,
+        ):
 
             def take(record: RolloutRecord) -> None:
                 window.release()
@@ -275,11 +240,20 @@ class _Run:
                 if display.tally.added == 1:
                     writer.flush()
 
-            async with gym.attend(info) as attended, anyio.create_task_group() as tasks:
-                tasks.start_soon(publish)
-                tasks.start_soon(flush)
-                attended.finished = await gym.follow(self._run_id, left, take)
-                tasks.cancel_scope.cancel()
+            async with connect(url, prefix=self._options.prefix) as gym:
+                info = run_info(self._options, dataset, self._run_id, left)
+                async with gym.attend(info) as attended, anyio.create_task_group() as group:
+                    missing = self._missing(dataset, progress, inputs)
+                    group.start_soon(partial(gym.publish, missing, window=window))
+                    group.start_soon(_flush, inputs, writer)
+                    attended.finished = await gym.follow(self._run_id, left, take)
+                    group.cancel_scope.cancel()
+
+    def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutTask]:
+        """The rollouts that are left to be made; all of them, made or not, go to the inputs."""
+        for task in self._tasks(dataset):
+            inputs.add(task)
+            yield from progress.remaining([task])
 
     async def _watch_interrupts(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -298,90 +272,8 @@ class _Run:
         raise UsageError("the workers are gone; what is written is complete, go on with --resume")
 
 
-# -- publish and collect --------------------------------------------------------------------------------
-
-
-def publish(options: RunOptions) -> str:
-    """Put a file's rollouts onto the queue of a running system; returns the run's id."""
-    logs.start()
-    urls = require_broker(options.nats)
-    run_id = new_run_id()
-
-    async def main() -> None:
-        with open_dataset(*_sources(options), limit=options.limit, settings=options.settings) as dataset:
-            async with connect(urls, prefix=options.prefix) as gym:
-                info = RunInfo(
-                    run=run_id,
-                    total=dataset.rows * options.repeats,
-                    environments=sorted(dataset.environments),
-                    agents=_agents(options, dataset),
-                    created_s=clock.now(),
-                )
-                await gym.open_run(info)
-                tasks = expand(
-                    dataset.read(),
-                    run=run_id,
-                    repeats=options.repeats,
-                    sampling=options.sampling,
-                    add_seed=options.seed_repeats,
-                    agent=options.agent,
-                    timeout_s=options.timeout_s,
-                    max_attempts=options.max_attempts,
-                    durability=options.durability,
-                    max_turns=options.max_turns,
-                    return_tokens=options.return_token_ids,
-                    max_staleness=options.max_staleness,
-                    numbering=dataset.numbering(),
-                )
-                await gym.publish(tasks)
-
-    anyio.run(main, backend_options={"use_uvloop": True})
-    return run_id
-
-
-def collect(options: CollectOptions) -> int:
-    """Write a published run's rows to files as they come; the process's exit status."""
-    logs.start()
-    urls = require_broker(options.nats)
-    files = OutputFiles.beside(options.output)
-    metrics = Metrics()
-
-    async def main() -> None:
-        async with connect(urls, prefix=options.prefix) as gym:
-            info = await gym.run(options.run)
-            with ResultWriter(files) as writer, Display(info.total, label=options.run) as display:
-
-                def take(record: RolloutRecord) -> None:
-                    writer.write(record)
-                    metrics.add(record)
-                    display.add(record)
-
-                if await gym.follow(options.run, info.total, take):
-                    await gym.finish_run(info)
-            display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
-
-    with Lock(files.rollouts):
-        if files.rollouts.exists() and files.rollouts.stat().st_size:
-            raise UsageError(f"{files.rollouts} has rows already; choose another -o")
-        anyio.run(main, backend_options={"use_uvloop": True})
-        write_whole(files.aggregate_metrics, metrics.aggregate())
-    return 0
-
-
-# -- from options to what the runtime takes -----------------------------------------------------------------
-
-
-def _agents(options: RunOptions, dataset: Dataset) -> list[str]:
-    """The agents that a run's rollouts wait for."""
-    if options.agent is not None:
-        return [options.agent]
-    names = options.names or tuple(dataset.environments)
-    return sorted({catalogue.environment(name).definition.agent for name in names})
-
-
-def _sources(options: RunOptions) -> list[Source]:
-    if options.input is not None:
-        return [Source(str(options.input), options.names[0] if len(options.names) == 1 else None)]
-    if not options.names:
-        raise UsageError("say what to run: gym-runtime run NAME, or -i FILE with rows that carry agent_ref")
-    return [Source(str(catalogue.environment(name).examples), name) for name in options.names]
+async def _flush(inputs: InputWriter, writer: ResultWriter) -> None:
+    while True:
+        await anyio.sleep(FLUSH_S)
+        inputs.flush()
+        writer.flush()

@@ -1,7 +1,8 @@
 """Files at the two ends of a run: dataset rows in; result rows, failures and metrics out.
 
     dataset ──▶ rows ──▶ (the queue) ──▶ results ──▶ OUT.jsonl, OUT_failures.jsonl
-     reader      ▲                        appender, lock
+     lines       ▲                        appender, lock
+     reader      │                          │
      diagnosis   │                          │
                resume ◀── manifest          ▼
                 keys                      metrics ──▶ OUT_aggregate_metrics.json

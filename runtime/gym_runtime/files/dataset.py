@@ -7,37 +7,22 @@ keeps eight bytes, to know which rows come again.
 from __future__ import annotations
 
 import hashlib
-import io
-import os
-import stat
-import sys
-import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
+from gym_runtime.files.lines import LineFile
 from gym_runtime.files.reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key, short_key
 from gym_runtime.settings import require_known
 
 MAX_LISTED = 20
-MAX_LINE_BYTES = 256 * 2**20
-_COPY_BYTES = 2**20
-_BOM = b"\xef\xbb\xbf"
-_MAGIC = {
-    b"\x1f\x8b": "is compressed with gzip; unpack it first",
-    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it first",
-    b"PAR1": "is a Parquet file; convert it to JSONL first",
-    b"PK\x03\x04": "is a zip archive; unpack it first",
-    b"\xff\xfe": "is UTF-16; convert it to UTF-8 first",
-    b"\xfe\xff": "is UTF-16; convert it to UTF-8 first",
-}
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -54,6 +39,12 @@ class Source(msgspec.Struct, frozen=True):
         """
         if self.path != "-" and not Path(self.path).exists():
             raise UsageError(f"there is no file {self.path}")
+
+
+class _Part(NamedTuple):
+    source: Source
+    file: LineFile
+    reader: RowReader
 
 
 class Dataset:
@@ -90,15 +81,14 @@ class Dataset:
         self._limit = limit
         self._rewrite = rewrite
         self._max_listed = max_listed
-        self._files: list[IO[bytes]] = []
-        self._states: list[tuple[int, int]] = []
+        self._parts: list[_Part] = []
         self._settings = settings or {}
-        self._readers = [RowReader(source.environment, settings) for source in sources]
         self._own_index = -1
         self._repeated: set[int] = set()
+        readers = [RowReader(source.environment, settings) for source in sources]
         try:
-            for source in sources:
-                self._files.append(_open(source.path))
+            for source, reader in zip(sources, readers, strict=True):
+                self._parts.append(_Part(source, LineFile(source.path), reader))
             self._check()
         except BaseException:
             self.close()
@@ -112,8 +102,8 @@ class Dataset:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files:
-            file.close()
+        for part in self._parts:
+            part.file.close()
 
     def numbering(self) -> Numbering:
         """A numbering for one pass over the rows; own indices come first, the others count on from them."""
@@ -125,29 +115,24 @@ class Dataset:
         Raises:
             UsageError: a file has changed since it was checked.
         """
-        for index, (source, file) in enumerate(zip(self.sources, self._files, strict=True)):
-            self._refuse_change(index)
-            reader = self._readers[index]
-            for number, line in _lines(file, source.path, self._limit):
+        for source, file, reader in self._parts:
+            file.refuse_change()
+            for number, line in file.lines(self._limit):
                 try:
                     yield reader.read(self._rewrite(line) if self._rewrite else line, check=False)
                 except BadRow:
                     raise UsageError(f"{source.path}:{number} changed while it was being read") from None
-            self._refuse_change(index)
+            file.refuse_change()
 
     def locate(self, row: int) -> str:
         """Where a row (counted from 0 over all files) stands, as ``file:line``."""
         seen = 0
-        for source, file in zip(self.sources, self._files, strict=True):
-            for number, _ in _lines(file, source.path, self._limit):
+        for source, file, _ in self._parts:
+            for number, _ in file.lines(self._limit):
                 if seen == row:
                     return f"{source.path}:{number}"
                 seen += 1
         return f"row {row + 1}"
-
-    def _refuse_change(self, index: int) -> None:
-        if _state(self._files[index]) != self._states[index]:
-            raise UsageError(f"{self.sources[index].path} changed while it was being read; start again")
 
     def _check(self) -> None:
         """Read everything once.
@@ -158,35 +143,41 @@ class Dataset:
         digest = hashlib.sha256()
         keys = array("q")
         loaded: dict[str, LoadedEnvironment] = {}
-        for source, file, reader in zip(self.sources, self._files, self._readers, strict=True):
-            self._states.append(_state(file))
+        for part in self._parts:
+            part.file.mark()
             before = self.rows
-            problems: list[str] = []
-            bad = 0
-            digest.update(b"\x1e%b\n" % (source.environment or "").encode())
-            for number, line in _lines(file, source.path, self._limit):
+            digest.update(b"\x1e%b\n" % (part.source.environment or "").encode())
+            for line, row in self._checked(part):
                 digest.update(line)
                 digest.update(b"\n")
                 self.rows += 1
-                try:
-                    row = reader.read(self._rewrite(line) if self._rewrite else line)
-                except BadRow as error:
-                    bad += 1
-                    if bad <= self._max_listed:
-                        problems.append(f"{source.path}:{number}:{error.complaint.column}: {error.message}")
-                    continue
                 self.environments[row.environment.name] += 1
                 loaded[row.environment.name] = row.environment
                 keys.append(self._key(row))
-            if bad > self._max_listed:
-                problems.append(f"… and {bad - self._max_listed} more bad rows")
-            if problems:
-                raise UsageError("\n".join(problems))
             if self.rows == before:
-                raise UsageError(f"{source.path} has no rows")
+                raise UsageError(f"{part.source.path} has no rows")
         require_known(self._settings, loaded.values())
         self._repeated = _repeated(keys)
         self.digest = digest.hexdigest()
+
+    def _checked(self, part: _Part) -> Iterator[tuple[bytes, Row]]:
+        """The good rows of a file, with their lines as they are; at its end the bad ones are refused."""
+        problems: list[str] = []
+        bad = 0
+        for number, line in part.file.lines(self._limit):
+            try:
+                row = part.reader.read(self._rewrite(line) if self._rewrite else line)
+            except BadRow as error:
+                bad += 1
+                if bad <= self._max_listed:
+                    column = error.complaint.column
+                    problems.append(f"{part.source.path}:{number}:{column}: {error.message}")
+            else:
+                yield line, row
+        if bad > self._max_listed:
+            problems.append(f"… and {bad - self._max_listed} more bad rows")
+        if problems:
+            raise UsageError("\n".join(problems))
 
     def _key(self, row: Row) -> int:
         if row.task_index is None:
@@ -218,73 +209,6 @@ def open_dataset(
         limit=limit,
         settings=settings,
     )
-
-
-def _open(path: str) -> IO[bytes]:
-    """The file, at its start and seekable; a pipe is copied."""
-    if path == "-":
-        return _spool(sys.stdin.buffer)
-    try:
-        file = open(path, "rb", buffering=_COPY_BYTES)  # noqa: SIM115 - closed by the dataset
-    except IsADirectoryError:
-        found = sorted(child.name for child in Path(path).glob("*.jsonl"))
-        inside = f", such as {Path(path) / found[0]}" if found else ""
-        raise UsageError(f"{path} is a directory; name a JSONL file{inside}") from None
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {path}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    with file:
-        return _spool(file)
-
-
-def _spool(stream: IO[bytes]) -> IO[bytes]:
-    copy = tempfile.TemporaryFile(prefix="gym-runtime-")  # noqa: SIM115 - closed by the dataset
-    try:
-        while chunk := stream.read(_COPY_BYTES):
-            copy.write(chunk)
-        copy.flush()
-    except OSError as error:
-        copy.close()
-        raise UsageError(f"cannot copy standard input to {tempfile.gettempdir()}: {error.strerror}") from None
-    return copy
-
-
-def _state(file: IO[bytes]) -> tuple[int, int]:
-    state = os.fstat(file.fileno())
-    return state.st_size, state.st_mtime_ns
-
-
-def _lines(file: IO[bytes], path: str, limit: int | None) -> Iterator[tuple[int, bytes]]:
-    """``(line number, line)`` of the lines that aren't blank, without their ends and without a BOM."""
-    file.seek(0, io.SEEK_SET)
-    taken = 0
-    number = 0
-    while line := _read_line(file, path, number + 1):
-        number += 1
-        if number == 1:
-            for magic, what in _MAGIC.items():
-                if line.startswith(magic):
-                    raise UsageError(f"{path} {what}")
-            line = line.removeprefix(_BOM)
-        line = line.rstrip()
-        if line:
-            yield number, line
-            taken += 1
-            if taken == limit:
-                return
-
-
-def _read_line(file: IO[bytes], path: str, number: int) -> bytes:
-    try:
-        line = file.readline(MAX_LINE_BYTES)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    if len(line) == MAX_LINE_BYTES:
-        raise UsageError(f"{path}:{number} is longer than {MAX_LINE_BYTES // 2**20} MiB; is this JSONL?")
-    return line
 
 
 def _repeated(keys: array[int]) -> set[int]:

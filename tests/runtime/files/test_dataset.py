@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files import dataset as module
+from gym_runtime.files import lines as module
 from gym_runtime.files.dataset import Source, open_dataset
 from gym_runtime.files.rows import expand
 from hypothesis import given

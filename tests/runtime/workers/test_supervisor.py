@@ -28,8 +28,8 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.model import ModelSettings
 from gym_runtime.system import System, launch, running
+from gym_runtime.workers.slot import MAX_FALSE_STARTS
 from gym_runtime.workers.spec import Event, PoolSpec, SystemSpec
-from gym_runtime.workers.supervisor import MAX_FALSE_STARTS
 from runtime.workers.stage import settled
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]

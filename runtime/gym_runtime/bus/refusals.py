@@ -1,0 +1,44 @@
+"""Why a broker is not to be had, as an error that says what to do."""
+
+from __future__ import annotations
+
+import ssl
+
+from gym_runtime.bus.identity import CREDENTIALS
+from gym_runtime.errors import BrokerError
+
+MIN_MAX_PAYLOAD = 512 * 1024
+NKEYS_EXTRA = "gym-runtime[nkeys]"
+
+
+def unreachable(where: str, error: BaseException | None) -> BrokerError:
+    """Connecting failed, with the last of the client library's errors; None if nobody answered."""
+    text = "" if error is None else str(error).strip()
+    if "authorization" in text.lower():
+        return BrokerError(
+            f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
+            f"that {CREDENTIALS} names"
+        )
+    if isinstance(error, ImportError):
+        return BrokerError(f"credentials files need a further package: pip install '{NKEYS_EXTRA}'")
+    if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
+        return BrokerError(f"cannot connect to the broker at {where}: {text.removeprefix('nats: ')}")
+    return BrokerError(
+        f"no broker at {where} ({text or 'no answer'}): start one with 'nats-server -js', or correct the URL"
+    )
+
+
+def too_small(where: str, max_payload: int) -> BrokerError:
+    """It takes messages of less than `MIN_MAX_PAYLOAD` bytes only."""
+    return BrokerError(
+        f"the broker at {where} takes messages up to {max_payload} bytes only, at "
+        f"least {MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
+    )
+
+
+def unheard(where: str, inbox: str) -> BrokerError:
+    """We may not listen where we are answered."""
+    return BrokerError(
+        f"the broker at {where} does not let these credentials listen on {inbox}: "
+        "they are for another kind of worker, or for another prefix"
+    )

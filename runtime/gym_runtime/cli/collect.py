@@ -1,0 +1,44 @@
+"""``collect``: the rows of a run that was published elsewhere, into files, as they come."""
+
+from __future__ import annotations
+
+import anyio
+
+from gym_runtime import logs
+from gym_runtime.cli.display import Display
+from gym_runtime.cli.options import CollectOptions, require_broker
+from gym_runtime.client import connect
+from gym_runtime.errors import UsageError
+from gym_runtime.files.lock import Lock
+from gym_runtime.files.metrics import Metrics
+from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
+from gym_runtime.messages.outcomes import RolloutRecord
+
+
+def collect(options: CollectOptions) -> int:
+    """Write a published run's rows to files as they come; the process's exit status."""
+    logs.start()
+    urls = require_broker(options.nats)
+    files = OutputFiles.beside(options.output)
+    metrics = Metrics()
+
+    async def main() -> None:
+        async with connect(urls, prefix=options.prefix) as gym:
+            info = await gym.run(options.run)
+            with ResultWriter(files) as writer, Display(info.total, label=options.run) as display:
+
+                def take(record: RolloutRecord) -> None:
+                    writer.write(record)
+                    metrics.add(record)
+                    display.add(record)
+
+                if await gym.follow(options.run, info.total, take):
+                    await gym.finish_run(info)
+            display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
+
+    with Lock(files.rollouts):
+        if files.rollouts.exists() and files.rollouts.stat().st_size:
+            raise UsageError(f"{files.rollouts} has rows already; choose another -o")
+        anyio.run(main, backend_options={"use_uvloop": True})
+        write_whole(files.aggregate_metrics, metrics.aggregate())
+    return 0

@@ -1,0 +1,13 @@
+"""The client: publish rollouts, read their records, look around, cancel. For trainers and notebooks::
+
+    async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) as gym:
+        async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
+            print(record.reward)
+"""
+
+from gym_runtime.client.gym import Gym as Gym
+from gym_runtime.client.gym import connect as connect
+from gym_runtime.client.pools import make_pools as make_pools
+from gym_runtime.runs import RunInfo as RunInfo
+from gym_runtime.runs import Status as Status
+from gym_runtime.runs import new_run_id as new_run_id

@@ -1,0 +1,36 @@
+"""Commands to serving models: each of their workers is asked, and all of them must answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gym_runtime import clock
+from gym_runtime.background import background
+from gym_runtime.bus.contract import Bus
+from gym_runtime.errors import from_fault
+from gym_runtime.messages import calls
+
+
+async def control(
+    bus: Bus, workers: Iterable[str], command: calls.Control, *, limit_s: float
+) -> dict[str, calls.ControlAnswer]:
+    """Ask all workers at once; each one's answer, by its id.
+
+    Raises:
+        ModelRefused: an engine cannot do it.
+        GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
+    """
+    answers: dict[str, calls.ControlAnswer] = {}
+
+    async def ask(worker: str) -> None:
+        deadline_s = clock.now() + limit_s
+        data = await bus.request(f"control.{worker}", calls.encode(command), deadline_s=deadline_s)
+        reply = calls.decode_reply(data)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+        answers[worker] = calls.decode_control_answer(reply.body)
+
+    async with background(cancel=False) as tasks:
+        for worker in workers:
+            tasks.start_soon(ask, worker)
+    return answers

@@ -1,0 +1,33 @@
+"""The pools of workers that rollouts need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gym_runtime import catalogue
+from gym_runtime.model import ModelSettings
+from gym_runtime.workers.spec import PoolSpec
+
+
+def make_pools(
+    environments: Sequence[str],
+    model: str | ModelSettings | None,
+    *,
+    agents: Sequence[str] = (),
+    workers: int = 1,
+    concurrency: int = 1024,
+    model_pool: str = "policy",
+) -> tuple[PoolSpec, ...]:
+    """The pools that rollouts in these environments need, ``workers`` processes of each kind."""
+    wanted = tuple(
+        sorted(set(agents) or {catalogue.environment(name).definition.agent for name in environments})
+    )
+    slots = -(-concurrency // workers)
+    pools = [
+        PoolSpec(kind="agent", names=wanted, processes=workers, capacity=max(slots, len(wanted))),
+        PoolSpec(kind="resource", names=tuple(environments), processes=workers),
+    ]
+    if model is not None:
+        settings = ModelSettings.parse(model) if isinstance(model, str) else model
+        pools.append(PoolSpec(kind="model", names=(model_pool,), processes=workers, model=settings))
+    return tuple(pools)

@@ -1,0 +1,74 @@
+"""The runs that a broker knows: open one, look it up, cancel it, end it and free what was stored for it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gym_runtime import catalogue
+from gym_runtime.bus.contract import Bus
+from gym_runtime.errors import UsageError
+from gym_runtime.journal import Sweep
+from gym_runtime.runs import RunInfo, decode_run, encode_run
+
+
+class Runs:
+    """What is known of runs to everybody on one bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self._sweeps: dict[str, Sweep] = {}
+
+    async def open_run(self, run: RunInfo) -> None:
+        """Make a run known, so that others can collect, list and cancel it."""
+        await self.bus.append(f"runs.{run.run}", encode_run(run))
+
+    async def run(self, run: str) -> RunInfo:
+        """What is known of a run.
+
+        Raises:
+            UsageError: there is no such run.
+        """
+        found = await self.bus.latest(f"runs.{run}")
+        if not found:
+            known = [info.run for info in await self.runs()]
+            raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known)}")
+        return decode_run(found[0].payload)
+
+    async def runs(self) -> list[RunInfo]:
+        """All runs that the broker remembers, oldest first."""
+        return [decode_run(record.payload) for record in await self.bus.latest("runs.*")]
+
+    async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
+        """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
+
+        Raises:
+            UsageError: there is no such run, or a rollout is named without its task.
+        """
+        if rollout_index is not None and task_index is None:
+            raise UsageError("a rollout is named by its task and its index: say which task")
+        parts = [str(part) for part in (task_index, rollout_index) if part is not None]
+        info = await self.run(run)
+        if parts:
+            await self.bus.append(".".join(["runs", run, "cancelled", *parts]), b"")
+        else:
+            await self.bus.forget(f"task.*.*.{run}")
+            await self.bus.append(f"runs.{run}", encode_run(msgspec.structs.replace(info, state="cancelled")))
+        await self.bus.publish(".".join(["cancel", run, *parts]), b"")
+
+    async def finish_run(self, run: RunInfo) -> None:
+        """Say that a run is complete. Its records stay for other collectors until the broker drops them."""
+        await self.bus.append(f"runs.{run.run}", encode_run(msgspec.structs.replace(run, state="finished")))
+        await self.bus.forget(f"journal.{run.run}.>")
+        await self.bus.forget(f"runs.{run.run}.cancelled.>")
+
+    async def close_run(self, run: RunInfo, *, state: str = "finished") -> None:
+        """Say that a run is over and free what the broker stored for it."""
+        await self.bus.forget(f"task.*.*.{run.run}")
+        await self.bus.append(f"runs.{run.run}", encode_run(msgspec.structs.replace(run, state=state)))
+        await self.bus.forget(f"rollout.{run.run}.>")
+        await self.bus.forget(f"journal.{run.run}.>")
+        await self.bus.forget(f"runs.{run.run}.cancelled.>")
+        self._sweeps.pop(run.run, None)
+
+    def _sweep(self, run: str) -> Sweep:
+        return self._sweeps.setdefault(run, Sweep(run))
