@@ -227,7 +227,7 @@ def prompt_of(rollout: Rollout) -> str:
     for one in decode_items(rollout.input):
         if not isinstance(one, Message) or one.role == "assistant":
             raise TaskError("a harness takes a prompt, not a conversation that has begun", stage="agent")
-        if not isinstance(one.content, str) and any(part.text is None for part in one.content):
+        if any(part.text is None for part in one.parts):
             raise TaskError("a harness takes a prompt of text only", stage="agent")
         texts.append(one.text)
     return "\n\n".join(text for text in texts if text)

@@ -7,7 +7,8 @@ of accelerators; see `gym_models.vllm_engine.in_process`.
 
 Where tokens are wanted they are exact: turn n+1's prompt starts with the very ids of turn n's prompt and
 completion, wherever the model's template leaves the past alone (`gym_models.vllm_engine.splice`). A server
-needs ``--enable-scale-out`` for this, and ``VLLM_SERVER_DEV_MODE=1`` for weights to change while it serves
+needs ``--enable-scale-out`` for this, or vLLM 0.32 (`gym_models.vllm_engine.engine`); the version of the
+weights of each token needs the former, and ``VLLM_SERVER_DEV_MODE=1`` lets weights change while it serves
 (`gym_models.vllm_engine.weights`).
 
 Settings:
@@ -154,7 +155,7 @@ class Adapter:
 
         Raises:
             ModelRefused: an engine cannot do this; the message says what it lacks.
-            ModelUnavailable: a replica is out, and would come back with other weights.
+            ModelUnavailable: a replica is out, and would come back with other weights; or all of them are.
         """
         engines = self._engines(command)
         answers: list[ControlAnswer] = []
@@ -187,7 +188,10 @@ class Adapter:
                 f"{', '.join(out)} is out; remove it, or say '{command.op}' again when it is up",
                 stage="model",
             )
-        return self._replicas.engines()
+        engines = self._replicas.engines()
+        if not engines:
+            raise ModelUnavailable("no replica is up: nobody heard the command", stage="model")
+        return engines
 
 
 @lru_cache(maxsize=256)

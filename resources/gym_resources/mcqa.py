@@ -2,11 +2,12 @@ r"""Multiple-choice questions, answered with an option's letter or wording.
 
 Which option the model's last message names is found in three steps:
 
-1. the expressions in the row's ``template_metadata.output_regex`` (one, or several in order), each by its
-   last match; what it captures is an option's letter in either case, or an option's whole wording;
+1. the expressions in the row's ``template_metadata.output_regex`` (one, or several in order), in either case,
+   each by its last match; what it captures is an option's letter, or an option's whole wording, in either
+   case; what is no expression is passed over;
 2. if that names no option, the row's ``grading_mode``:
    ``strict_single_letter_boxed`` takes the one capital letter in the last ``\boxed{}``, or the letter that
-   labels its content (``B: Iron``);
+   labels its content (``B: Iron``, ``B) Iron``), with or without a ``\text{}`` around it;
    ``lenient_boxed`` takes otherwise the only option whose wording is part of the last box;
    ``lenient_answer_colon`` takes what stands behind the first ``Answer:``, a letter or a wording;
    ``lenient_answer_colon_md`` goes through all ``Answer:`` from the last to the first, whatever their
@@ -14,7 +15,7 @@ Which option the model's last message names is found in three steps:
 3. the option is compared with ``expected_answer``.
 
 Fields, modes and rewards as its namesake in NeMo Gym. Unlike there, an expression is searched for in a
-process under a time limit (it could stop a worker for ever), and a row whose expression is none is refused.
+process under a time limit (it could stop a worker for ever).
 Source: the rule of NeMo Gym's ``mcqa``; the rows are our own.
 """
 
@@ -23,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
 
-from gym_resources.extract import letters, patterns
+from gym_resources.extract import letters
+from gym_resources.extract.templates import Template
 
 GradingMode = Literal[
     "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
@@ -39,32 +40,16 @@ GRADING: dict[GradingMode, Callable[[str, letters.Options], str | None]] = {
 }
 
 
-class Template(msgspec.Struct):
-    output_regex: str | list[str] | None = None
-
-    def __post_init__(self) -> None:
-        patterns.check(self.patterns)
-
-    @property
-    def patterns(self) -> list[str]:
-        if isinstance(self.output_regex, list):
-            return self.output_regex
-        return [self.output_regex] if self.output_regex else []
-
-
 class McqaTask(Task):
     options: list[dict[str, str]]
     expected_answer: str
     grading_mode: GradingMode = "strict_single_letter_boxed"
-    template_metadata: Template | None = None
+    template_metadata: Template = Template()
 
 
 async def verify(task: McqaTask, reply: Reply) -> Verdict:
     options = {letter.upper(): wording for option in task.options for letter, wording in option.items()}
-    answer = None
-    if task.template_metadata and task.template_metadata.patterns:
-        found = await patterns.last_matches_guarded(task.template_metadata.patterns, reply.text)
-        answer = next(filter(None, (letters.named(match, options) for match in found if match)), None)
+    answer = await task.template_metadata.option(reply.text, options)
     answer = answer or GRADING[task.grading_mode](reply.text, options)
     return Verdict(float(answer == task.expected_answer.strip().upper()), fields={"extracted_answer": answer})
 

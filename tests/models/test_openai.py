@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -112,6 +115,28 @@ async def test_cancelling_reaches_the_engine(api: str) -> None:
                 tasks.cancel_scope.cancel()
             await until(stub, in_flight=0, aborted=8)
             assert output(await adapter.respond(model_call(), context()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's own interval holds")
+async def test_a_host_that_vanishes_while_it_is_waited_for_is_noticed() -> None:
+    with stub_engine.running("--latency-s", "60") as stub:
+        async with entered(stub.url) as adapter, anyio.create_task_group() as tasks:
+            tasks.start_soon(adapter.respond, model_call(), context())
+            await until(stub, in_flight=1)
+            with anyio.fail_after(5):
+                # Until the request itself is acknowledged, it is that which the kernel has a timer for.
+                while keepalive_timers(urlsplit(stub.url).port or 0) != 1:
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+
+
+def keepalive_timers(port: int) -> int:
+    """How many of our connections to a port the kernel is going to probe."""
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, _, remote, _, _, timer, *_ = line.split()
+        found += remote.endswith(f":{port:04X}") and timer.startswith("02:")
+    return found
 
 
 async def test_connections_are_reused() -> None:

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from gym_models.wire import load
 from gym_models.wire.load import Load
-from gym_models.wire.routing import ReplicaState, adapted, choose
+from gym_models.wire.routing import MISSED_CHECKS, ReplicaState, adapted, choose, is_forsaken, is_frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +88,7 @@ STATES = st.builds(
     up=st.booleans(),
     leaving=st.booleans(),
     in_flight=st.integers(0, 9),
+    missed=st.integers(0, MISSED_CHECKS + 1),
     limit=st.sampled_from([1.0, 3.5, 8.0, inf]),
 )
 
@@ -102,6 +103,34 @@ def test_the_chosen_one_may_be_used(replicas: list[ReplicaState], rollout: str) 
         assert found.has_room
         assert not found.leaving
         assert found.up or not any(one.up and not one.leaving for one in replicas)
+
+
+@pytest.mark.parametrize(
+    ("missed", "others", "expected"),
+    [
+        (MISSED_CHECKS, [ReplicaState(url="b", up=True)], True),
+        (MISSED_CHECKS + 9, [ReplicaState(url="b"), ReplicaState(url="c", up=True)], True),
+        (MISSED_CHECKS - 1, [ReplicaState(url="b", up=True)], False),  # it is slow
+        (MISSED_CHECKS, [], False),  # alone
+        (MISSED_CHECKS, [ReplicaState(url="b")], False),  # nobody is better off
+        (MISSED_CHECKS, [ReplicaState(url="b", up=True, leaving=True)], False),
+        (MISSED_CHECKS, [ReplicaState(url="b", up=True, missed=1)], False),  # may be as frozen
+        (MISSED_CHECKS, [ReplicaState(url="b", up=True, in_flight=9, limit=3)], True),  # there they queue
+    ],
+)
+def test_whose_calls_are_taken_away(missed: int, others: list[ReplicaState], expected: bool) -> None:
+    silent = ReplicaState(url="a", missed=missed, in_flight=3)
+    assert is_forsaken(silent, [*others, silent]) is expected
+
+
+@given(st.lists(STATES, unique_by=lambda one: one.url))
+def test_calls_are_only_taken_from_the_frozen_and_only_where_another_is_up(
+    replicas: list[ReplicaState],
+) -> None:
+    for number, one in enumerate(replicas):
+        if is_forsaken(one, replicas):
+            assert is_frozen(one)
+            assert any(other.up and not other.missed for at, other in enumerate(replicas) if at != number)
 
 
 def test_a_queue_cuts_the_limit_to_what_runs_and_a_short_queue() -> None:

@@ -47,11 +47,28 @@ async def test_the_last_box_comes_before_the_last_answer(text: str, answer: str 
     "mode",
     ["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md", None],
 )
-async def test_fields_for_other_gradings_change_nothing(mode: str | None) -> None:
-    fields = {"grading_mode": mode, "template_metadata": {"output_regex": "Choice: (.)"}, "metadata": None}
+async def test_the_grading_mode_changes_nothing(mode: str | None) -> None:
+    fields = {"grading_mode": mode, "template_metadata": None, "metadata": None}
     task = row(options=[{"A": "no"}, {"B": "yes"}], expected_answer="B", **fields)
     assert (await judge("gpqa_diamond", task, "Choice: A. Answer: B")).reward == 1.0
     assert (await judge("gpqa_diamond", task, "Choice: B. Answer: yes")).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Choice: B. Answer: A", "B"),
+        (r"\boxed{A} Choice: b", "B"),
+        ("Choice: Z. Answer: B", "B"),
+        ("Answer: B", "B"),
+    ],
+)
+async def test_the_rows_own_expression_comes_first(text: str, answer: str) -> None:
+    options = [{letter: letter * 2} for letter in "ABCD"]
+    template = {"output_regex": "Choice: (.)"}
+    task = row(options=options, expected_answer="B", template_metadata=template)
+    verdict = await judge("gpqa_diamond", task, text)
+    assert (verdict.reward, verdict.fields) == (1.0, {"extracted_answer": answer})
 
 
 async def test_the_rows_of_its_namesake_are_won_either_way() -> None:

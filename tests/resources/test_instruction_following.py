@@ -44,6 +44,17 @@ async def test_all_or_a_share_of_the_instructions_count(items: list[str], follow
     assert (await judge(*items, grading_mode="fraction")).reward == sum(followed) / 3
 
 
+async def test_the_instructions_may_stand_in_the_verifiers_metadata() -> None:
+    ids, kwargs = ROW["instruction_id_list"], ROW["kwargs"]
+    metadata = {"instruction_id_list": ids, "kwargs": kwargs, "prompt": "?", "grading_mode": "fraction"}
+    fields = {"verifier_metadata": metadata, "instruction_id_list": None, "kwargs": None}
+    assert (await judge("One two", **fields)).reward == 1 / 3
+    metadata["grading_mode"] = "binary"
+    assert (await judge("One two", **fields)).reward == 0.0
+    with pytest.raises(TaskError, match="at least of one"):
+        await judge("One two", **{**fields, "verifier_metadata": {"problem": 1}})
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -570,6 +570,9 @@ def test_text() -> None:
     assert isinstance(message, Message)
     assert message.text == "ab"
     assert Message(role="user", content="x").text == "x"
+    silent = decode_item(b'{"role":"assistant","content":null}')
+    assert isinstance(silent, Message)
+    assert (silent.text, silent.parts) == ("", [])
     assert Reasoning(summary=[Part(type="s", text="s")], content=[Part(type="c", text="c")]).text == "cs"
 
 

@@ -5,38 +5,47 @@ parsers, reasoning parsers and grammars are the engine's own and nothing is toke
 turns' tokens are known, the prompt starts with them (`splice`). What comes back is what the engine says it
 saw and produced.
 
-An engine without ``--enable-scale-out`` is asked in Chat Completions with ``return_token_ids``: those ids
-are the engine's too, but every turn's prompt is rendered anew from text.
+An engine without ``--enable-scale-out`` has none of these three. Its Chat Completions take a prompt's tokens
+all the same, and parse as ever: so a turn is rendered by ``/tokenize``, spliced, and asked for by its tokens.
+No document promises this, so every answer is held against what was expected of it: at first, that the
+prompt which the engine saw is the one that ``/tokenize`` renders (it knows neither ``tool_choice`` nor
+gpt-oss's own format), then that it is the one which was sent. Where that fails once (before vLLM 0.32, with
+a router between), and for conversations with images or sound, every turn is rendered anew from text; the
+ids are the engine's own word in any case. ``/v1/completions`` takes tokens, too, but parses nothing, and
+which parsers its engine has nobody can ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, WeightSpan
-from gym_runtime.messages.items import Reasoning, decode_item
-from gym_runtime.messages.packing import unpack_ids
+from gym_runtime.messages.calls import ModelAnswer, ModelCall, WeightSpan
+from gym_runtime.messages.packing import pack_ids
 from gym_runtime.model import CallContext
 from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_models.vllm_engine import tokens
-from gym_models.vllm_engine.splice import splice
+from gym_models.vllm_engine.continuation import continued
 from gym_models.vllm_engine.tokens import Choice, Generated, Rendering
-from gym_models.wire import chat_answer, chat_request, responses
+from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
-from gym_models.wire.failures import not_an_answer
+from gym_models.wire.failures import is_context_overflow, not_an_answer
 from gym_models.wire.http import Answer
 from gym_models.wire.pieces import encode
 from gym_models.wire.responses import ForeignAnswer
 
 _NOT_ENABLED = (403, 404, 405, 501)
+_BAD_REQUEST = (400, 422)
 _UNPROMPTED = b',"add_generation_prompt":false}'
+_MEDIA = re.compile(rb'"input_(?:image|audio|file|video)"')
 
 T = TypeVar("T")
 
@@ -53,7 +62,7 @@ class VllmEngine(Engine):
     """Asks one vLLM; see `wire.engine.Engine`.
 
     Args:
-        exact: use the token endpoints where there are any.
+        exact: go on with the tokens of the turns so far.
 
     Attributes:
         version: what the weights are called as far as is known here; empty if the engine does not say.
@@ -72,23 +81,23 @@ class VllmEngine(Engine):
         super().__init__(endpoint, model=model, api=api, extra_body=extra_body, dialect=dialect)
         self.version = ""
         self._exact = exact
+        self._scales_out = True
+        self._takes_ids: bool | None = None  # its Chat Completions; nobody knows before the first answer
         self.root = endpoint.url.removesuffix("/v1")
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.model.Adapter.respond`."""
-        if call.return_tokens and self._exact:
+        if call.return_tokens and self._exact and self._scales_out:
             try:
                 return await self._exactly(call, context)
             except _Refused as refused:
                 if refused.answer.status not in _NOT_ENABLED:
                     return self._overflow_or_raise(refused.answer, call)
-                self._exact = False
-                logger().warning(
-                    "turns are rendered anew from text: start vLLM with --enable-scale-out for exact tokens",
-                    url=self.endpoint.url,
-                )
+                self._scales_out = False
         before = self.version
-        answer = await (self._chat(call, context) if call.return_tokens else super().respond(call, context))
+        answer = await (
+            self._by_chat(call, context) if call.return_tokens else super().respond(call, context)
+        )
         return self._stamped(answer, before)
 
     def _stamped(self, answer: ModelAnswer, before: str) -> ModelAnswer:
@@ -105,9 +114,11 @@ class VllmEngine(Engine):
 
     async def _exactly(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         whole = await self._render(call, context)
-        prompt, features = whole.token_ids, None
+        found = None
         if call.prefix is not None:
-            prompt, features = await self._continued(call, call.prefix, whole, context)
+            render, text = partial(self._render, call, context), partial(self._text, context)
+            found = await continued(call.prefix, call.input, whole, render, text)
+        prompt, features = found or (whole.token_ids, None)
         body = tokens.generate_request(whole, prompt, features)
         generated = await self._ask(self.root + tokens.GENERATE, body, Generated, context)
         said = tokens.tokens(generated)
@@ -127,39 +138,6 @@ class VllmEngine(Engine):
         rendering.body = answer.body
         return rendering
 
-    async def _continued(
-        self, call: ModelCall, prefix: Prefix, whole: Rendering, context: CallContext
-    ) -> tuple[list[int], Raw | None]:
-        """The prompt that starts with the tokens so far, or the whole rendering where that cannot be."""
-        items = call.input[: prefix.items]
-        history = await self._render(call, context, items)
-        so_far = unpack_ids(prefix.ids)
-        prompt = splice(so_far, history.token_ids, whole.token_ids)
-        if prompt is None or await self._drops_thinking(items, so_far, history.token_ids, context):
-            return whole.token_ids, None
-        if not bytes(whole.features) or bytes(whole.features) == b"null":
-            return prompt, None
-        features = tokens.moved_features(whole, prompt, so_far, history.token_ids)
-        return (whole.token_ids if features is None else prompt), features
-
-    async def _drops_thinking(
-        self, items: Iterable[Raw], so_far: list[int], history: list[int], context: CallContext
-    ) -> bool:
-        """Whether the tokens so far hold thinking that the template no longer shows the model."""
-        thoughts = [thought for item in items if (thought := _thought(item))]
-        if not thoughts:
-            return False
-        shown = await self._text(history, context)
-        hidden = [thought for thought in thoughts if thought not in shown]
-        if not hidden:
-            return False
-        held = await self._text(so_far, context)
-        return any(thought in held for thought in hidden)
-
-    async def _text(self, ids: list[int], context: CallContext) -> str:
-        body = encode({"model": self.model, "tokens": ids})
-        return (await self._ask(self.root + tokens.DETOKENIZE, body, tokens.Text, context)).prompt
-
     async def _parsed(self, call: ModelCall, generated: Generated, context: CallContext) -> Raw:
         """The response that the completion's tokens amount to, by the engine's own parsers."""
         choice = generated.choices[0]
@@ -177,10 +155,94 @@ class VllmEngine(Engine):
         except (ForeignAnswer, msgspec.DecodeError) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
-    def _chat_body(self, call: ModelCall, items: Sequence[Raw]) -> bytes:
+    # -- exact calls without the token endpoints ------------------------------------------------------
+
+    async def _by_chat(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """A chat completion whose prompt starts with the tokens so far, where that can be."""
+        if not self._exact or self._takes_ids is False or _has_media(call):
+            return await self._chat(call, context)
+        if self._takes_ids is None:
+            return await self._first(call, context)
+        prompt = await self._prompt(call, context)
+        if prompt is None:
+            return await self._chat(call, context)
+        answer = await self._chat_from(call, prompt, context)
+        if not _saw(answer, prompt):
+            self._give_up("it takes no token ids in Chat Completions")
+        return answer
+
+    async def _first(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """The chat completion that shows whether ``/tokenize`` renders what the engine sees."""
+        try:
+            rendered = (await self._tokenize(call, context)).token_ids
+        except _Refused as refused:
+            if refused.answer.status in _NOT_ENABLED:
+                self._give_up("it has no /tokenize")
+            return await self._chat(call, context)
+        answer = await self._chat(call, context)
+        if not _saw(answer, rendered):
+            self._give_up("its chat renders otherwise than its /tokenize")
+        elif answer.tokens is not None and self._takes_ids is None:
+            self._takes_ids = True
+        return answer
+
+    async def _prompt(self, call: ModelCall, context: CallContext) -> list[int] | None:
+        if call.prefix is None:
+            return None
+        render, text = partial(self._tokenize, call, context), partial(self._text, context)
+        try:
+            whole = await self._tokenize(call, context)
+            found = await continued(call.prefix, call.input, whole, render, text)
+        except _Refused:  # the chat completion will say what is wrong
+            return None
+        return None if found is None else found.ids
+
+    def _give_up(self, reason: str) -> None:
+        if self._takes_ids is not False:
+            self._takes_ids = False
+            logger().warning(
+                "turns are rendered anew from text: start vLLM with --enable-scale-out for exact tokens",
+                url=self.endpoint.url,
+                reason=reason,
+            )
+
+    async def _tokenize(
+        self, call: ModelCall, context: CallContext, items: Sequence[Raw] | None = None
+    ) -> Rendering:
+        """What `_render` gives, of an engine that has no renderer to ask."""
+        dialect = self._dialect
+        if dialect.reasoning == "reasoning_content":
+            dialect = replace(dialect, reasoning="reasoning")
+        body = self._chat_body(call, call.input if items is None else items, dialect)
+        body = tokens.tokenize_request(body, prompted=items is None)
+        found = await self._ask(self.root + tokens.TOKENIZE, body, tokens.Tokenized, context)
+        return Rendering(token_ids=found.tokens)
+
+    async def _chat_from(self, call: ModelCall, prompt: list[int], context: CallContext) -> ModelAnswer:
+        body = tokens.chat_request_from(self._chat_body(call, call.input), prompt)
+        answer = await self._post(chat_request.PATH, body, context)
+        if answer.status in _BAD_REQUEST and not is_context_overflow(answer):
+            self._give_up("it refuses token ids in Chat Completions")
+            return await self._chat(call, context)
+        if answer.status >= 300:
+            return self._overflow_or_raise(answer, call)
+        try:
+            completion, said = chat_tokens.decode(answer.body)
+            response = chat_answer.response(completion, responses.echo(bytes(call.params)))
+        except (ForeignAnswer, msgspec.DecodeError) as error:
+            raise not_an_answer(answer, self.endpoint, str(error)) from error
+        return ModelAnswer(response=response, tokens=said)
+
+    # -- both -----------------------------------------------------------------------------------------
+
+    def _chat_body(self, call: ModelCall, items: Sequence[Raw], dialect: Dialect | None = None) -> bytes:
         return chat_request.request(
-            replace(call, input=list(items)), self.model, self._extra_body, self._dialect
+            replace(call, input=list(items)), self.model, self._extra_body, dialect or self._dialect
         )
+
+    async def _text(self, context: CallContext, ids: list[int]) -> str:
+        body = encode({"model": self.model, "tokens": ids})
+        return (await self._ask(self.root + tokens.DETOKENIZE, body, tokens.Text, context)).prompt
 
     async def _ask(self, path: str, body: bytes, kind: type[T], context: CallContext) -> T:
         return self._decoded(await self._post(path, body, context), kind)
@@ -194,12 +256,13 @@ class VllmEngine(Engine):
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
 
-def _thought(raw: Raw) -> str:
-    """The thinking of a reasoning item; empty for every other."""
-    if b'"reasoning"' not in bytes(raw):
-        return ""
-    item = decode_item(raw)
-    return item.text.strip() if isinstance(item, Reasoning) else ""
+def _saw(answer: ModelAnswer, prompt: list[int]) -> bool:
+    """Whether the engine says that this was its prompt; one that did not answer says nothing against it."""
+    return answer.tokens is None or answer.tokens.prompt_ids == pack_ids(prompt)
+
+
+def _has_media(call: ModelCall) -> bool:
+    return any(_MEDIA.search(item) for item in call.input)
 
 
 def _amend(completion: chat_answer.Completion[chat_answer.Choice], choice: Choice) -> None:

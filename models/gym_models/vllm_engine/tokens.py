@@ -3,9 +3,12 @@
 ``/v1/chat/completions/render``     a conversation → token ids, sampling parameters, grammar
 ``/inference/v1/generate``          those → token ids, log-probabilities, versions of the weights
 ``/v1/chat/completions/derender``   those → a completion, by the engine's own parsers
+``/tokenize``                       a conversation → token ids
 ``/detokenize``                     token ids → text
+``/v1/chat/completions``            either → a completion, with the token ids that the engine saw
 
-Source: vLLM 0.32, ``vllm/entrypoints/scale_out``. The first three need ``--enable-scale-out``.
+The first three need ``--enable-scale-out``. Source: vLLM 0.32, ``entrypoints/scale_out``,
+``entrypoints/serve/tokenize``, ``renderers/online_renderer.py``.
 """
 
 from __future__ import annotations
@@ -24,8 +27,13 @@ from gym_models.wire.pieces import decode_fields, encode, is_null
 RENDER = "/chat/completions/render"
 DERENDER = "/chat/completions/derender"
 GENERATE = "/inference/v1/generate"
+TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
 _OMITTED_MAX_TOKENS = 16
+_RENDERED = (
+    *("model", "messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt"),
+    *("continue_final_message", "add_special_tokens"),
+)
 
 
 class Rendering(msgspec.Struct):
@@ -34,6 +42,12 @@ class Rendering(msgspec.Struct):
     token_ids: list[int]
     features: Raw = Raw()
     body: bytes = b""
+
+
+class Tokenized(msgspec.Struct):
+    """An answer of ``TOKENIZE``."""
+
+    tokens: list[int]
 
 
 class _Place(msgspec.Struct):
@@ -67,6 +81,42 @@ class Text(msgspec.Struct):
     """An answer of ``/detokenize``."""
 
     prompt: str
+
+
+def tokenize_request(chat_request: bytes, *, prompted: bool) -> bytes:
+    """The body of ``TOKENIZE`` that renders what a chat request would.
+
+    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to stand in ``reasoning``: of the
+    two names that a chat request may use, ``TOKENIZE`` knows this one only (vLLM 0.32).
+    """
+    chat = decode_fields(chat_request)
+    fields = {name: chat[name] for name in _RENDERED if name in chat}
+    if not prompted:
+        fields["add_generation_prompt"] = Raw(b"false")
+    kwargs = (
+        {}
+        if is_null(chat.get("chat_template_kwargs", Raw()))
+        else decode_fields(chat["chat_template_kwargs"])
+    )
+    effort = chat.get("reasoning_effort", Raw())
+    if not is_null(effort):  # a field of its own in a chat request, which becomes two arguments there
+        thinks = Raw(b"false" if bytes(effort) == b'"none"' else b"true")
+        fields["chat_template_kwargs"] = Raw(
+            encode({"enable_thinking": thinks, **kwargs, "reasoning_effort": effort})
+        )
+    return encode(fields)
+
+
+def chat_request_from(chat_request: bytes, prompt: list[int]) -> bytes:
+    """The chat request whose prompt is these tokens, whatever its messages would be rendered to.
+
+    The field's name comes from engines that hand a rendered prompt to each other (vLLM PR 48145); nothing
+    is transferred here. An engine that does not know it renders the messages.
+    """
+    fields = decode_fields(chat_request)
+    given = fields.get("kv_transfer_params", Raw())
+    params = {} if is_null(given) else decode_fields(given)
+    return encode({**fields, "kv_transfer_params": {**params, "prompt_token_ids": prompt}})
 
 
 def generate_request(rendering: Rendering, prompt: list[int], features: Raw | None) -> bytes:

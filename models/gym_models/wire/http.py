@@ -11,6 +11,8 @@ takes 1,370 µs (757 µs over its aiohttp transport).
 from __future__ import annotations
 
 import io
+import socket
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -29,7 +31,20 @@ CONNECT_S = 10.0
 _KEEP_ALIVE_S = 4.5
 _OPENING_AT_ONCE = 128
 _RESERVED_FILES = 512
+_IDLE_S, _PROBE_S, _PROBES = 15, 5, 3  # a host that answers no probe is given up after 30 s
 _LARGE_BYTES = 1 << 20  # aiohttp warns about larger bodies that are not a stream
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket on which a host that has vanished is noticed while its answer is waited for."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":  # elsewhere it takes two hours, as the system has it
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    return made
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -81,6 +96,7 @@ class Pool:
                 ttl_dns_cache=60,
                 force_close=not self._reuse,
                 keepalive_timeout=_KEEP_ALIVE_S if self._reuse else None,
+                socket_factory=_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self.endpoint.headers | self._encoding(),

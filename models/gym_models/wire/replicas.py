@@ -1,18 +1,19 @@
 """Several engines that serve the same model, as one: who is there, who is up, whose turn it is.
 
-The rules are `routing`'s; this module has the clock and the connections. It looks at every replica once a
-second: at the metrics of one that is up, at the health of one that is out. A replica whose connection is
-refused or breaks, or that answers 5xx, is out until a check succeeds, which begins at once; the call fails
-with `ModelUnavailable`, and when the worker asks again another replica has it. Sources are read again, and
-what they name no more finishes its calls and is closed. A source that cannot be read, or that names
-nobody, changes nothing.
+The rules are `routing`'s; this module has the clock, and `replica` the connections. It looks at every
+replica once a second: whether it answers, and what its metrics say, of one that is up; whether it can be
+used, of one that is out. A replica whose connection is refused or breaks, or that answers 5xx, is out until
+a check succeeds, which begins at once; the call fails with `ModelUnavailable`, and when the worker asks
+again another replica has it. The same happens to all calls of a replica that accepts connections and
+answers nothing, where there is another to go to; alone, it keeps them until it answers again or their
+deadlines pass. Sources are read again, and what they name no more finishes its calls and is closed. A
+source that cannot be read, or that names nobody, changes nothing.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self
 
 import anyio
 import anyio.to_thread
@@ -21,16 +22,15 @@ from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, U
 from gym_runtime.logs import logger
 from gym_runtime.model import CallContext, ModelSettings
 
-from gym_models.wire import discovery, endpoint, load, preflight, routing
-from gym_models.wire.replica import E, Replica
+from gym_models.wire import discovery, endpoint, preflight, routing
+from gym_models.wire.replica import E, Replica, T
 from gym_models.wire.routing import ReplicaState
+from gym_models.wire.turns import Turns
 
 LOOK_S = 1.0
+HEALTH_LIMIT_S = 5.0
 _GRACE_S = 1.0
-_METRICS_LIMIT_S = 5.0
 _OVERLOADED = " answered 429"
-
-T = TypeVar("T")
 
 
 class Replicas(Generic[E]):
@@ -42,6 +42,8 @@ class Replicas(Generic[E]):
         at: makes the endpoint for a base URL.
         check_model: whether a replica has to list the model.
         look_s: seconds between two looks at a replica or at a source.
+        health_limit_s: seconds in which a health check has to be answered; `routing.MISSED_CHECKS` of them
+            have to be missed in a row before a replica counts as frozen.
 
     Raises:
         UsageError: on entering, when no replica answers; those that are late join when they are up.
@@ -55,17 +57,19 @@ class Replicas(Generic[E]):
         at: Callable[[str, ModelSettings], endpoint.Endpoint] = endpoint.at,
         check_model: bool = True,
         look_s: float = LOOK_S,
+        health_limit_s: float = HEALTH_LIMIT_S,
     ) -> None:
         self._settings = settings
         self._make = engine
         self._at = at
         self._check_model = check_model
         self._look_s = look_s
+        self._health_limit_s = health_limit_s
         self._sources = [url for url in settings.urls if discovery.changes(url)]
         self._named: dict[str, list[str]] = {}
         self._replicas: dict[str, Replica[E]] = {}
         self._started = False
-        self._waiting: deque[anyio.Event] = deque()
+        self._turns = Turns()
 
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
@@ -94,12 +98,13 @@ class Replicas(Generic[E]):
 
         Raises:
             DeadlineExceeded: no replica had room before the deadline.
+            ModelUnavailable: the replica froze, and another is there.
             GymError: what ``question`` raises. After a `ModelUnavailable` that isn't a rate limit, the
                 replica is out until it has been checked.
         """
         replica = await self._admit(context)
         try:
-            return await question(replica.engine)
+            return await replica.ask(question)
         except ModelUnavailable as error:
             self._suspect(replica, error)
             raise
@@ -120,12 +125,12 @@ class Replicas(Generic[E]):
         replica = self._choose(context)
         if replica is None:
             with anyio.move_on_after(max(0.0, context.deadline_s - clock.now())):
-                replica = await self._wait(context)
+                replica = await self._turns.wait(lambda: self._choose(context))
         if replica is None:
             states = self.states()
             raise DeadlineExceeded(
                 f"none of {len(states)} replicas had room before the deadline: "
-                f"{sum(one.in_flight for one in states)} calls are in flight, {len(self._waiting)} wait",
+                f"{sum(one.in_flight for one in states)} calls are in flight, {len(self._turns)} wait",
                 stage="model",
             )
         return replica
@@ -137,34 +142,11 @@ class Replicas(Generic[E]):
         state.in_flight += 1
         return self._replicas[state.url]
 
-    async def _wait(self, context: CallContext) -> Replica[E]:
-        turn = anyio.Event()
-        self._waiting.append(turn)
-        replica = None
-        try:
-            while True:
-                await turn.wait()
-                replica = self._choose(context)
-                if replica is not None:
-                    return replica
-                turn = anyio.Event()
-                self._waiting.appendleft(turn)
-        finally:
-            if replica is None:
-                if turn.is_set():  # somebody else's turn, then
-                    self._wake(1)
-                else:
-                    self._waiting.remove(turn)
-
     def _release(self, replica: Replica[E]) -> None:
         replica.state.in_flight -= 1
         if replica.state.leaving:
             replica.look.set()
-        self._wake(1)
-
-    def _wake(self, count: int) -> None:
-        for _ in range(min(count, len(self._waiting))):
-            self._waiting.popleft().set()
+        self._turns.wake(1)
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
         # Alone there is nobody to go to, and to be asked again is a check in itself.
@@ -260,26 +242,37 @@ class Replicas(Generic[E]):
         """Look at one replica until it has left."""
         state = replica.state
         while not state.leaving or state.in_flight:
-            idle = state.up and not replica.has_metrics  # nothing to learn
+            idle = state.up and not replica.engine.endpoint.private  # nothing to learn
             with anyio.move_on_after(None if idle else self._look_s):
                 await replica.look.wait()
             replica.look = anyio.Event()
             if not state.up:
                 await self._check(replica)
-            elif replica.has_metrics:
-                await self._measure(replica)
+            elif not idle:
+                await self._look(replica)
+            self._forsake()
         del self._replicas[state.url]
         await replica.engine.__aexit__()
+
+    def _forsake(self) -> None:
+        """End the calls at frozen replicas which others can have."""
+        states = self.states()
+        for replica in self._replicas.values():
+            if routing.is_forsaken(replica.state, states) and (ended := replica.end_calls()):
+                logger().warning("calls at a frozen replica are ended", url=replica.state.url, calls=ended)
 
     async def _check(self, replica: Replica[E]) -> None:
         """Whether a replica can be used; a wrong key or a missing model keep it out, too."""
         try:
             await preflight.check(replica.engine, check_model=self._check_model)
         except UsageError as error:
+            if isinstance(error.__cause__, DeadlineExceeded):
+                replica.state.missed += 1
             self._take_out(replica, error.message)
         else:
+            replica.state.missed = 0
             replica.state.up = True
-            self._wake(len(self._waiting))
+            self._turns.wake()
 
     def _take_out(self, replica: Replica[E], reason: str) -> None:
         replica.state.up = False
@@ -287,21 +280,19 @@ class Replicas(Generic[E]):
             logger().warning("a replica is out", url=replica.state.url, reason=reason)
         replica.reason = reason
 
-    async def _measure(self, replica: Replica[E]) -> None:
-        engine, state = replica.engine, replica.state
-        url = engine.endpoint.url.removesuffix("/v1") + load.PATH
+    async def _look(self, replica: Replica[E]) -> None:
+        """Whether a replica that is up still answers, and how busy it is."""
+        state = replica.state
         try:
-            answer = await engine.pool.get(url, deadline_s=clock.now() + _METRICS_LIMIT_S)
-        except DeadlineExceeded:  # an engine under load has more urgent things to do
-            return
+            await replica.poll(self._health_limit_s)
+            if replica.has_metrics and not state.missed:
+                await replica.measure()
         except ModelError as error:
             self._take_out(replica, error.message)
             replica.look.set()
             return
-        found = load.read(answer.body) if answer.status == 200 else None
-        if found is None:
-            replica.has_metrics = False
-            return
-        state.load = found
-        state.limit = routing.adapted(state, found)
-        self._wake(len(self._waiting))
+        if routing.is_frozen(state):
+            self._take_out(
+                replica, f"{state.url} left {state.missed} health checks in a row without an answer"
+            )
+        self._turns.wake()

@@ -1,4 +1,4 @@
-"""Which replica a call goes to, and how many calls a replica may have: rules without a loop.
+"""Which replica a call goes to, how many it may have, when it loses them: rules without a loop.
 
 A rollout has a *home*, the replica with the highest hash of the two names together (rendezvous hashing), and
 finds its prefix cached there. Every worker computes the same home without asking anybody; a new replica
@@ -10,6 +10,10 @@ takes over its share of the rollouts at once, and one that leaves gives away nob
     all that are up are full      nobody: the call waits
     all are out                   as if all were up: to try is the fastest check
     ============================  ==================================================
+
+A replica that answers nothing at all, neither calls nor `MISSED_CHECKS` health checks in a row, is frozen: it
+gets no new calls, and those that it has are taken away from it as soon as another is up and answers. While
+none does, they stay: the engine may stall only for a while, and then goes on where it was.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ TIGHT_KV = 0.95
 LEAST_QUEUE = 4
 QUEUE_SHARE = 8
 GROWTH = 1.1
+MISSED_CHECKS = 5
+"""With a second between checks of at most five, half a minute of silence: vLLM's HTTP server has an event
+loop that thousands of long answers hold up for seconds."""
 
 
 class ReplicaState(msgspec.Struct, kw_only=True):
@@ -38,6 +45,7 @@ class ReplicaState(msgspec.Struct, kw_only=True):
         leaving: no source names it any more; it only finishes what it has.
         in_flight: calls that this worker has there.
         limit: calls that this worker may have there; infinite until the replica shows a queue.
+        missed: health checks in a row that it has left without an answer; an answered call begins anew.
         load: what its metrics said last; None where it has none.
     """
 
@@ -46,6 +54,7 @@ class ReplicaState(msgspec.Struct, kw_only=True):
     leaving: bool = False
     in_flight: int = 0
     limit: float = inf
+    missed: int = 0
     load: Load | None = None
 
     @property
@@ -76,6 +85,23 @@ def choose(rollout: str, replicas: Iterable[ReplicaState]) -> ReplicaState | Non
 @lru_cache(maxsize=1 << 16)
 def _weight(rollout: str, url: str) -> bytes:
     return blake2b(f"{rollout}\n{url}".encode(), digest_size=8).digest()
+
+
+def is_frozen(replica: ReplicaState) -> bool:
+    """Whether a replica has been silent for too long."""
+    return replica.missed >= MISSED_CHECKS
+
+
+def is_forsaken(replica: ReplicaState, replicas: Iterable[ReplicaState]) -> bool:
+    """Whether the calls at a replica are to be ended: it is frozen, and another, which is not silent, can
+    have them.
+
+    >>> frozen, other = ReplicaState(url="one", missed=MISSED_CHECKS), ReplicaState(url="two", up=True)
+    >>> is_forsaken(frozen, [frozen, other]), is_forsaken(frozen, [frozen])
+    (True, False)
+    """
+    others = (one for one in replicas if one is not replica)
+    return is_frozen(replica) and any(one.up and not (one.leaving or one.missed) for one in others)
 
 
 def adapted(replica: ReplicaState, load: Load) -> float:

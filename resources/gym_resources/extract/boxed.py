@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_MARK = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_MARK = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 

@@ -17,7 +17,8 @@ from gym_resources.extract.boxed import last_boxed
 Options = Mapping[str, str]
 
 _ONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
-_LABEL = re.compile(r"\s*([A-Z])\s*:")
+_LABEL = re.compile(r"\s*([A-Z])\s*[:).-]")
+_TEXT = re.compile(r"\s*\\text\s*\{(.*)\}\s*", re.DOTALL)
 _ANSWER_LINE = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
 
 _MARKUP = "*_`$\"'‘’“”\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2069"
@@ -51,10 +52,14 @@ def first_letter(text: str, options: Options) -> str | None:
 def in_box(text: str, options: Options) -> str | None:
     r"""The one capital letter in the last box, or the one that labels its content (``\boxed{B: Iron}``).
 
+    A label ends with one of ``: ) . -``; a ``\text{}`` around the whole content does not matter.
+
     >>> in_box(r"First \boxed{A}. No, \boxed{(B)}.", {"A": "Tin", "B": "Iron"})
     'B'
     """
     box = last_boxed(text) or ""
+    wrapped = _TEXT.fullmatch(box)
+    box = wrapped[1] if wrapped else box
     match = _ONE_CAPITAL.fullmatch(box) or _LABEL.match(box)
     return match[1] if match and match[1] in options else None
 

@@ -1,7 +1,8 @@
 """Regular expressions that come with a dataset row.
 
-Such an expression may backtrack without end on a text that it was not written for, and `re` holds the
-interpreter's lock meanwhile. So it is searched for in a process that is killed when it overruns.
+Case does not matter to them, and what is no expression matches nothing. One may backtrack without end on a
+text that it was not written for, and `re` holds the interpreter's lock meanwhile; so it is searched for in a
+process that is killed when it overruns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def last_matches(patterns: Sequence[str], text: str) -> list[str | None]:
     That is the first group that is not empty, or the whole match of a pattern without groups; None where
     nothing matched.
     """
-    return [_last_match(re.compile(pattern), text) for pattern in patterns]
+    return [_last_match(pattern, text) for pattern in patterns]
 
 
 async def last_matches_guarded(
@@ -43,20 +44,11 @@ async def last_matches_guarded(
         ) from error
 
 
-def check(patterns: Sequence[str]) -> None:
-    """Refuse what is no regular expression.
-
-    Raises:
-        ValueError: the message names the expression and its error.
-    """
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-
-
-def _last_match(pattern: re.Pattern[str], text: str) -> str | None:
+def _last_match(expression: str, text: str) -> str | None:
+    try:
+        pattern = re.compile(expression, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError):
+        return None
     last: re.Match[str] | None = None
     for match in pattern.finditer(text):
         last = match

@@ -1,9 +1,11 @@
 """Where sentences end, in the two ways in which instruction checkers see it.
 
-`sentences` follows Punkt with what it learnt from English newspapers: a full stop ends a sentence unless the
-word is an abbreviation, an initial, or a number or an ellipsis before a small letter. Abbreviations and
-frequent first words are short lists of our own here instead of a trained model, so results may differ in
-rare places. `sentences_by_rules` follows the fixed rules of Google's IFEval. Both take linear time.
+`sentences` follows Punkt with what it learnt from English newspapers: a full stop ends a sentence unless it
+belongs to an abbreviation or an ellipsis and no word that opens sentences follows, to an initial before a
+name, to a letter that Punkt has met as an abbreviation, or to a number before a small letter. The
+abbreviations are Punkt's; which words are names and which open sentences is in short lists of frequent ones
+instead of a trained model, so results may differ before rare words. `sentences_by_rules` follows the fixed
+rules of Google's IFEval. Both take linear time.
 Sources: Kiss & Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection", as in NLTK's Punkt;
 github.com/google-research/google-research, ``instruction_following_eval`` (Apache-2.0).
 """
@@ -14,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from gym_resources.instructions.vocabulary import ABBREVIATIONS, STARTERS
+from gym_resources.instructions.vocabulary import ABBREVIATIONS, COMMON_WORDS, STARTERS
 
 _INNER = """)";}]*:@'({[!?‘’“”«»"""  # what cannot stand within a word
 _NOT_WORD = f"[{re.escape(_INNER)}]"
@@ -88,14 +90,15 @@ def _ends_sentence(token: str, following: str) -> bool:
         return True
     if not token.endswith("."):
         return False
-    word = token[:-1].lower()
-    starter = following[0].isupper() and following.lower().rstrip(".") in STARTERS
+    word, follower = token[:-1].lower(), following.lower().rstrip(".")
+    capital, goes_on = following[0].isupper(), following[0].islower() or following in ";:,.!?"
     if _INITIAL.fullmatch(token):
-        return starter or not (following[0].islower() or following[0].isupper() or following in ";:,.!?")
+        name = capital and follower not in COMMON_WORDS
+        return not (word in ABBREVIATIONS or goes_on or name)
     if token.endswith("..") or _abbreviates(word):
-        return starter
+        return capital and follower in STARTERS
     if _NUMBER.fullmatch(token):
-        return not (following[0].islower() or following in ";:,.!?")
+        return not goes_on
     return True
 
 

@@ -24,15 +24,28 @@ It has not met ``e.g``, ``i.e`` and ``etc``."""
 
 STARTERS = frozenset(
     _words("""
-    the a an in on at by for with from to of as if it its this that these those there here he she they we i
-    you his her their our my your one some many most all each every another both no not so but and or yet now
-    then still also when while where what who why how although though because since after before during until
-    unless however moreover furthermore meanwhile nevertheless therefore thus instead indeed finally next
-    first second third last additionally consequently once let among under over despite like such perhaps
-    please use make overall
+    above according accordingly afterward afterwards ahead allow almost along already although altogether
+    always among anybody anyone anything anyway anywhere apparently ask assuming behind being beneath
+    besides better between beyond both briefly but certainly compared concerning conclusion consider
+    create dark deep despite didn does doesn doing done earlier either else elsewhere enough ensure
+    equally especially essentially even eventually everywhere exactly example examples except explanation
+    fewer finally following frequently furthermore given hadn hasn he hence her here hers herself him
+    himself however i if imagine immediately importantly in include indeed initially inside instead into
+    isn it lately lest likewise listen mainly many meantime meanwhile moreover most myself naturally
+    neither nevertheless nonetheless nor normally notably note nothing nowhere occasionally okay onto
+    otherwise ourselves overall per please plenty possibly presumably previously primarily probably
+    provided question rarely recently regarding regardless remember results right sadly same section
+    separately seriously silence similarly simply since slowly so some somehow someone sometimes soon
+    specifically step still subsequently such suddenly suppose surely surprisingly thank thanks the them
+    themselves there therefore these they think this though through throughout thus together tomorrow
+    towards truly try typically ultimately under unfortunately unless unlike upon us various via wait
+    were when whenever whereas wherever whether which whichever while whole whom within without yes
+    yesterday yet your yourself
     """)
 )
-"""Words that start a sentence when they are written with a capital behind an abbreviation."""
+"""Words that start a sentence when they are written with a capital behind an abbreviation or an ellipsis: the
+frequent ones of those that Punkt has met at starts only. ``She``, ``You``, ``And`` and ``What`` are not among
+them."""
 
 CONJUNCTIONS = frozenset(_words("and but for nor or so yet"))
 
@@ -128,3 +141,16 @@ VERB_FORMS = frozenset(
     """)
 )
 """Of irregular verbs."""
+
+COMMON_WORDS = frozenset(
+    _words("""
+    across actually ago alone also another apart around aside away back basically chapter children
+    clearly could down due during every everyone end far few first five former four full further
+    generally good great half hey high how introduction last later least less life little long made maybe
+    may might more mostly must near never new next now obviously often old one others out outside part
+    past people perhaps plus quickly quite rather really red second see seven several should six small
+    something somewhere start steps students summary sure ten third three time today too toward twice two
+    usually water well whatever whose work world would
+    """)
+).union(STARTERS - {"i"}, STOP_WORDS - {"i"}, PRONOUNS - {"i"}, VERBS, VERB_FORMS)
+"""Words that are no names: written with a capital behind an initial, they start a sentence."""

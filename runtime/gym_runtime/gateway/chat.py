@@ -36,8 +36,7 @@ class _Said:
                     self.thought += one.text
                 case Message():
                     self.text += one.text
-                    if not isinstance(one.content, str):
-                        self.refusal += "".join(part.refusal or "" for part in one.content)
+                    self.refusal += "".join(part.refusal or "" for part in one.parts)
                 case FunctionCall():
                     self.calls.append(one)
                 case _:

@@ -111,7 +111,7 @@ def _message(raw: Raw, asked: Asked) -> dict[str, Any]:
 
 
 def _refusal(message: Message) -> str:
-    return "" if isinstance(message.content, str) else "".join(part.refusal or "" for part in message.content)
+    return "".join(part.refusal or "" for part in message.parts)
 
 
 def _arguments(text: str) -> dict[str, Any]:

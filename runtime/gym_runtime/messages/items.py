@@ -36,16 +36,21 @@ class Message(Item, tag_field="type", tag="message", frozen=True, kw_only=True):
     """Text (or other parts) by ``user``, ``assistant``, ``system`` or ``developer``."""
 
     role: str
-    content: str | list[Part]
+    content: str | list[Part] | None
     id: str | None = None
     status: str | None = None
+
+    @property
+    def parts(self) -> list[Part]:
+        """Of a content that is a plain string there are none."""
+        return self.content if isinstance(self.content, list) else []
 
     @property
     def text(self) -> str:
         """All text parts, concatenated."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(part.text for part in self.content if part.text is not None)
+        return "".join(part.text for part in self.parts if part.text is not None)
 
 
 class Reasoning(Item, tag_field="type", tag="reasoning", frozen=True, kw_only=True):

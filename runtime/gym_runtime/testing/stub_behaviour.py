@@ -28,7 +28,7 @@ _MODEL_PREFIX = "fault:"
 
 class Stats(msgspec.Struct):
     """What the stub has seen. ``aborted``: the client left before its answer was written; ``limited``: calls
-    beyond the rate limit; ``metrics``: looks at those.
+    beyond the rate limit; ``metrics`` and ``health``: looks at those.
     """
 
     requests: int = 0
@@ -38,6 +38,7 @@ class Stats(msgspec.Struct):
     faults: int = 0
     limited: int = 0
     metrics: int = 0
+    health: int = 0
     connections: int = 0
 
 
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit: int = 0
     rate_window_s: float = 1.0
     slow_s: float = 1.0
+    silent_health: bool = False
     faults: dict[str, float] = {}
     seed: int = 0
 
@@ -106,7 +108,8 @@ class Engine:
         if route == b"/models":
             return self._refusal(head) or Answer(200, dialects.models_answer(self.settings.models))
         if route == b"/health":
-            return Answer(200, b"{}")
+            self.stats.health += 1
+            return Answer(200, b"{}", fault="hang" if self.settings.silent_health else "")
         if route == b"/metrics":
             self.stats.metrics += 1
             waiting = self._places.waiting

@@ -172,6 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rate-limit", type=int, default=0, help="calls in a window; 0 for no limit")
     parser.add_argument("--rate-window-s", type=float, default=1.0)
     parser.add_argument("--slow-s", type=float, default=1.0)
+    parser.add_argument("--silent-health", action="store_true", help="leave GET /health without an answer")
     parser.add_argument("--seed", type=int, default=0, help="of the random faults")
     parser.add_argument("--exit-on-eof", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
@@ -190,6 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
         rate_limit=given.rate_limit,
         rate_window_s=given.rate_window_s,
         slow_s=given.slow_s,
+        silent_health=given.silent_health,
         faults=faults,
         seed=given.seed,
     )
@@ -224,6 +226,15 @@ class StubEngine:
     def stats(self, *, reset: bool = False) -> Stats:
         """The counts until now; blocks for a millisecond."""
         return msgspec.json.decode(self._ask("/stats", b"" if reset else None), type=Stats)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Generator[None]:
+        """Stop its process within the block: it accepts connections and answers nothing, nor `stats`."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def _ask(self, path: str, body: bytes | None = None) -> bytes:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says

@@ -7,7 +7,8 @@ tokens that it was written with, and a prompt that holds them was not rendered.
 
 ``chat_template_kwargs`` rewrite the past as some models' templates do: ``drop_thinking`` shows no thinking
 before the last user message, ``forget_calls`` writes no tool call out once its result is there. Source of
-paths and fields: vLLM 0.32.
+paths and fields: vLLM 0.32, with its oddities: a chat request calls earlier thinking ``reasoning_content`` or
+``reasoning``, ``/tokenize`` takes the second name only.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
 END = "<|im_end|>"
 DEFAULT_MAX_TOKENS = 16
+SCALE_OUT = "/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender"
 _WORD = re.compile(r"<\|\w+\|>|\s+|[^\s<]+|<")
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -30,9 +32,16 @@ _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 class StubVllm:
     """One server. ``scale_out`` and ``dev`` are the switches that a real one has; times in seconds.
 
+    Args:
+        token_prompts: what becomes of a prompt's tokens in a chat request: 0.32 takes them, before they were
+            ignored.
+        tokenize: whether ``/tokenize`` renders what a chat request does; not so with gpt-oss, and a router
+            may have no such path.
+
     Attributes:
         url: its base URL, while it runs.
-        generated: what passed through the token endpoint: prompts and completions.
+        asked: the paths of all requests, in order.
+        generated: prompts and completions.
         aborted: generations whose client left.
         started: a generation has begun.
         left: a client has left.
@@ -40,9 +49,17 @@ class StubVllm:
     """
 
     def __init__(
-        self, *, scale_out: bool = True, dev: bool = True, think: bool = False, token_s: float = 0.0
+        self,
+        *,
+        scale_out: bool = True,
+        token_prompts: Literal["taken", "ignored", "refused"] = "taken",
+        tokenize: Literal["alike", "otherwise", "absent"] = "alike",
+        dev: bool = True,
+        think: bool = False,
+        token_s: float = 0.0,
     ) -> None:
         self.url = ""
+        self.asked: list[str] = []
         self.generated: list[tuple[list[int], list[int]]] = []
         self.aborted = 0
         self.commands: list[str] = []
@@ -52,20 +69,21 @@ class StubVllm:
         self._go_on = asyncio.Event()
         self._go_on.set()
         self._scale_out, self._dev, self._think, self._token_s = scale_out, dev, think, token_s
+        self._token_prompts, self._tokenize_mode = token_prompts, tokenize
         self._ids: dict[str, int] = {}
         self._words: list[str] = []
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[StubVllm]:
         """The server, on a free port of this machine."""
-        app = web.Application(client_max_size=1 << 26)
+        app = web.Application(client_max_size=1 << 26, middlewares=[self._note])
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", self._chat)
+        if self._tokenize_mode != "absent":
+            app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
-        if self._scale_out:
-            app.router.add_post("/v1/chat/completions/render", self._render)
-            app.router.add_post("/inference/v1/generate", self._generate)
-            app.router.add_post("/v1/chat/completions/derender", self._derender)
+        for path, handler in zip(SCALE_OUT, (self._render, self._generate, self._derender), strict=True):
+            app.router.add_post(path, handler if self._scale_out else self._disabled)
         if self._dev:
             app.router.add_get("/is_paused", self._is_paused)
             app.router.add_get("/weight_info", self._weight_info)
@@ -100,7 +118,7 @@ class StubVllm:
         text = ""
         for at, message in enumerate(messages):
             said = message.get("content") or ""
-            thought = message.get("reasoning_content")
+            thought = message.get("reasoning")
             if thought and not (kwargs.get("drop_thinking") and at < last_user):
                 said = f"<think>{thought}</think>{said}"
             for call in message.get("tool_calls") or ():
@@ -124,31 +142,60 @@ class StubVllm:
         ids = self._tokens([*text, END])
         spans: list[dict[str, Any]] = []
         self.started.set()
-        for at in range(min(limit, len(ids))):
-            await self._go_on.wait()
-            if not spans or spans[-1]["version"] != self.version:
-                spans.append({"version": self.version, "start": at, "end": at + 1})
-            spans[-1]["end"] = at + 1
-            await asyncio.sleep(self._token_s)
+        try:
+            for at in range(min(limit, len(ids))):
+                await self._go_on.wait()
+                if not spans or spans[-1]["version"] != self.version:
+                    spans.append({"version": self.version, "start": at, "end": at + 1})
+                spans[-1]["end"] = at + 1
+                await asyncio.sleep(self._token_s)
+        except asyncio.CancelledError:
+            self.aborted += 1
+            self.left.set()
+            raise
         return ids[:limit], "stop" if limit >= len(ids) else "length", spans
 
     # -- endpoints ------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _note(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        self.asked.append(request.path)
+        return await handler(request)
+
+    async def _disabled(self, _: web.Request) -> web.Response:
+        message = (
+            "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
+        )
+        error = {"message": message, "type": "PermissionDeniedError", "param": None, "code": 403}
+        return web.json_response({"error": error}, status=403)
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "stub"}]})
 
     async def _chat(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        prompt = self._rendered(body)
+        body = _chat_request(await request.json())
+        transfer: dict[str, Any] = body.get("kv_transfer_params") or {}
+        sent = transfer.get("prompt_token_ids")
+        if sent and self._token_prompts == "refused":
+            return web.json_response({"error": {"message": "kv_transfer_params: no connector"}}, status=400)
+        prompt: list[int] = sent if sent and self._token_prompts == "taken" else self._rendered(body)
         ids, finish, _ = await self._sampled(self._written(body), body.get("max_tokens") or 1000)
+        self.generated.append((prompt, ids))
         message = self._parsed([one for one in ids if self._words[one] != END])
-        logprobs = {"content": [{"token": "", "logprob": -0.5} for _ in ids]}
-        choice = {"message": message, "finish_reason": finish, "token_ids": ids, "logprobs": logprobs}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
-        return web.json_response({"choices": [choice], "prompt_token_ids": prompt, "usage": usage})
+        choice: dict[str, Any] = {"message": message, "finish_reason": finish}
+        answer: dict[str, Any] = {"choices": [choice], "usage": usage}
+        if body.get("return_token_ids"):
+            choice["token_ids"] = ids
+            answer["prompt_token_ids"] = prompt
+        if body.get("logprobs"):
+            choice["logprobs"] = {"content": [{"token": "", "logprob": -0.5} for _ in ids]}
+        return web.json_response(answer)
 
     async def _render(self, request: web.Request) -> web.Response:
-        body = await request.json()
+        body = _chat_request(await request.json())
         limit = body.get("max_tokens") or 1000
         params: dict[str, Any] = {"extra_args": {"text": self._written(body)}}
         if limit != DEFAULT_MAX_TOKENS:  # left out, as a real one does
@@ -159,13 +206,8 @@ class StubVllm:
     async def _generate(self, request: web.Request) -> web.Response:
         body = await request.json()
         params = body["sampling_params"]
-        try:
-            text, limit = params["extra_args"]["text"], params.get("max_tokens", 1000)
-            ids, finish, spans = await self._sampled(text, limit)
-        except asyncio.CancelledError:
-            self.aborted += 1
-            self.left.set()
-            raise
+        text, limit = params["extra_args"]["text"], params.get("max_tokens", 1000)
+        ids, finish, spans = await self._sampled(text, limit)
         self.generated.append((body["token_ids"], ids))
         choice = {
             "index": 0,
@@ -194,6 +236,15 @@ class StubVllm:
         ]
         return {"content": _CALL.sub("", text), "tool_calls": calls}
 
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        ids = self._rendered(body)
+        if self._tokenize_mode == "otherwise":
+            ids = self._tokens(["<|start|>"]) + ids
+        return web.json_response(
+            {"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": None}
+        )
+
     async def _detokenize(self, request: web.Request) -> web.Response:
         return web.json_response({"prompt": self.text((await request.json())["tokens"])})
 
@@ -218,3 +269,11 @@ class StubVllm:
             case _:
                 pass
         return web.json_response({})
+
+
+def _chat_request(body: dict[str, Any]) -> dict[str, Any]:
+    """A chat request with earlier thinking by the name that templates see."""
+    for message in body["messages"]:
+        if thought := message.pop("reasoning_content", None):
+            message.setdefault("reasoning", thought)
+    return body

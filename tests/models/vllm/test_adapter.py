@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,6 +40,19 @@ async def thinker() -> AsyncIterator[StubVllm]:
         yield made
 
 
+@pytest.fixture(params=[True, False], ids=["scale-out", "chat"])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[StubVllm]:
+    """A server with the token endpoints, and one whose Chat Completions take tokens."""
+    async with StubVllm(scale_out=request.param).running() as made:
+        yield made
+
+
+@pytest.fixture(params=[True, False], ids=["scale-out", "chat"])
+async def either_thinker(request: pytest.FixtureRequest) -> AsyncIterator[StubVllm]:
+    async with StubVllm(scale_out=request.param, think=True).running() as made:
+        yield made
+
+
 def continued(call: ModelCall, answer: ModelAnswer, *new: dict[str, Any]) -> ModelCall:
     """The next turn's call, as a model worker makes it."""
     items = [*call.input, *decoded(answer).output]
@@ -53,11 +67,15 @@ def ids(answer: ModelAnswer) -> tuple[bytes, bytes]:
 
 
 async def two_turns(
-    stub: StubVllm, *, say: dict[str, Any] | None = None, **kwargs: bool
+    stub: StubVllm,
+    *,
+    say: dict[str, Any] | None = None,
+    reasoning: str = "reasoning_content",
+    **kwargs: bool,
 ) -> list[ModelAnswer]:
     """A tool call and what comes after its result, or after what a user says."""
     metadata = {"chat_template_kwargs": json.dumps(kwargs)}
-    async with Adapter(settings(stub)) as adapter:
+    async with Adapter(settings(stub, options={"reasoning": reasoning})) as adapter:
         call = model_call(return_tokens=True, tools=[TOOL], metadata=metadata)
         first = await adapter.respond(call, context())
         (called,) = [item for item in output(first) if item["type"] == "function_call"]
@@ -66,7 +84,8 @@ async def two_turns(
         return [first, await adapter.respond(continued(call, first, *new), context())]
 
 
-async def test_the_next_prompt_starts_with_the_very_tokens_of_the_last_turn(stub: StubVllm) -> None:
+async def test_the_next_prompt_starts_with_the_very_tokens_of_the_last_turn(either: StubVllm) -> None:
+    stub = either
     first, second = await two_turns(stub)
     assert ids(second)[0].startswith(ids(first)[1])
     assert [len(ids(answer)[0]) // 4 for answer in (first, second)] == [
@@ -82,23 +101,37 @@ async def test_the_next_prompt_starts_with_the_very_tokens_of_the_last_turn(stub
     assert usage.output_tokens == len("Done.") + 1
 
 
-async def test_a_template_that_rewrites_the_past_begins_a_new_segment(stub: StubVllm) -> None:
-    first, second = await two_turns(stub, forget_calls=True)
+async def test_a_template_that_rewrites_the_past_begins_a_new_segment(either: StubVllm) -> None:
+    first, second = await two_turns(either, forget_calls=True)
     assert not ids(second)[0].startswith(ids(first)[1])
-    assert "(a call)" in stub.text(stub.generated[-1][0])
+    assert "(a call)" in either.text(either.generated[-1][0])
 
 
-@pytest.mark.parametrize("drops", [False, True])
-async def test_thinking_goes_back_unless_the_template_drops_it(thinker: StubVllm, drops: bool) -> None:
+@pytest.mark.parametrize(
+    ("reasoning", "drops"),
+    [
+        ("reasoning_content", False),
+        ("reasoning_content", True),
+        ("reasoning", False),
+        ("reasoning", True),
+        ("think", False),  # within the text it is no template's to drop
+    ],
+)
+async def test_thinking_goes_back_unless_the_template_drops_it(
+    either_thinker: StubVllm, drops: bool, reasoning: str
+) -> None:
+    thinker = either_thinker
     again = {"role": "user", "content": "Are you sure?"}
-    first, second = await two_turns(thinker, say=again, drop_thinking=drops)
+    first, second = await two_turns(thinker, reasoning=reasoning, say=again, drop_thinking=drops)
     assert [item["type"] for item in output(first)] == ["reasoning", "function_call"]
     assert ids(second)[0].startswith(ids(first)[1]) is not drops
     assert ("<think>" in thinker.text(thinker.generated[-1][0])) is not drops
 
 
-async def test_thinking_that_the_template_never_shows_begins_a_new_segment(thinker: StubVllm) -> None:
-    async with Adapter(settings(thinker, options={"reasoning": "drop"})) as adapter:
+async def test_thinking_that_the_template_never_shows_begins_a_new_segment(
+    either_thinker: StubVllm,
+) -> None:
+    async with Adapter(settings(either_thinker, options={"reasoning": "drop"})) as adapter:
         call = model_call(return_tokens=True)
         first = await adapter.respond(call, context())
         again = {"role": "user", "content": "Are you sure?"}
@@ -106,18 +139,75 @@ async def test_thinking_that_the_template_never_shows_begins_a_new_segment(think
     assert not ids(second)[0].startswith(ids(first)[1])
 
 
-async def test_without_the_token_endpoints_every_turn_is_rendered_anew() -> None:
+async def test_without_the_token_endpoints_a_turn_is_rendered_spliced_and_asked_in_chat() -> None:
     async with StubVllm(scale_out=False).running() as stub:
         first, second = await two_turns(stub)
-    assert not ids(second)[0].startswith(ids(first)[1])
-    assert first.tokens is not None
-    size = len(first.tokens.generation_ids)
-    assert len(first.tokens.log_probs) == size
-    assert first.tokens.weights == []
+    assert stub.asked[1:] == [
+        *("/v1/chat/completions/render", "/tokenize", "/v1/chat/completions"),  # once, to learn what it can
+        *("/tokenize", "/tokenize", "/v1/chat/completions"),
+    ]
+    assert [item["type"] for item in output(first)] == ["function_call"]
+    for answer in (first, second):
+        assert answer.tokens is not None
+        assert len(answer.tokens.log_probs) == len(answer.tokens.generation_ids)
+        assert answer.tokens.weights == []
 
 
-async def test_a_limit_and_a_cut_turn(stub: StubVllm) -> None:
-    async with Adapter(settings(stub)) as adapter:
+async def test_new_conversations_cost_one_request_where_chat_takes_tokens() -> None:
+    async with StubVllm(scale_out=False).running() as stub, Adapter(settings(stub)) as adapter:
+        for _ in range(3):
+            await adapter.respond(model_call(return_tokens=True), context())
+    assert stub.asked[-2:] == ["/v1/chat/completions"] * 2
+
+
+@pytest.mark.parametrize(
+    ("lacks", "reason"),
+    [
+        ({"token_prompts": "ignored"}, "it takes no token ids in Chat Completions"),
+        ({"token_prompts": "refused"}, "it refuses token ids in Chat Completions"),
+        ({"tokenize": "otherwise"}, "its chat renders otherwise than its /tokenize"),
+        ({"tokenize": "absent"}, "it has no /tokenize"),
+    ],
+)
+async def test_an_engine_that_cannot_go_on_exactly_renders_every_turn_anew_and_this_is_said_once(
+    lacks: dict[str, Any], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with StubVllm(scale_out=False, **lacks).running() as stub, Adapter(settings(stub)) as adapter:
+        for _ in range(2):
+            call = model_call(return_tokens=True)
+            before = b""
+            for turn in range(3):
+                answer = await adapter.respond(call, context())
+                assert output(answer)[0]["content"][0]["text"] == "Done."
+                prompt, so_far = ids(answer)
+                assert prompt.startswith(before) is (turn == 0)
+                call = continued(call, answer, {"role": "user", "content": "Are you sure?"})
+                before = so_far
+        tokenized = stub.asked.count("/tokenize")
+        await adapter.respond(call, context())
+        assert stub.asked.count("/tokenize") == tokenized
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("turns are rendered anew from text") == 1
+    assert reason in said.out + said.err
+
+
+async def test_conversations_with_images_are_rendered_by_the_chat_itself() -> None:
+    async with StubVllm(scale_out=False).running() as stub, Adapter(settings(stub)) as adapter:
+        await adapter.respond(model_call(return_tokens=True), context())
+        part = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
+        call = model_call({"role": "user", "content": [part]}, return_tokens=True)
+        first = await adapter.respond(call, context())
+        text = {"role": "user", "content": "And now?"}
+        second = await adapter.respond(continued(call, first, text), context())
+        assert not ids(second)[0].startswith(ids(first)[1])
+        call = model_call(return_tokens=True)
+        first = await adapter.respond(call, context())
+        second = await adapter.respond(continued(call, first, text), context())
+        assert ids(second)[0].startswith(ids(first)[1])
+
+
+async def test_a_limit_and_a_cut_turn(either: StubVllm) -> None:
+    async with Adapter(settings(either)) as adapter:
         call = model_call(return_tokens=True, max_output_tokens=3)
         first = await adapter.respond(call, context())
         assert decoded(first).status == "incomplete"
@@ -215,6 +305,20 @@ async def test_a_replica_that_is_out_keeps_weights_from_changing(stub: StubVllm)
         assert stub.commands == []
 
 
+async def test_a_command_that_nobody_hears_is_an_error() -> None:
+    async with AsyncExitStack() as server:
+        stub = await server.enter_async_context(StubVllm().running())
+        async with Adapter(settings(stub)) as adapter:
+            await server.aclose()
+            said = ""
+            with anyio.fail_after(10):
+                while "nobody heard" not in said:
+                    with pytest.raises(ModelUnavailable) as raised:
+                        await adapter.control(Control(op="pause"))
+                    said = str(raised.value)
+                    await anyio.sleep(0.05)
+
+
 async def test_plain_calls_carry_the_version_that_was_said_last() -> None:
     async with StubVllm(scale_out=False, dev=False).running() as stub, Adapter(settings(stub)) as adapter:
         with pytest.raises(ModelRefused, match="VLLM_SERVER_DEV_MODE=1"):
@@ -230,8 +334,12 @@ async def test_plain_calls_carry_the_version_that_was_said_last() -> None:
 # -- the rest ---------------------------------------------------------------------------------------------
 
 
-async def test_a_call_given_up_stops_the_generation() -> None:
-    async with StubVllm(token_s=0.05).running() as stub, Adapter(settings(stub)) as adapter:
+@pytest.mark.parametrize("scale_out", [True, False])
+async def test_a_call_given_up_stops_the_generation(scale_out: bool) -> None:
+    async with (
+        StubVllm(scale_out=scale_out, token_s=0.05).running() as stub,
+        Adapter(settings(stub)) as adapter,
+    ):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(adapter.respond, model_call(return_tokens=True, tools=[TOOL]), context())
             await stub.started.wait()

@@ -24,7 +24,7 @@ from gym_runtime.model import ModelSettings
 from gym_runtime.record import RolloutRecord
 from models.model_calls import context, decoded, model_call, output
 from models.vllm.counting import ROW, TURNS
-from models.vllm.witness import GENERATE, RENDER, Witness
+from models.vllm.witness import CHAT, GENERATE, RENDER, TOKENIZE, Witness
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -49,6 +49,16 @@ def settings(url: str = URL, **more: Any) -> ModelSettings:
 @pytest.fixture
 async def adapter() -> AsyncIterator[Adapter]:
     async with Adapter(settings()) as made:
+        yield made
+
+
+@pytest.fixture(params=[True, False], ids=["scale-out", "chat"])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[Adapter]:
+    """With the token endpoints, and without."""
+    async with (
+        Witness(URL, scale_out=request.param).running() as witness,
+        Adapter(settings(witness.url)) as made,
+    ):
         yield made
 
 
@@ -119,8 +129,41 @@ async def test_the_ids_of_fifty_rollouts_are_those_that_the_engine_reports() -> 
     print(f"\n{len(records)} rollouts, {turns} turns; {other} prompts differ from a rendering of the text")
 
 
-async def test_where_the_template_rewrites_the_past_segments_say_so() -> None:
-    records = await rollouts(URL, 6, extra_body={"chat_template_kwargs": {"forget_calls": True}})
+async def test_without_scale_out_the_ids_are_exact_too_and_calls_are_parsed_by_the_engine() -> None:
+    async with Witness(URL, scale_out=False).running() as witness:
+        records = await rollouts(witness.url, 20)
+    assert [record.outcome for record in records if record.reward is None] == []
+    said = [
+        (answer["prompt_token_ids"], answer["choices"][0]["token_ids"]) for _, answer in witness.passed(CHAT)
+    ]
+    turns = 0
+    for record in records:
+        before: list[int] = []
+        for item in token_items(record):
+            assert item["type"] == "function_call"
+            ids = (item["prompt_token_ids"], item["generation_token_ids"])
+            said.remove(ids)
+            assert ids[0][: len(before)] == before
+            assert len(item["generation_log_probs"]) == len(ids[1])
+            assert "token_segment" not in item
+            before = ids[0] + ids[1]
+            turns += 1
+    assert turns == TURNS * len(records)
+    assert said == []
+    sent = [
+        transfer["prompt_token_ids"]
+        for request, _ in witness.passed(CHAT)
+        if (transfer := request.get("kv_transfer_params"))
+    ]
+    assert len(sent) == (TURNS - 1) * len(records)
+    anew = {json.dumps(answer["tokens"]) for _, answer in witness.passed(TOKENIZE)}
+    assert any(json.dumps(ids) not in anew for ids in sent)
+
+
+@pytest.mark.parametrize("scale_out", [True, False])
+async def test_where_the_template_rewrites_the_past_segments_say_so(scale_out: bool) -> None:
+    async with Witness(URL, scale_out=scale_out).running() as witness:
+        records = await rollouts(witness.url, 6, extra_body={"chat_template_kwargs": {"forget_calls": True}})
     for record in records:
         items = token_items(record)
         assert [item.get("token_segment", 0) for item in items] == list(range(len(items)))
@@ -160,24 +203,24 @@ async def test_a_swap_of_weights_in_mid_rollout_aborts_none() -> None:
 # -- single calls -----------------------------------------------------------------------------------------
 
 
-async def test_thinking_that_the_template_drops_begins_a_new_segment(adapter: Adapter) -> None:
+async def test_thinking_that_the_template_drops_begins_a_new_segment(either: Adapter) -> None:
     thinks = {"structured_outputs": {"regex": "<think>[a-z ]{5,20}</think>[A-Z][a-z]{3,10}\\."}}
     again = {"role": "user", "content": "Are you sure?"}
     for drops in (False, True):
         kwargs = json.dumps({"drop_thinking": drops})
         metadata = {"extra_body": json.dumps(thinks), "chat_template_kwargs": kwargs}
         call = model_call(return_tokens=True, metadata=metadata, max_output_tokens=60)
-        first = await adapter.respond(call, context(limit_s=120))
+        first = await either.respond(call, context(limit_s=120))
         assert [item["type"] for item in output(first)] == ["reasoning", "message"]
-        second = await adapter.respond(continued(call, first, again), context(limit_s=120))
+        second = await either.respond(continued(call, first, again), context(limit_s=120))
         assert prompt(second).startswith(so_far(first)) is not drops
 
 
-async def test_a_turn_that_was_cut_off_begins_a_new_segment(adapter: Adapter) -> None:
+async def test_a_turn_that_was_cut_off_begins_a_new_segment(either: Adapter) -> None:
     call = model_call(return_tokens=True, max_output_tokens=4)
-    first = await adapter.respond(call, context(limit_s=120))
+    first = await either.respond(call, context(limit_s=120))
     assert decoded(first).status == "incomplete"
-    second = await adapter.respond(
+    second = await either.respond(
         continued(call, first, {"role": "user", "content": "Go on."}), context(limit_s=120)
     )
     assert not prompt(second).startswith(so_far(first))
@@ -221,6 +264,15 @@ async def test_a_conversation_that_does_not_fit_is_an_incomplete_answer(
     long = {"role": "user", "content": "word " * 4000}
     response = decoded(await adapter.respond(model_call(long, return_tokens=tokens), context(limit_s=120)))
     assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
+async def test_a_conversation_that_has_grown_too_long_is_an_incomplete_answer(either: Adapter) -> None:
+    call = model_call(return_tokens=True, max_output_tokens=8)
+    first = await either.respond(call, context(limit_s=120))
+    long = {"role": "user", "content": "word " * 4000}
+    response = decoded(await either.respond(continued(call, first, long), context(limit_s=120)))
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
 

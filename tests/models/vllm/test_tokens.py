@@ -38,6 +38,44 @@ def test_a_limit_that_a_rendering_leaves_out_is_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {}),
+        ({"chat_template_kwargs": {"a": 1}}, {"chat_template_kwargs": {"a": 1}}),
+        (
+            {"reasoning_effort": "low"},
+            {"chat_template_kwargs": {"enable_thinking": True, "reasoning_effort": "low"}},
+        ),
+        (
+            {"reasoning_effort": "none", "chat_template_kwargs": {"a": 1}},
+            {"chat_template_kwargs": {"enable_thinking": False, "a": 1, "reasoning_effort": "none"}},
+        ),
+        (
+            {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": True}},
+            {"chat_template_kwargs": {"enable_thinking": True, "reasoning_effort": "none"}},
+        ),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, {"tools": [{"type": "function"}]}),
+    ],
+)
+def test_what_decides_on_a_rendering_is_tokenized_and_nothing_else(
+    more: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    chat = {"model": "m", "logprobs": True, **more, "messages": [{"role": "user", "content": "é"}]}
+    kept = {"model": "m", "messages": chat["messages"], **expected}
+    body = json.dumps(chat).encode()
+    assert json.loads(tokens.tokenize_request(body, prompted=True)) == kept
+    unprompted = json.loads(tokens.tokenize_request(body, prompted=False))
+    assert unprompted == {**kept, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize("given", [None, {"do_remote_prefill": True}])
+def test_a_chat_request_from_tokens_keeps_all_that_it_says(given: dict[str, Any] | None) -> None:
+    chat = {"model": "m", "kv_transfer_params": given, "messages": [{"role": "user", "content": "é"}]}
+    body = json.loads(tokens.chat_request_from(json.dumps(chat).encode(), [4, 5]))
+    assert body == {**chat, "kv_transfer_params": {**(given or {}), "prompt_token_ids": [4, 5]}}
+
+
+@pytest.mark.parametrize(
     ("offset", "so_far", "expected"),
     [(1, [1, 8, 8, 7, 5, 9], 1), (4, [1, 8, 8, 7, 5, 9], 6), (1, [1, 8, 5, 7, 5, 9], None)],
 )

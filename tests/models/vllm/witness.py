@@ -1,4 +1,7 @@
-"""A reverse proxy before an engine that writes down what passes: the engine's own word on its tokens."""
+"""A reverse proxy before an engine that writes down what passes: the engine's own word on its tokens.
+
+It can stand for an engine that was started without ``--enable-scale-out``.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,21 @@ from typing import Any
 
 import anyio
 from aiohttp import ClientSession, ClientTimeout, web
+from gym_runtime.testing.stub_vllm import SCALE_OUT
 
 GENERATE = "/inference/v1/generate"
 RENDER = "/v1/chat/completions/render"
+CHAT = "/v1/chat/completions"
+TOKENIZE = "/tokenize"
+_WRITTEN = (GENERATE, RENDER, CHAT, TOKENIZE)
 
 
 class Witness:
     """What passed, in order: pairs of a request's and an answer's JSON, by path."""
 
-    def __init__(self, engine_url: str) -> None:
+    def __init__(self, engine_url: str, *, scale_out: bool = True) -> None:
         self.url = ""
+        self._scale_out = scale_out
         self._engine_url = engine_url.removesuffix("/v1")
         self._passed: list[tuple[str, Any, Any]] = []
         self._more = anyio.Event()
@@ -40,12 +48,14 @@ class Witness:
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
         self._asked.setdefault(request.path, anyio.Event()).set()
+        if not self._scale_out and request.path in SCALE_OUT:
+            return web.json_response({"error": {"message": "Scale-out endpoints are disabled."}}, status=403)
         url = self._engine_url + request.path_qs
         async with self._session.request(
             request.method, url, data=body, headers={"content-type": "application/json"}
         ) as answer:
             said = await answer.read()
-        if answer.status == 200 and request.path in (GENERATE, RENDER):
+        if answer.status == 200 and request.path in _WRITTEN:
             self._passed.append((request.path, json.loads(body), json.loads(said)))
             self._more.set()
             self._more = anyio.Event()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
         (r"\boxed{\frac{1}{2}}", [r"\frac{1}{2}"]),
         (r"\boxed{}", [""]),
         (r"\boxed {B}", ["B"]),
-        (r"\fbox{B}", ["B"]),
+        (r"\boxed{B} is not \fbox{A}", ["B"]),
         (r"\boxed{a \boxed{b} c}", [r"a \boxed{b} c", "b"]),
         (r"\boxed{\{1, 2\}}", [r"\{1, 2\}"]),
         (r"\boxed{a \} b}", [r"a \} b"]),

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
         ["He left at 5 p.m.", "The train was late."],
         ["It cost 3.50, i.e.", "too much."],  # what Punkt never learnt
         ["Wait... what?", "Yes!", "Really?", "!"],
-        ["It stopped...", "Then it went on."],
+        ["It stopped...", "However, it went on."],
+        ["It stopped... Then it went on."],  # "then" has been met within a sentence with a capital
+        ["They left Foo Inc. She too."],
+        ["They left Foo Inc.", "He too."],
+        ["They took plan C. The rest left."],  # Punkt has learnt that "c." is an abbreviation, but not "b."
+        ["They took plan B.", "The rest left."],
+        ["It is 20 s. Every second counts.", "You are J. Kay."],
+        ["Options: A.", "Use it.", "B.", "Select it."],
         ["1.", "First"],
         ["See fig.", "3. of the list."],
         ['She said "Go."', "He went."],

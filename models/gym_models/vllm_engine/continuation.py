@@ -1,0 +1,75 @@
+"""How a conversation goes on: the prompt of its next turn, and what the engine is asked to find it.
+
+`splice` has the rules. An engine renders a conversation in one of two ways (`engine`); here it is only a
+question that has an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from gym_runtime.messages.calls import Prefix
+from gym_runtime.messages.items import Reasoning, decode_item
+from gym_runtime.messages.packing import unpack_ids
+from msgspec import Raw
+
+from gym_models.vllm_engine import tokens
+from gym_models.vllm_engine.splice import splice
+from gym_models.vllm_engine.tokens import Rendering
+from gym_models.wire.pieces import is_null
+
+Render = Callable[[Sequence[Raw]], Awaitable[Rendering]]
+Detokenize = Callable[[list[int]], Awaitable[str]]
+
+
+class Prompt(NamedTuple):
+    """The tokens of a prompt; ``features`` are its images', where there are any."""
+
+    ids: list[int]
+    features: Raw | None = None
+
+
+async def continued(
+    prefix: Prefix, items: Sequence[Raw], whole: Rendering, render: Render, detokenize: Detokenize
+) -> Prompt | None:
+    """The prompt that starts with the tokens so far, or None where there can be none.
+
+    Args:
+        items: the whole conversation.
+        whole: its rendering, with a prompt to answer.
+        render: renders a part of it, without one.
+    """
+    past = items[: prefix.items]
+    history = await render(past)
+    so_far = unpack_ids(prefix.ids)
+    ids = splice(so_far, history.token_ids, whole.token_ids)
+    if ids is None or await _drops_thinking(past, so_far, history.token_ids, detokenize):
+        return None
+    if is_null(whole.features):
+        return Prompt(ids)
+    features = tokens.moved_features(whole, ids, so_far, history.token_ids)
+    return None if features is None else Prompt(ids, features)
+
+
+async def _drops_thinking(
+    items: Iterable[Raw], so_far: list[int], history: list[int], detokenize: Detokenize
+) -> bool:
+    """Whether the tokens so far hold thinking that the template no longer shows the model."""
+    thoughts = [thought for item in items if (thought := _thought(item))]
+    if not thoughts:
+        return False
+    shown = await detokenize(history)
+    hidden = [thought for thought in thoughts if thought not in shown]
+    if not hidden:
+        return False
+    held = await detokenize(so_far)
+    return any(thought in held for thought in hidden)
+
+
+def _thought(raw: Raw) -> str:
+    """The thinking of a reasoning item; empty for every other."""
+    if b'"reasoning"' not in bytes(raw):
+        return ""
+    item = decode_item(raw)
+    return item.text.strip() if isinstance(item, Reasoning) else ""
