@@ -9,8 +9,8 @@ that can be taken back: when all turns are taken one more process is started, an
 overruns.
 
 What a process may use it limits itself (`gym_runtime.warm`), but how many it becomes and what memory all of
-them hold is watched from here. It is replaced after `CALLS_PER_PROCESS` calls, and after one that leaves
-processes behind.
+them hold is bounded from here (`gym_runtime.bounded`). It is replaced after `CALLS_PER_PROCESS` calls, and
+after one that leaves processes behind.
 
 The processes are fresh interpreters (never forks of a worker with its threads and connections) and end with
 the event loop that they serve.
@@ -33,7 +33,8 @@ from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
 from gym_runtime import priority, process_tree
-from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.bounded import Bounded
+from gym_runtime.processes import EndOfProcess
 from gym_runtime.warm import MEMORY_BYTES
 
 OVERRUN_S = 0.1
@@ -57,7 +58,7 @@ class NotPrepared(Exception):
     """The process could not even prepare for calls of its kind: it ended, or took too long."""
 
 
-class Warm(Child):
+class Warm(Bounded):
     """A process that was told to prepare for one kind of calls when it was started.
 
     Args:
@@ -65,7 +66,9 @@ class Warm(Child):
     """
 
     def __init__(self, kind: bytes, *, spare: bool) -> None:
-        super().__init__([sys.executable, "-m", "gym_runtime.warm"])
+        super().__init__(
+            [sys.executable, "-m", "gym_runtime.warm"], processes=PROCESSES, memory_bytes=MEMORY_BYTES
+        )
         self.kind = kind
         self.calls = 0
         self.overran = False
@@ -113,8 +116,7 @@ class Warm(Child):
         Raises:
             ProcessDied: that is more than it may be; it has been killed.
         """
-        too_much = process_tree.excess(self.pid, processes=PROCESSES, memory_bytes=MEMORY_BYTES)
-        if too_much is not None:
+        if too_much := self.find_excess():
             self.kill()
             raise ProcessDied(too_much)
 
@@ -133,7 +135,9 @@ class Warm(Child):
         try:
             well, result = pickle.loads(await self.receive(MESSAGE_BYTES))
         except EndOfProcess as error:
-            raise ProcessDied("out of memory or of processor time, or a crash in native code") from error
+            why = self.find_excess() or "out of memory or of processor time, or a crash in native code"
+            raise ProcessDied(why) from error
+        self.watch()  # the result may be what a child lacks that the kernel has killed
         if well:
             return result
         raise cast("BaseException", result)

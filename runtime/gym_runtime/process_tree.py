@@ -1,8 +1,8 @@
 """A process and all its descendants, as `/proc` shows them: who they are, what they hold, and their end.
 
-Limits of the kernel's are per process or, where they count processes, per user, which is the worker's own and
-which root is exempt from. So a tree's number and memory are watched from outside. Elsewhere than on Linux a
-tree is its root alone.
+Limits that a process sets itself are its own or, where they count processes, its user's, who is the worker's
+too and may be root, whom they do not bind. So where there are no control groups (`gym_runtime.cgroups`) the
+number and the memory of a tree are watched from outside. Elsewhere than on Linux a tree is its root alone.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def excess(pid: int, *, processes: int, memory_bytes: int) -> str | None:
+def excess(pid: int, processes: int, memory_bytes: int) -> str | None:
     """How a tree is larger than it may be, in words, or None.
 
     A process alone is bound by its own limit; the memory of several counts what they share once.
     """
     tree = members(pid)
-    if len(tree) > processes:
-        return f"{len(tree)} processes at a time, more than {processes}"
+    if too_many := crowd(len(tree), processes):
+        return too_many
     # The exact number is slow to read; the sum with what is shared is never below it.
     if len(tree) > 1 and sum(map(_resident_bytes, tree)) > memory_bytes:
         held_bytes = sum(map(_proportional_bytes, tree))
@@ -49,6 +49,11 @@ def excess(pid: int, *, processes: int, memory_bytes: int) -> str | None:
                 f"{held_bytes >> 20} MiB of memory in {len(tree)} processes, more than {memory_bytes >> 20}"
             )
     return None
+
+
+def crowd(number: int, at_most: int) -> str | None:
+    """That these are too many processes, in words, or None."""
+    return f"{number} processes at a time, more than {at_most}" if number > at_most else None
 
 
 def kill(pid: int, *, waits: bool = False) -> None:

@@ -16,6 +16,7 @@ import pytest
 from gym_runtime.errors import Busy, UsageError
 from gym_runtime.processes import Child
 from gym_runtime.sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, interpreter, python
+from runtime.bounds import bounds as bounds
 
 try:
     bubblewrap.check(os.getpid())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import tempfile
@@ -11,6 +12,7 @@ import psutil
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, python
+from runtime.bounds import bounds as bounds
 
 try:
     bubblewrap.check(os.getpid())
@@ -219,6 +221,7 @@ async def test_many_sandboxes_leave_no_descriptor_and_no_process() -> None:
             assert (await run("pass")).exit_code == 0
 
     await once()  # what is there once for all
+    gc.collect()  # warm processes of the event loops of other tests end with these
     me = psutil.Process()
     descriptors, processes = me.num_fds(), len(me.children(recursive=True))
     async with anyio.create_task_group() as tasks:

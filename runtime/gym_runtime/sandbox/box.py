@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -107,6 +108,8 @@ class Sandbox:
                 )
             if child.excess is not None:
                 errors.data += f"\nkilled: {child.excess}".encode()
+                if exit_code is not None:  # the program itself may have outlived the one that was killed
+                    exit_code = -signal.SIGKILL
             return Result(
                 exit_code=128 - exit_code if exit_code is not None and exit_code < 0 else exit_code,
                 stdout=bytes(output.data),

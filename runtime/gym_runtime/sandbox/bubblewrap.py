@@ -84,10 +84,8 @@ def check(process: int) -> str:
     path = binary()
     with inherited(seccomp.program()) as filtering:
         told = [*arguments(Limits(), {}), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
-        program, line = command(path, told)
         tried = subprocess.run(
-            line,
-            executable=program,
+            command(path, told),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             pass_fds=(filtering,),
@@ -101,18 +99,18 @@ def check(process: int) -> str:
     return path
 
 
-def command(path: str, told: Sequence[str]) -> tuple[str, list[str]]:
-    """The program that starts bubblewrap with what it is told, and its arguments.
+def command(path: str, told: Sequence[str]) -> list[str]:
+    """The command that starts bubblewrap with what it is told, by way of a shell.
 
-    A worker that is root gives it a namespace, as a descriptor that bubblewrap passes on to the program. A
-    shell can close it there if it has a number of one digit, and hence is also what opens it. None of the
-    arguments that bubblewrap keeps, and shows to the sandbox, is a path of the worker's.
+    None of the arguments and variables that bubblewrap keeps, and shows to the sandbox, is a path of the
+    worker's. A worker that is root gives it a namespace, as a descriptor that bubblewrap passes on to the
+    program. A shell can close it there if it has a number of one digit, and hence is also what opens it.
     """
-    if os.geteuid() != 0:
-        return path, ["bwrap", *told]
-    namespace = f"/proc/{os.getpid()}/fd/{namespaces.namespace(os.getpid())}"
-    lines = f'unset PWD; PATH=$1; exec {NAMESPACE}<"$2"; shift 2; exec bwrap "$@"'
-    return SHELL, ["sh", "-c", lines, "sh", os.path.dirname(path), namespace, *told]
+    lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
+    if os.geteuid() == 0:
+        namespace = f"/proc/{os.getpid()}/fd/{namespaces.namespace(os.getpid())}"
+        lines = f"exec {NAMESPACE}<{namespace}; {lines}"
+    return [SHELL, "-c", lines, "sh", os.path.dirname(path), *told]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Most are set by a shell between the isolation and the program, because only there they bind what they are
 meant to bind: processes are counted per user and user namespace, so a limit set outside would count the
-worker's own. What all processes together hold is watched from outside (`gym_runtime.sandbox.process`).
+worker's own. What all processes together hold is bounded from outside (`gym_runtime.bounded`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cpu_s: seconds of processor time of each process.
-        memory_bytes: address space of each process, and resident memory of all of them together.
+        memory_bytes: address space of each process, and resident memory of all of them together; where there
+            are control groups, with room for twice the disk.
         file_bytes: size of each file that is written.
         disk_bytes: all files together, in `/tmp`, which lives in memory; `/dev/shm` takes as much again.
         open_files: descriptors of each process.

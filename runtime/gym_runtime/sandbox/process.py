@@ -13,7 +13,7 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from gym_runtime import process_tree
+from gym_runtime.bounded import Bounded
 from gym_runtime.errors import ResourceError
 from gym_runtime.processes import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
@@ -51,27 +51,49 @@ def start(
         raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
 
 
-class Bounded(Child):
-    """A process that is watched while somebody waits for it.
+class Watched(Bounded):
+    """A process that is looked at while somebody waits for it.
 
     Attributes:
         excess: what it was killed for having become more than it may be, in words, or None.
     """
 
-    limits: Limits
     excess: str | None = None
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        limits: Limits,
+        *,
+        environment: Mapping[str, str],
+        directory: str | None = None,
+        keep_open: Sequence[int] = (),
+        with_errors: bool,
+    ) -> None:
+        super().__init__(
+            arguments,
+            processes=limits.processes + OF_ITS_OWN,
+            memory_bytes=limits.memory_bytes,
+            files_bytes=2 * limits.disk_bytes,
+            environment=environment,
+            directory=directory,
+            keep_open=keep_open,
+            with_errors=with_errors,
+        )
 
     async def watch(self) -> None:
         """Kill it when all its processes together are more than its limits allow; cancel to stop watching.
 
-        The kernel's limits are each process's own, and bind no number of them in the weak mode.
+        Those that it has itself are each process's own, and bind no number of them in the weak mode.
         """
         while self.excess is None:
             await anyio.sleep(WATCH_S)
-            self.excess = process_tree.excess(
-                self.pid, processes=self.limits.processes + OF_ITS_OWN, memory_bytes=self.limits.memory_bytes
-            )
+            self.excess = self.find_excess()
         await self.end()
+
+    async def end(self) -> None:
+        self.excess = self.excess or self.find_excess()
+        await super().end()
 
     async def receive(self, at_most_bytes: int) -> bytes:
         received: list[bytes | EndOfProcess] = []
@@ -84,7 +106,8 @@ class Bounded(Child):
                 received.append(error)
             tasks.cancel_scope.cancel()
         if isinstance(received[0], EndOfProcess):
-            raise received[0]
+            self.excess = self.excess or self.find_excess()
+            raise EndOfProcess(f"killed: {self.excess}") if self.excess else received[0]
         return received[0]
 
     async def _end_with_the_program(self) -> None:
@@ -93,13 +116,12 @@ class Bounded(Child):
         await self.end()
 
 
-class Isolated(Bounded):
+class Isolated(Watched):
     """A process in namespaces of its own; they end with it, and all that live in them."""
 
     def __init__(
         self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
     ) -> None:
-        self.limits = limits
         path = bubblewrap.check(os.getpid())
         arguments = bubblewrap.arguments(limits, packages)
         self._report = b""
@@ -112,12 +134,11 @@ class Isolated(Bounded):
         try:
             with bubblewrap.inherited(settings) as told, bubblewrap.inherited(seccomp.program()) as filtering:
                 bounded = limited(limits, [*program], count_processes=True)
-                executable, line = bubblewrap.command(
-                    path, ["--args", str(told), "--seccomp", str(filtering), "--", *bounded]
-                )
                 super().__init__(
-                    line,
-                    executable=executable,
+                    bubblewrap.command(
+                        path, ["--args", str(told), "--seccomp", str(filtering), "--", *bounded]
+                    ),
+                    limits,
                     environment={},
                     keep_open=(told, filtering, reporting),
                     with_errors=with_errors,
@@ -168,16 +189,15 @@ class Isolated(Bounded):
         return None
 
 
-class Limited(Bounded):
+class Limited(Watched):
     """A process under limits in a folder of its own, in nothing else. For ``GYM_SANDBOX=weak``.
 
-    A daemon that it starts is not found at its end.
+    A daemon that it starts is found at its end only where there are control groups.
     """
 
     def __init__(
         self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
     ) -> None:
-        self.limits = limits
         self.ran = True
         self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
         variables = {**bubblewrap.VARIABLES, "HOME": self._folder, "TMPDIR": self._folder}
@@ -186,6 +206,7 @@ class Limited(Bounded):
         try:
             super().__init__(
                 limited(limits, [*program], count_processes=False),
+                limits,
                 environment=variables,
                 directory=self._folder,
                 with_errors=with_errors,

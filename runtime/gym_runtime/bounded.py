@@ -1,0 +1,86 @@
+"""A child that is bounded together with all its descendants: how many they are, what memory they hold.
+
+Where control groups can be made it has one (`gym_runtime.cgroups`): the kernel stops it at its limits however
+fast it grows, and its end is everybody's who has ever descended from it. Elsewhere its tree is watched, as
+`/proc` shows it. Both ways who works with it looks at it (`find_excess`), and kills it for what is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import anyio
+
+from gym_runtime import cgroups, process_tree
+from gym_runtime.processes import KILL_LIMIT_S, Child
+
+TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
+REMOVAL_PAUSE_S = 0.005
+
+
+class Bounded(Child):
+    """A child with limits on its whole tree.
+
+    Args:
+        processes: in it at a time; it is found to exceed that when it is looked at. Where there are groups,
+            the kernel lets it have no more than `TASKS_EACH` times as many processes and threads.
+        memory_bytes: that they hold together.
+        files_bytes: more of it for files in memory, which are counted where there are groups only.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        processes: int,
+        memory_bytes: int,
+        files_bytes: int = 0,
+        environment: Mapping[str, str] | None = None,
+        directory: str | None = None,
+        keep_open: Sequence[int] = (),
+        with_errors: bool = False,
+    ) -> None:
+        self._processes, self._memory_bytes = processes, memory_bytes
+        self._group = cgroups.group(memory_bytes=memory_bytes + files_bytes, tasks=TASKS_EACH * processes)
+        try:
+            super().__init__(
+                self._group.joining(arguments) if self._group else arguments,
+                environment=environment,
+                directory=directory,
+                keep_open=keep_open,
+                with_errors=with_errors,
+            )
+        except BaseException:
+            if self._group:
+                self._group.remove()
+            raise
+
+    def find_excess(self) -> str | None:
+        """How it is larger than it may be, or what the kernel has killed in it for that, in words, or None.
+
+        The latter also after its end, until it is closed.
+        """
+        if self._group is None:
+            running = self.exit_code is None
+            return process_tree.excess(self.pid, self._processes, self._memory_bytes) if running else None
+        return process_tree.crowd(len(self._group.members()), self._processes) or self._group.excess()
+
+    async def end(self) -> None:
+        await super().end()
+        if self._group:
+            self._group.kill()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._group:
+            with anyio.move_on_after(KILL_LIMIT_S, shield=True):
+                while not self._group.remove():  # noqa: ASYNC110 - version 1 has no event for it
+                    await anyio.sleep(REMOVAL_PAUSE_S)
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self._group:
+            self._group.remove()

@@ -1,0 +1,196 @@
+"""Control groups of Linux: limits on a process and all its descendants together, kept by the kernel.
+
+A group is made for a child that may run what nobody has read. It joins before it becomes the program, and its
+descendants are in it whatever they do. Whether groups can be made is found out once per process, by trying;
+where not (`gym_runtime.delegation`), a tree is watched from outside (`gym_runtime.bounded`). A group is named
+after the process that made it; if that was killed, the next one ends and removes what it has left.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from gym_runtime.delegation import PREFIX, own_groups, prepare
+
+SHELL = "/bin/sh"
+SWEEP_LIMIT_S, SWEEP_PAUSE_S = 1.0, 0.005
+log = structlog.get_logger(__name__)
+_turn = count()
+
+
+class Place(NamedTuple):
+    """Below which folders this process makes groups, or why nowhere."""
+
+    folders: tuple[Path, ...] = ()
+    why_not: str = ""
+
+
+class Group:
+    """A group for one child; to be removed in the end.
+
+    Args:
+        memory_bytes: of all members together, the files that they hold in memory included.
+        tasks: processes and threads at a time; the kernel refuses one more to who starts it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, place: Iterable[Path], *, memory_bytes: int, tasks: int) -> None:
+        name = f"{_prefix()}{os.getpid()}-{next(_turn)}"
+        self.folders = [folder / name for folder in place]
+        self._memory_bytes = memory_bytes
+        limits = {
+            "memory.max": memory_bytes,
+            "memory.swap.max": 0,
+            "memory.oom.group": 1,  # not the largest of them, but all
+            "memory.limit_in_bytes": memory_bytes,
+            "memory.memsw.limit_in_bytes": memory_bytes,
+            "pids.max": tasks,
+        }
+        try:
+            for folder in self.folders:
+                folder.mkdir()
+                for file, limit in limits.items():
+                    if (folder / file).exists():  # depends on version, controller and accounting of swap
+                        (folder / file).write_text(str(limit))
+        except OSError:
+            self.remove()
+            raise
+
+    def joining(self, command: Sequence[str]) -> list[str]:
+        """The command, by way of a shell that joins the group and becomes it."""
+        join = [f"echo 0 >{shlex.quote(str(folder / 'cgroup.procs'))}" for folder in self.folders]
+        return [SHELL, "-c", " && ".join([*join, "unset PWD", 'exec "$@"']), "sh", *command]
+
+    def members(self) -> list[int]:
+        """Its processes, without those that have ended and are not waited for."""
+        return _members(self.folders[-1])  # the last one to be joined
+
+    def excess(self) -> str | None:
+        """That the kernel killed because all of them together took too much memory, in words, or None."""
+        events = _numbers(self.folders[0] / "memory.events")
+        # Not if it was for the limit of a group above, or of the machine; version 1 does not tell.
+        killed = events.get("oom") and events.get("oom_kill")
+        if killed or _numbers(self.folders[0] / "memory.oom_control").get("oom_kill"):
+            return f"more than {self._memory_bytes >> 20} MiB of memory in all processes together"
+        return None
+
+    def kill(self) -> None:
+        """Kill all members, without waiting for their end."""
+        for folder in self.folders:
+            _kill(folder)
+
+    def remove(self) -> bool:
+        """Kill all members and remove the group; false while they have not ended yet. Repeatable."""
+        left = [folder for folder in self.folders if not _remove(folder)]
+        return not left
+
+
+def group(*, memory_bytes: int, tasks: int) -> Group | None:
+    """A new group, or None where there are none."""
+    folders = place(os.getpid()).folders
+    if folders:
+        try:
+            return Group(folders, memory_bytes=memory_bytes, tasks=tasks)
+        except OSError as error:
+            log.warning("no control group; limits are watched from outside", reason=str(error))
+    return None
+
+
+@cache
+def place(process: int) -> Place:
+    """Where groups can be made, tried out once per process; ``process`` is its id.
+
+    A line of the log, for debugging, says which limits hold.
+    """
+    try:
+        groups, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+        folders = prepare(own_groups(groups, mounts))
+        _end([left for folder in folders for left in folder.glob(f"{_prefix()}*") if _is_left(left)])
+        trial = Group(folders, memory_bytes=64 << 20, tasks=16)
+        try:
+            subprocess.run(trial.joining(["true"]), check=True, capture_output=True, timeout=30)
+        finally:
+            _end(trial.folders)
+        found = Place(folders)
+    except (OSError, subprocess.SubprocessError) as error:
+        found = Place(why_not=str(error))
+    if structlog.is_configured():  # else it would print, in somebody's script
+        log.debug(
+            "limits on sandboxes and heavy verifiers",
+            kept_by="watching" if found.why_not else "the kernel",
+            groups=[str(folder) for folder in found.folders],
+            why_not=found.why_not,
+        )
+    return found
+
+
+def _prefix() -> str:
+    """What the names of groups begin with whose makers' numbers mean something here."""
+    return f"{PREFIX}{os.stat('/proc/self/ns/pid').st_ino}-"
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether its maker is gone; before this process has made any, its number is an earlier one's."""
+    maker = folder.name.removeprefix(_prefix()).partition("-")[0]
+    return maker == str(os.getpid()) or not Path("/proc", maker).exists()
+
+
+def _end(folders: Iterable[Path]) -> None:
+    """Remove groups; waits for their members' end, for a while."""
+    limit_s = time.monotonic() + SWEEP_LIMIT_S
+    while folders := [folder for folder in folders if not _remove(folder)]:
+        if time.monotonic() > limit_s:
+            return
+        time.sleep(SWEEP_PAUSE_S)
+
+
+def _members(folder: Path) -> list[int]:
+    """Without those that cannot be seen from here, whose number is 0."""
+    with suppress(OSError):
+        return [pid for pid in map(int, (folder / "cgroup.procs").read_text().split()) if pid]
+    return []
+
+
+def _kill(folder: Path) -> None:
+    with suppress(OSError):
+        if (folder / "cgroup.kill").exists():
+            (folder / "cgroup.kill").write_text("1")
+            return
+        if (folder / "pids.max").exists():
+            (folder / "pids.max").write_text("0")  # nobody forks away
+    for pid in _members(folder):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _remove(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        _kill(folder)
+        return False
+    return True
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The numbers of a file by their names, one a line."""
+    with suppress(OSError):
+        lines = [line.split() for line in path.read_text().splitlines()]
+        return {name: int(number) for name, number in lines}
+    return {}
