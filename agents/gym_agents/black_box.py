@@ -2,7 +2,8 @@
 
 The operator says which program, never a dataset's row: the environment variable ``GYM_HARNESS`` of the
 agent workers holds the command as a JSON list. ``{prompt}`` in one of its arguments stands for the task's
-prompt; without it the prompt is the program's standard input. Or a module of one's own says so::
+prompt; without it the prompt is the program's standard input. A file is named as the worker's working
+directory has it. Or a module of one's own says so::
 
     from gym_agents.black_box import Agent as BlackBox
 
@@ -41,7 +42,7 @@ from gym_runtime.errors import GymError, ModelRefused, ResourceError, TaskError,
 from gym_runtime.gateway.transcript import Transcript
 from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.messages.items import Message, decode_items
-from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.processes.child import Child, EndOfProcess
 from msgspec import Raw
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Agent:
         from gym_runtime.gateway.server import Gateway, serving
 
         prompt = prompt_of(rollout)
-        command = [part.replace("{prompt}", prompt) for part in self._command()]
+        said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]
+        command = [part.replace("{prompt}", prompt) for part in said]
         calls = _Calls(rollout)
         gateway = Gateway(
             calls.ask,
@@ -80,7 +82,7 @@ class Agent:
         )
         async with _folder() as folder, serving(gateway) as url:
             environment = {**_environment(rollout, url, folder), **self.variables}
-            given = "" if any("{prompt}" in part for part in self._command()) else prompt
+            given = "" if any("{prompt}" in part for part in said) else prompt
             with calls.scope:
                 await _work(command, given, environment, folder)
         if calls.failure is not None:
@@ -105,6 +107,16 @@ class Agent:
             example = json.dumps(["python3", "/path/to/agent.py"])
             raise UsageError(f"which harness? Start the agent workers with {VARIABLE}='{example}'")
         return command
+
+
+def _in_full(part: str, *, program: bool) -> str:
+    """A part of the command with its path in full if it names a file, since the harness runs elsewhere.
+
+    A program without a slash is looked up in PATH, as by a shell.
+    """
+    if program and os.sep not in part:
+        return part
+    return os.path.abspath(part) if os.path.isfile(part) else part
 
 
 class _Calls:

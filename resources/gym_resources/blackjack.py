@@ -115,7 +115,6 @@ environment = Environment(
     resource=Blackjack,
     description="Play a game of blackjack against the dealer, move by move.",
     domain="games",
-    agent="step_loop",
     max_turns=10,
     silence_reward=-1.0,
 )

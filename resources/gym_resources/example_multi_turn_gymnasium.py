@@ -44,6 +44,5 @@ environment = Environment(
     resource=Conversation,
     description="Keep track of what a scripted user says over several turns.",
     domain="agent",
-    agent="step_loop",
     max_turns=10,
 )

@@ -62,7 +62,6 @@ environment = Environment(
     resource=Gsm8k,
     description="Word problems of grade-school mathematics, solved with a calculator.",
     domain="math",
-    agent="step_loop",
     max_turns=20,
     data_license="MIT (GSM8K)",
     extra="aviary",

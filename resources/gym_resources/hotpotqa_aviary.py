@@ -67,7 +67,6 @@ environment = Environment(
     resource=Hotpot,
     description="Questions that need two pages of an encyclopedia, found with a search tool.",
     domain="agent",
-    agent="step_loop",
     max_turns=20,
     data_license="CC-BY-SA-4.0 (HotpotQA)",
     extra="aviary",

@@ -23,7 +23,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from gym_runtime.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
@@ -67,7 +67,7 @@ def load(kind: Kind, name: str) -> ModuleType:
                 return _load_file(path.resolve())
     target = _modules(kind).get(name)
     if target is None:
-        raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, names(kind))}")
+        raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, names(kind), kind)}")
     with _importing(kind, name):
         return importlib.import_module(target)
 
@@ -110,6 +110,8 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module
+    if str(path.parent) not in sys.path:  # it may import its neighbours, which are nobody else's modules
+        sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -148,7 +150,8 @@ def require(environment: LoadedEnvironment) -> None:
     missing = [name for name in names if not _installed(name)]
     if missing:
         raise UsageError(
-            f"environment '{environment.name}' needs {', '.join(missing)}, which is not installed: "
+            f"environment '{environment.name}' needs {', '.join(missing)}, "
+            f"which {'is' if len(missing) == 1 else 'are'} not installed: "
             f'pip install "gym-runtime[{extra}]"'
         )
 
@@ -191,7 +194,7 @@ def resolve_agent_ref(ref: str) -> str:
         with suppress(UsageError):  # one that cannot be imported here
             if ref in environment(name).definition.agent_refs:
                 return name
-    raise UsageError(f"no environment goes by agent_ref '{ref}'{suggest(ref, sorted(known))}")
+    raise UsageError(f"no environment goes by agent_ref '{ref}'{suggest(ref, sorted(known), 'environments')}")
 
 
 def goes_by(environment: LoadedEnvironment, ref: str) -> bool:
@@ -200,13 +203,29 @@ def goes_by(environment: LoadedEnvironment, ref: str) -> bool:
     return ref == name or ref.startswith(f"{name}_") or ref in environment.definition.agent_refs
 
 
-def suggest(name: str, choices: list[str]) -> str:
-    """``; did you mean 'x'?`` when one of the choices is near, else a hint at how to list them."""
+def suggest(name: str, choices: list[str], listing: str = "") -> str:
+    """``; did you mean 'x'?`` when one of the choices is near, else how ``gym-runtime ls`` lists them, if so."""
     near = nearest(name, choices)
-    return f"; did you mean '{near}'?" if near else "; 'gym-runtime ls' lists what there is"
+    if near:
+        return f"; did you mean '{near}'?"
+    return f"; 'gym-runtime ls {listing}' lists what there is" if listing else ""
 
 
 def nearest(name: str, choices: list[str]) -> str | None:
     """The choice that is most like the name, if one is like it at all."""
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return near[0] if near else None
+
+
+def load_class(kind: Kind, name: str) -> Any:
+    """The class that a module of agents or of models is there for: its ``Agent``, or its ``Adapter``.
+
+    Raises:
+        UsageError: as `load`, or the module has no such class.
+    """
+    module = load(kind, name)
+    wanted = {"agents": "Agent", "models": "Adapter"}[kind]
+    found = vars(module).get(wanted)
+    if not isinstance(found, type):
+        raise UsageError(f"{Path(module.__file__ or name).name} has no class '{wanted}'")
+    return found

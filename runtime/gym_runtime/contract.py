@@ -19,9 +19,9 @@ from gym_runtime.errors import GymError, TaskError, UsageError
 from gym_runtime.examples import Example
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.replay import rejudge, session_of
-from gym_runtime.resource import Resource
+from gym_runtime.resource import Episode, Resource
 from gym_runtime.schemas import schema_problems
-from gym_runtime.tools import SERVER_ERROR
+from gym_runtime.tools import SERVER_ERROR, hearing_errors
 from gym_runtime.verdict import Verdict, make_response
 
 EXAMPLES = 5
@@ -70,6 +70,7 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     """Every rule on one environment, and how long it takes to verify."""
     try:
         catalogue.require(environment)
+        environment.resource.require_task_type()
         subject = Subject(environment, examples.read(environment))
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]
@@ -133,9 +134,11 @@ async def _scores(
 ) -> list[str]:
     problems: list[str] = []
     for example in subject.examples:
-        verdict = await subject.judge(example, await rollout(example))
+        with hearing_errors() as heard:
+            verdict = await subject.judge(example, await rollout(example))
         if abs(verdict.reward - wanted) > 1e-9:
-            problems.append(f"row {example.number} scores {verdict.reward:g} instead of {wanted:g}")
+            scored = f"row {example.number} scores {verdict.reward:g} instead of {wanted:g}"
+            problems.append("; ".join((scored, *dict.fromkeys(heard))))
     return problems
 
 
@@ -253,6 +256,8 @@ async def _verify_us(subject: Subject) -> float:
             times_ns.append(time.perf_counter_ns() - start_ns)
             continue
         async with session_of(subject.resource, example.row) as session:
+            if isinstance(session, Episode):
+                await subject.resource.reset(session)
             start_ns = time.perf_counter_ns()
             await subject.resource.verify(session, response)
             times_ns.append(time.perf_counter_ns() - start_ns)

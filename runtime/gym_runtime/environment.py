@@ -6,13 +6,17 @@ beside it with the same stem. The module's name is the environment's.
 
 from __future__ import annotations
 
+import math
+import traceback
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from gym_runtime.resource import Resource, Session, VerifyFunction
+from gym_runtime.errors import UsageError
+from gym_runtime.resource import Episode, Resource, Session, VerifyFunction
 
 Domain = Literal[
     "agent",
@@ -30,6 +34,8 @@ Domain = Literal[
 ]
 
 
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Duration = Annotated[float, msgspec.Meta(gt=0)]
 Split = Literal["train", "validation", "example"]
 RowGenerator = Callable[..., Iterator[dict[str, Any]]]
 """``generate(size, seed, **settings)``: that many rows, the same ones for the same seed and settings."""
@@ -73,13 +79,14 @@ def published(
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment's module declares.
+    """What an environment's module declares. What does not fit is refused where it stands.
 
     Attributes:
         resource: a verify function, or a `Session` (or `Episode`) class.
         description: one line.
         domain: for listings and metrics.
-        agent: the agent that runs its rollouts unless a run says otherwise.
+        agent: the agent that runs its rollouts unless a run says otherwise; where it is left out,
+            ``step_loop`` for an `Episode` and ``tool_loop`` for everything else.
         max_turns: model calls per attempt at most; None for no limit of its own.
         timeout_s: from the start of an attempt to its deadline, in seconds.
         parallel_tools: tool calls of one turn may run concurrently on one session.
@@ -98,18 +105,21 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             before its first verification's time begins.
         gold_reward: what the perfect rollouts of its example rows score.
         silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
+
+    Raises:
+        UsageError: a value does not fit its field; with the file and line of the call.
     """
 
     resource: type[Session[Any]] | VerifyFunction
     description: str
     domain: Domain = "other"
-    agent: str = "tool_loop"
-    max_turns: int | None = None
-    timeout_s: float = 1800.0
+    agent: str = ""
+    max_turns: AtLeastOne | None = None
+    timeout_s: Duration = 1800.0
     parallel_tools: bool = False
     replayable: bool = True
     heavy: bool = False
-    verify_timeout_s: float = 30.0
+    verify_timeout_s: Duration = 30.0
     data_license: str = ""
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
@@ -120,11 +130,19 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     gold_reward: float = 1.0
     silence_reward: float = 0.0
 
+    def __post_init__(self) -> None:
+        problem = _problem(self)
+        if problem:
+            call = traceback.extract_stack(limit=2)[0]  # msgspec's own constructor has no frame
+            raise UsageError(f"{call.filename}:{call.lineno}: Environment({problem}")
+        if not self.agent:
+            msgspec.structs.force_setattr(
+                self, "agent", "step_loop" if self.shape == "episode" else "tool_loop"
+            )
+
     @property
     def shape(self) -> str:
         """``verify``, ``session`` or ``episode``."""
-        from gym_runtime.resource import Episode
-
         if not isinstance(self.resource, type):
             return "verify"
         return "episode" if issubclass(self.resource, Episode) else "session"
@@ -132,6 +150,39 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     def build(self) -> Resource:
         """The resource, ready to open sessions."""
         return Resource(self.resource)
+
+
+@cache
+def _checked_types() -> dict[str, Any]:
+    """The types of the fields that hold data, not code."""
+    return {
+        field.name: field.type
+        for field in msgspec.structs.fields(Environment)
+        if field.name not in ("resource", "generate")
+    }
+
+
+def _problem(environment: Environment) -> str:
+    """The first value that does not fit, as ``field=value): what is expected``; empty if all fit."""
+    resource, generate = environment.resource, environment.generate
+    fits = issubclass(resource, Session) if isinstance(resource, type) else callable(resource)
+    if not fits:
+        wanted = "a function verify(task, reply), or a class that derives from Session or Episode"
+        return f"resource={resource!r}): it must be {wanted}"
+    if generate is not None and not callable(generate):
+        return f"generate={generate!r}): it must be a function generate(size, seed)"
+    for name, kind in _checked_types().items():
+        value = getattr(environment, name)
+        shown = f"{name}={value!r})"
+        if name == "domain" and value not in get_args(Domain):
+            return f"{shown}: it must be one of {', '.join(get_args(Domain))}"
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            return f"{shown}: {error}".replace("null`", "None`")
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{shown}: it must be a finite number"
+    return ""
 
 
 class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,10 @@
 What becomes of a group in which a rollout fails for good is the run's policy:
 
 ==============  ==========================================================================================
-``replace``     a new rollout is made in its place, `REPLACEMENTS` times at most for each; a group that is
-                not complete even then has failed
-``mask``        the group keeps its size; the failed rollout has no reward, and `Group.mask` says so
+``replace``     a new rollout is made in its place, `REPLACEMENTS` times at most for each, unless the row is
+                to blame, which is the same for all; a group that is not complete even then has failed
+``mask``        the group keeps its size; the failed rollout has no reward, and `Group.mask` says so; one
+                without any reward has failed
 ``shrink``      the group is handed over without it; one without any rollout left has failed
 ``fail_group``  the group has failed, and what is left of it is cancelled
 ==============  ==========================================================================================
@@ -16,14 +17,14 @@ comes back exactly once. The rules are a pure function of the records that come 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from gym_runtime.catalogue import suggest
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.tasks import RolloutTask
 
@@ -128,7 +129,8 @@ class Groups:
         return commands
 
     def _replace(self, group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
-        if isinstance(record.outcome, Cancelled) or group.replacements >= REPLACEMENTS * len(group.tasks):
+        hopeless = not isinstance(record.outcome, Failed) or record.outcome.fault.kind == TaskError.kind
+        if hopeless or group.replacements >= REPLACEMENTS * len(group.tasks):
             return []
         group.replacements += 1
         again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
@@ -141,13 +143,13 @@ class Groups:
         kept = group.done + (group.failures if policy == "mask" else [])
         failed = ""
         if not group.done:
-            failed = f"all {len(group.failures)} rollouts failed: {_reason(group.failures[-1])}"
+            failed = f"all {len(group.failures)} rollouts failed: {_reason(group.failures)}"
         elif group.failures and policy == "fail_group":
-            failed = f"a rollout failed: {_reason(group.failures[0])}"
+            failed = f"a rollout failed: {_reason(group.failures)}"
         elif len(group.done) < wanted and policy == "replace":
             failed = (
                 f"{wanted - len(group.done)} of {wanted} rollouts are missing after {group.replacements} "
-                f"replacements: {_reason(group.failures[-1])}"
+                f"replacements: {_reason(group.failures)}"
             )
         return Group(
             run=last.run,
@@ -170,6 +172,7 @@ def _fail(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
     return [Cancel(record.task_index)]
 
 
-def _reason(record: RolloutRecord) -> str:
-    outcome = record.outcome
-    return outcome.fault.message if isinstance(outcome, Failed) else "cancelled"
+def _reason(records: Sequence[RolloutRecord]) -> str:
+    """What the last of them said that failed; those that were stopped for it say nothing."""
+    said = [record.outcome.fault.message for record in records if isinstance(record.outcome, Failed)]
+    return said[-1] if said else "cancelled"

@@ -193,8 +193,9 @@ class Sweep:
 
     def published(self, task_index: int) -> None:
         """One more rollout of a task is on its way."""
-        self._publishing = task_index // BLOCK
-        self._left[self._publishing] += 1
+        block = task_index // BLOCK
+        self._publishing = max(self._publishing, block)  # a replacement in an older one may come between
+        self._left[block] += 1
 
     def committed(self, task_index: int) -> str | None:
         """One rollout of a task is done; a pattern to forget, or None."""

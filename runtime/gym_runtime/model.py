@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
+from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
 
 
@@ -30,6 +31,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: what only this adapter knows.
+
+    Raises:
+        UsageError: a URL holds a user or a password.
     """
 
     provider: str
@@ -41,6 +45,14 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     extra_body: dict[str, Any] = {}
     headers: dict[str, str] = {}
     options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            if "@" in url.partition("://")[2].partition("/")[0]:
+                raise UsageError(
+                    f"the model URL of host {url.rpartition('@')[2]} holds a user or a password, and URLs "
+                    "stand in arguments and files; set OPENAI_API_KEY, or headers in a configuration file"
+                )
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> ModelSettings:

@@ -8,7 +8,7 @@ fields, what the verifier added, ``_ng_task_index``, ``_ng_rollout_index`` and `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -46,8 +46,12 @@ def make_record(
     verdict: Verdict | None,
     duration_s: float,
     worker: str,
+    started_anew: Sequence[str] = (),
 ) -> RolloutRecord:
-    """The record of one rollout; without a verdict its row has no reward."""
+    """The record of one rollout; without a verdict its row has no reward.
+
+    ``started_anew`` says why earlier attempts were given up with all that they had done.
+    """
     row_fields = _row_fields(task.row)
     row: dict[str, Any] = {}
     numbers: dict[str, float] = {}
@@ -91,6 +95,8 @@ def make_record(
         "rebuilt_sessions": rollout.rebuilt_sessions if rollout else 0,
         "duration_s": round(duration_s, 4),
     }
+    if started_anew:
+        about["started_anew"] = started_anew
     if rollout is not None and rollout.weight_versions:
         about["weight_versions"] = rollout.weight_versions
     if rollout is not None and rollout.tokens:

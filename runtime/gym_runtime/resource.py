@@ -10,7 +10,6 @@ Whatever the shape, a worker sees a `Resource` that makes `Session` objects.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
@@ -19,12 +18,12 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import GymError, ResourceError, TaskError
+from gym_runtime.errors import GymError, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.items import tool_output, user_message
 from gym_runtime.messages.responses import CreateParams
-from gym_runtime.tools import NOT_FOUND, Tool, ToolError, collect_tools
-from gym_runtime.verdict import Reply, Verdict
+from gym_runtime.tools import NOT_FOUND, Tool, ToolError, collect_tools, place
+from gym_runtime.verdict import Reply, Verdict, is_reward
 
 CLOSE_LIMIT_S = 5.0
 
@@ -60,7 +59,9 @@ class Session(Generic[T]):
 
     async def verify(self, reply: Reply) -> Verdict:
         """Judge the finished rollout. Called at most once per attempt."""
-        raise NotImplementedError
+        raise ResourceError(
+            f"{type(self).__name__} has no verify: async def verify(self, reply: Reply) -> Verdict"
+        )
 
     async def close(self) -> None:
         """Release what the session holds. Runs exactly once, also after errors and cancellation."""
@@ -95,8 +96,10 @@ class Episode(Session[T]):
 
     Attributes:
         offered_tools: function tools that the model gets besides those of its row; set by `reset`.
+        begun: an agent that goes step by step runs it; set by the runtime.
     """
 
+    begun: bool = False
     total_reward: float = 0.0
     last_info: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
     offered_tools: Sequence[dict[str, Any]] = ()
@@ -107,7 +110,7 @@ class Episode(Session[T]):
 
     async def step(self, reply: Reply) -> Step:
         """What the model's latest answer leads to. ``reply`` holds that answer only."""
-        raise NotImplementedError
+        raise ResourceError(f"{type(self).__name__} has no step: async def step(self, reply: Reply) -> Step")
 
     async def verify(self, reply: Reply) -> Verdict:
         return Verdict(self.total_reward, fields=self.last_info)
@@ -117,21 +120,45 @@ VerifyFunction = Callable[[Any, Reply], Awaitable[Verdict] | Verdict]
 
 
 class Resource:
-    """Any of the three shapes behind one face: it decodes rows, opens sessions, and names the tools."""
+    """Any of the three shapes behind one face: it decodes rows, opens sessions, and names the tools.
+
+    Raises:
+        UsageError: the task of a verify function is not a `Task`, or a tool has no schema.
+    """
 
     def __init__(self, shape: type[Session[Any]] | VerifyFunction) -> None:
         self.session_type: type[Session[Any]]
+        self._shape = shape
         if isinstance(shape, type):
             self.session_type = shape
-            self.task_type = _session_task(shape)
+            task_type = _session_task(shape)
         else:
             self.session_type = _stateless(shape)
-            self.task_type = _function_task(shape)
+            task_type = _function_task(shape)
+        self._names_task = task_type is not None
+        self.task_type = task_type or Task
         self.stateless = not isinstance(shape, type)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
         self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
         fields = msgspec.structs.fields(self.task_type)
         self._defaulted = {field.encode_name for field in fields if not field.required}
+
+    def require_task_type(self) -> None:
+        """Check that the author named the task's type: a plain `Task` has none of the row's own fields.
+
+        Raises:
+            UsageError: no; with what to write.
+        """
+        if self._names_task:
+            return
+        if isinstance(self._shape, type):
+            name = self._shape.__name__
+            shape = "Episode" if issubclass(self._shape, Episode) else "Session"
+            raise UsageError(
+                f"{place(self._shape)}{name} does not name its task: class {name}({shape}[{name}Task]), "
+                "where the task derives from Task"
+            )
+        raise UsageError(_unfit(self._shape))
 
     def task(self, row: Raw | bytes) -> Task:
         """A row as this resource's task; null for a field that has a default means the default.
@@ -192,14 +219,22 @@ class Resource:
         """The verdict on a finished rollout.
 
         Raises:
-            ResourceError: the verifier raised, or its reward is not a finite number.
+            ResourceError: the verifier raised, its reward is no finite number, or an episode was never begun.
         """
+        if isinstance(session, Episode) and not session.begun and type(session).verify is Episode.verify:
+            # Nothing was played: the sum of no steps is no reward.
+            raise ResourceError(
+                f"{type(session).__name__} is an Episode, and its rollout's agent took no step; "
+                "take one that does: agent='step_loop'",
+                stage="verify",
+            )
         verdict = await _guarded("verify", session.verify, Reply(response))
         return _returned(verdict, Verdict, "verify").checked()
 
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
-        return _observation(await _guarded("reset", session.reset))
+        session.begun = True
+        return _observation(await _guarded("reset", session.reset), "reset")
 
     def offered_tools(self, session: Episode[Any]) -> list[Raw]:
         """The tools that an episode offers besides those of its row; known once it is reset."""
@@ -213,14 +248,17 @@ class Resource:
         """
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
+        session.begun = True
         step = _returned(await _guarded("step", session.step, Reply(response)), Step, "step")
-        if not math.isfinite(step.reward):
-            raise ResourceError(f"step returned reward = {step.reward}; it must be finite", stage="step")
+        if not is_reward(step.reward):
+            raise ResourceError(
+                f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"
+            )
         session.total_reward += step.reward
         session.last_info = step.info
         outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
         return StepAnswer(
-            items=outputs + _observation(step.observation),
+            items=outputs + _observation(step.observation, "step"),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -237,12 +275,20 @@ async def close_session(session: Session[Any]) -> None:
         await _guarded("close", session.close)
 
 
-def _observation(observation: str | list[dict[str, Any]] | None) -> list[Raw]:
+def _observation(observation: object, stage: str) -> list[Raw]:
     if observation is None:
         return []
     if isinstance(observation, str):
         return [user_message(observation)]
-    return [Raw(msgspec.json.encode(item)) for item in observation]
+    try:
+        items = msgspec.convert(observation, list[dict[str, Any]])
+    except msgspec.ValidationError as error:
+        raise ResourceError(
+            f"{stage} returned the observation {observation!r}; "
+            "it must be a text, a list of items (each a dict), or None",
+            stage=stage,
+        ) from error
+    return [Raw(msgspec.json.encode(item)) for item in items]
 
 
 R = TypeVar("R")
@@ -255,7 +301,8 @@ async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: o
         if inspect.isawaitable(work):
             return await cast("Awaitable[R]", work)
         return cast("R", work)
-    except GymError:
+    except GymError as error:
+        error.stage = error.stage or stage
         raise
     except Exception as error:
         raise ResourceError(f"{type(error).__name__}: {error}", stage=stage) from error
@@ -276,15 +323,26 @@ def _stateless(verify: VerifyFunction) -> type[Session[Any]]:
     return Stateless
 
 
-def _function_task(verify: VerifyFunction) -> type[Task]:
-    first = next(iter(inspect.signature(verify).parameters))
-    return cast("type[Task]", get_type_hints(verify).get(first, Task))
+def _function_task(verify: VerifyFunction) -> type[Task] | None:
+    """What the first parameter is annotated with; None if it is not annotated."""
+    first = next(iter(inspect.signature(verify).parameters), "")
+    try:
+        named = get_type_hints(verify).get(first)
+    except NameError as error:
+        raise UsageError(f"{_unfit(verify)}: {error}") from error
+    if not first or (named is not None and not (isinstance(named, type) and issubclass(named, Task))):
+        raise UsageError(_unfit(verify))
+    return named
 
 
-def _session_task(session: type[Session[Any]]) -> type[Task]:
+def _unfit(verify: VerifyFunction) -> str:
+    return f"{place(verify)}verify's first parameter must be annotated with a subclass of Task"
+
+
+def _session_task(session: type[Session[Any]]) -> type[Task] | None:
     for cls in session.__mro__:
         for base in getattr(cls, "__orig_bases__", ()):
             for argument in get_args(base):
                 if isinstance(argument, type) and issubclass(argument, Task):
                     return argument
-    return Task
+    return None

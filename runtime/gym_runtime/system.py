@@ -131,7 +131,8 @@ def launch(system: SystemSpec) -> System:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")
         system = replace(system, state_dir=temporary, temporary=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "gym_runtime.workers.supervisor"],
+        # -P: a user's html.py is not the standard library's.
+        [sys.executable, "-P", "-m", "gym_runtime.workers.supervisor"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

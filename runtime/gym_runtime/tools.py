@@ -8,13 +8,15 @@ not fit, a 500 for a tool that raised.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 import structlog
 
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 
 _log = structlog.get_logger()
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -22,6 +24,8 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 NOT_FOUND = '{"detail":"Not Found"}'
 SERVER_ERROR = "Internal Server Error"
+
+_raised: ContextVar[list[str] | None] = ContextVar("raised", default=None)
 
 
 class Text(str):
@@ -42,7 +46,7 @@ def tool(method: _F, /) -> _F: ...
 @overload
 def tool(*, adapt: Adapt) -> Callable[[_F], _F]: ...
 def tool(method: _F | None = None, /, *, adapt: Adapt | None = None) -> _F | Callable[[_F], _F]:
-    """Mark a method of a `Session` as a tool. It may be ``async``; it must be annotated.
+    """Mark a method of a `Session` as a tool. It may be ``async``; all its parameters must be annotated.
 
     The arguments are checked against the annotations before the call; ``Annotated`` with
     `msgspec.Meta` describes and limits them. The docstring's first line is the tool's description.
@@ -62,19 +66,16 @@ def tool(method: _F | None = None, /, *, adapt: Adapt | None = None) -> _F | Cal
 
 
 class Tool:
-    """One tool of a session class: its schema, and how to call it."""
+    """One tool of a session class: its schema, and how to call it.
+
+    Raises:
+        UsageError: a parameter has no annotation, or none that JSON arguments can be checked against.
+    """
 
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
         self.name = name
         self._method = method
-        hints = get_type_hints(method, include_extras=True)
-        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-        for parameter in list(inspect.signature(method).parameters.values())[1:]:
-            annotation = hints.get(parameter.name, Any)
-            if parameter.default is inspect.Parameter.empty:
-                fields.append((parameter.name, annotation))
-            else:
-                fields.append((parameter.name, annotation, parameter.default))
+        fields = _fields(name, method)
         self._arguments = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True)
         self._names = tuple(field[0] for field in fields)
         self._adapt = cast("Adapt | None", method.__dict__.get("gym_adapt"))
@@ -121,8 +122,11 @@ class Tool:
             return str(error)
         except GymError:
             raise
-        except Exception:  # noqa: BLE001 - a tool's bug is the model's observation, and ours to log
+        except Exception as error:  # noqa: BLE001 - a tool's bug is the model's observation, and ours to log
             _log.exception("a tool raised", tool=self.name)
+            heard = _raised.get()
+            if heard is not None:
+                heard.append(f"{self.name} raised {type(error).__name__}: {error}")
             return SERVER_ERROR
 
     def _decode(self, arguments: str) -> Any:
@@ -130,6 +134,54 @@ class Tool:
             return self._decode_strictly(arguments)
         given = _decode_object(arguments)
         return msgspec.convert(self._adapt(self.name, given, self._names), self._arguments, strict=False)
+
+
+def _fields(name: str, method: Callable[..., Any]) -> list[tuple[str, Any] | tuple[str, Any, Any]]:
+    """The parameters of a tool but the first, as fields of a struct."""
+    tool = f"{place(method)}the tool '{name}'"
+    try:
+        hints = get_type_hints(method, include_extras=True)
+    except NameError as error:
+        raise UsageError(f"{tool} has an annotation that means nothing: {error}") from error
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"{tool} takes '{parameter}': a model gives its arguments by name, one by one")
+        if parameter.name not in hints:
+            raise UsageError(f"{tool} does not say the type of '{parameter.name}': annotate it")
+        annotation = hints[parameter.name]
+        has_default = parameter.default is not inspect.Parameter.empty
+        field = (
+            (parameter.name, annotation, parameter.default) if has_default else (parameter.name, annotation)
+        )
+        try:
+            msgspec.json.schema(msgspec.defstruct(name, [field]))
+        except TypeError as error:
+            shown = inspect.formatannotation(annotation)
+            reason = str(error).splitlines()[-1].strip()
+            raise UsageError(
+                f"{tool} takes '{parameter.name}: {shown}', which has no JSON schema: {reason}"
+            ) from error
+        fields.append(field)
+    return fields
+
+
+def place(code: Callable[..., Any]) -> str:
+    """``FILE:LINE: `` of a function or class, to stand before what is wrong with it; empty if unknown."""
+    with suppress(TypeError, OSError):
+        return f"{inspect.getsourcefile(code)}:{inspect.getsourcelines(code)[1]}: "
+    return ""
+
+
+@contextmanager
+def hearing_errors() -> Generator[list[str]]:
+    """What tools raise meanwhile, as ``deposit raised ValueError: boom``; the list grows as they do."""
+    heard: list[str] = []
+    token = _raised.set(heard)
+    try:
+        yield heard
+    finally:
+        _raised.reset(token)
 
 
 def validation_answer(reason: str) -> str:

@@ -36,7 +36,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
             ResourceError: the reward or a component is not a finite number.
         """
         for name, value in [("reward", self.reward), *self.components.items()]:
-            if isinstance(value, bool) or not _is_finite(value):
+            if not is_reward(value):
                 raise ResourceError(
                     f"the verifier returned {name} = {value!r}; it must be a finite number: float(...)",
                     stage="verify",
@@ -44,8 +44,12 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         return self
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def is_reward(value: object) -> bool:
+    """A finite number: not a bool, and no integer that is too large for a float."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 class Reply:

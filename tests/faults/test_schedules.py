@@ -28,6 +28,8 @@ QUICK = (2,)
 """Schedules after which nothing has to wait for a session's time limit; CI plays these."""
 LATENCY_S = "0.1"
 MARK = "GYM_FAULTS_MARK"
+TURNS = 6
+"""That a rollout has at most."""
 GONE_S = 30.0
 """A process for heavy verification that was being warmed, at the lowest priority, learns late of its end."""
 
@@ -89,6 +91,9 @@ def violations(left: Aftermath) -> list[str]:
     # An overtaken attempt may end after its run was closed: its record is its rollout's only one.
     if left.stored["rollout"].total() > ROLLOUTS:
         found.append(f"records are stored: {left.stored['rollout']}")
+    # One that begins after that also leaves its journal.
+    if left.stored["journal"].total() > ROLLOUTS * TURNS:
+        found.append(f"journals are stored: {left.stored['journal']}")
     return found
 
 

@@ -238,4 +238,4 @@ async def test_what_the_broker_keeps_is_for_its_owner_only(tmp_path: Path) -> No
     # Rows are for whom the user's umask says: they are what others are to train on.
     umask = os.umask(0)
     os.umask(umask)
-    assert stat.S_IMODE((tmp_path / "out.jsonl").stat().st_mode) == 0o666 & ~umask
+    assert stat.S_IMODE((tmp_path / "out.jsonl").stat().st_mode) == 0o664 & ~umask

@@ -36,7 +36,9 @@ def test_urls(given: str, url: str) -> None:
     assert "authorization" not in found.headers
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", ""])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "", "http://h:99999/v1", "http://[::1"]
+)
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(UsageError, match="is not a model URL"):
         resolve(settings(url))

@@ -77,6 +77,18 @@ def test_messages(body: Any, said: str) -> None:
     assert failure(answer(500, body), ENDPOINT).message == f"http://e/v1 answered 500: {said}"
 
 
+@pytest.mark.parametrize(
+    ("body", "doubted"),
+    [
+        (b"<html><h1>404 Not Found</h1></html>", True),
+        ({"detail": "Not Found"}, True),
+        (error("The model `m` does not exist", "model_not_found"), False),
+    ],
+)
+def test_a_path_that_is_not_there_casts_doubt_on_the_base_url(body: Any, doubted: bool) -> None:
+    assert ("is that the base URL" in failure(answer(404, body), ENDPOINT).message) is doubted
+
+
 def test_messages_are_short_and_hold_no_secrets() -> None:
     long = failure(answer(400, error("x" * 5000)), ENDPOINT).message
     assert len(long) <= MAX_MESSAGE_CHARS + 40
@@ -94,6 +106,13 @@ def test_messages_are_short_and_hold_no_secrets() -> None:
         (400, "Input is too long for requested model.", True),
         (400, "prompt is too long: 250000 tokens > 200000 maximum", True),
         (422, "`inputs` must have less than max_model_len tokens", True),
+        (422, "`inputs` must have less than 4096 tokens. Given: 5000", True),
+        (400, "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens", True),
+        (400, "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", True),
+        (400, "The input token count (1196265) exceeds the maximum number of tokens allowed", True),
+        (400, "This model's maximum prompt length is 131072 but the request contains 537812", True),
+        (400, "The sum of prompt length (72417.0), query length (0) should not exceed max_num_tokens", True),
+        (400, "`inputs` must be a string", False),
         (400, "Invalid value for 'temperature'", False),
         (500, "maximum context length", False),
     ],

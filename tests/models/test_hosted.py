@@ -13,7 +13,7 @@ from gym_runtime.cli.options import parse_model
 from gym_runtime.errors import UsageError
 from gym_runtime.model import ModelSettings
 from gym_runtime.testing import stub_engine
-from models.model_calls import context, model_call, output
+from models.model_calls import USER, context, model_call, output
 from models.proxy import proxied
 
 KEY = "sk-host-0123456789"
@@ -60,6 +60,21 @@ async def test_a_call_to_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.headers["authorization"] == f"Bearer {KEY}"
     assert "openai-organization" not in seen.headers
     assert json.loads(seen.body)["messages"][1]["reasoning"] == "hm"
+
+
+@pytest.mark.anyio
+async def test_thinking_goes_back_to_a_host_that_refuses_calls_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
+    thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
+    called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    with stub_engine.running("--models", "thinker") as stub:
+        made = ModelSettings(provider="deepseek", name="thinker", urls=(stub.url,))
+        async with Adapter(made) as adapter:
+            await adapter.respond(model_call(USER, thought, called, result), context())
+        assert json.loads(stub.last().body)["messages"][1]["reasoning_content"] == "hm"
 
 
 @pytest.mark.anyio

@@ -71,6 +71,22 @@ async def test_a_host_is_reached_through_the_proxy(
         assert proxy.requests[-1] == f"POST {HOST}/{path}"
 
 
+async def test_a_proxy_for_all_that_is_named_without_a_scheme(
+    stub: StubEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(stub.url) as proxy:
+        monkeypatch.setenv("ALL_PROXY", proxy.url.removeprefix("http://"))
+        async with Adapter(settings(HOST)):
+            assert f"GET {HOST}/models" in proxy.requests
+
+
+async def test_a_proxy_that_is_not_spoken_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:pass@127.0.0.1:1080")
+    with pytest.raises(UsageError, match=r"names a 'socks5' proxy for .* set HTTP_PROXY=") as caught:
+        await Adapter(settings(HOST)).__aenter__()
+    assert "pass" not in caught.value.message
+
+
 async def test_a_proxy_that_wants_a_login(stub: StubEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     async with proxied(stub.url, login="me:pass") as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("//", "//me:pass@"))
@@ -105,6 +121,7 @@ async def test_a_proxy_that_lets_no_tls_through(stub: StubEngine, monkeypatch: p
 
 
 @pytest.mark.parametrize("api", ["responses", "chat", "auto"])
+@pytest.mark.slow
 async def test_a_rate_limit_is_kept_to_before_the_host_refuses(api: str) -> None:
     with stub_engine.running("--rate-limit", "4", "--rate-window-s", "0.4") as stub:
         async with Adapter(settings(stub.url, api=api)) as adapter:
@@ -115,6 +132,7 @@ async def test_a_rate_limit_is_kept_to_before_the_host_refuses(api: str) -> None
             assert stub.stats().limited == 0
 
 
+@pytest.mark.slow
 async def test_many_callers_share_a_rate_limit() -> None:
     """The first ones come before anybody knows of a limit; after that, hardly any is refused."""
     with stub_engine.running("--rate-limit", "20", "--rate-window-s", "0.3") as stub:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from gym_models.openai import Adapter
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
@@ -251,6 +253,25 @@ async def test_nobody_listens() -> None:
         port = free.getsockname()[1]
         with pytest.raises(UsageError, match=f"nothing listens at http://127.0.0.1:{port}/v1"):
             await Adapter(settings(f"http://127.0.0.1:{port}")).__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "said"),
+    [
+        (200, "", "with a web page where an engine lists its models"),
+        (301, "https://elsewhere.example/v1/models", "moved to https://elsewhere.example/v1; name that"),
+    ],
+)
+async def test_somebody_else_listens(status: int, location: str, said: str) -> None:
+    async def page(_: web.Request) -> web.Response:
+        headers = {"location": location} if location else {}
+        return web.Response(status=status, text="<!DOCTYPE html><p>hello", headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", page)
+    async with TestServer(app) as server:
+        with pytest.raises(UsageError, match=said):
+            await Adapter(settings(str(server.make_url("/v1")))).__aenter__()
 
 
 @pytest.mark.slow

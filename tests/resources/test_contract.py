@@ -9,11 +9,16 @@ from gym_runtime import catalogue, contract
 from gym_runtime.errors import UsageError
 
 NAMES = catalogue.names("environments")
+HEAVY = {
+    name for name in NAMES if (definition := catalogue.environment(name).definition).heavy or definition.extra
+}
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples"
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in NAMES]
+)
 async def test_an_environment_keeps_the_contract(name: str) -> None:
     environment = catalogue.environment(name)
     try:

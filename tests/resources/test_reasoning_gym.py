@@ -138,6 +138,7 @@ def test_generated_rows_depend_on_seed_and_settings(source: str) -> None:
 @leaves_a_file_open
 @pytest.mark.parametrize("dataset", ["arc_agi", "rearc"])
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_a_board_that_is_right_scores_full(dataset: str, source: str) -> None:
     (row,) = reasoning_gym.generate(1, 5, dataset)
     line = json.dumps(row).encode()

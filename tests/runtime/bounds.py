@@ -1,14 +1,20 @@
-"""Tests of limits run twice: where control groups keep them, if there are any, and where they are watched."""
+"""Tests of limits run in two ways: where control groups keep them, and where they are watched.
+
+Where groups can be made, the second way is only taken with ``--soak``.
+"""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-from gym_runtime import cgroups
+from gym_runtime.processes import cgroups
+
+WHY_NOT = cgroups.place(os.getpid()).why_not
+WAYS = ["watched", "groups"] if WHY_NOT else ["groups", pytest.param("watched", marks=pytest.mark.soak)]
 
 
-@pytest.fixture(params=["groups", "watched"], autouse=True)
+@pytest.fixture(params=WAYS, autouse=True)
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What keeps limits in this test, for every test of a module that imports this."""
     if request.param == "groups":
@@ -24,5 +30,5 @@ def _nowhere(process: int) -> cgroups.Place:
 
 def need_groups() -> None:
     """Skip the test where there are none."""
-    if why_not := cgroups.place(os.getpid()).why_not:
-        pytest.skip(f"no control groups: {why_not}")
+    if WHY_NOT:
+        pytest.skip(f"no control groups: {WHY_NOT}")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gym_runtime import bounded, cgroups, killable
-from gym_runtime.cgroups import Group
-from gym_runtime.delegation import LEAF, PREFIX, own_groups, prepare
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.heavy import run_killable
-from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.processes import bounded, cgroups, killable
+from gym_runtime.processes.cgroups import Group
+from gym_runtime.processes.child import Child, EndOfProcess
+from gym_runtime.processes.delegation import LEAF, PREFIX, own_groups, prepare
 from gym_runtime.sandbox import Interpreter, Limits, Sandbox, bubblewrap, process, python
 from runtime.bounds import need_groups
 
@@ -159,7 +159,7 @@ async def test_what_a_killed_worker_has_left_is_ended_by_the_next() -> None:
     need_groups()
     worker = """
 import os, subprocess, sys
-from gym_runtime import cgroups
+from gym_runtime.processes import cgroups
 group = cgroups.group(memory_bytes=64 << 20, tasks=16)
 left = subprocess.Popen(group.joining(["sleep", "600"]), start_new_session=True)
 print(left.pid, *group.folders, flush=True)
@@ -181,7 +181,9 @@ def test_who_is_in_a_group_makes_none(tmp_path: Path) -> None:
     need_groups()
     group = Group(cgroups.place(os.getpid()).folders, memory_bytes=256 << 20, tasks=64)
     try:
-        code = "import os; from gym_runtime import cgroups; print(cgroups.place(os.getpid()).why_not)"
+        code = (
+            "import os; from gym_runtime.processes import cgroups; print(cgroups.place(os.getpid()).why_not)"
+        )
         told = subprocess.run(group.joining([sys.executable, "-c", code]), capture_output=True, check=True)
     finally:
         while not group.remove():

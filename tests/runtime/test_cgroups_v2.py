@@ -25,7 +25,7 @@ export PATH={path} HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 cd {root}
 echo "+memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
 for group in unit container; do mkdir /sys/fs/cgroup/$group; done
-where='import os; from gym_runtime import cgroups; print("WHERE", *cgroups.place(os.getpid()))'
+where='import os; from gym_runtime.processes import cgroups; print("WHERE", *cgroups.place(os.getpid()))'
 tests="python -m pytest -q -p no:cacheprovider tests/runtime/test_cgroups.py"
 (
     echo 0 >/sys/fs/cgroup/unit/cgroup.procs

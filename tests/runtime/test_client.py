@@ -176,6 +176,7 @@ async def test_no_more_are_on_their_way_than_asked_for() -> None:
     assert 1 <= most <= 5
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_loses_nothing() -> None:
     async with scene() as here:
         seen: set[str] = set()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
+import anyio
 import pytest
+from gym_runtime.bus.memory import Fate, Passing
 from gym_runtime.errors import Fault, ModelRefused, UsageError
 from gym_runtime.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from runtime.test_client import CALL, NAME, rows, scene
 from runtime.workers.small_system import Engine, Hang, answer
+from runtime.workers.stage import background, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -127,6 +131,13 @@ def test_replacing_has_an_end_and_the_group_says_so() -> None:
     assert group.failed == "1 of 2 rollouts are missing after 6 replacements: the key is wrong"
 
 
+def test_a_row_that_is_to_blame_is_not_tried_again_and_again() -> None:
+    wrong = Failed(fault=Fault(kind="task", message="a field is missing"))
+    (group,) = settle("replace", wrong, wrong)
+    assert isinstance(group, Group)
+    assert (group.rollouts, group.failed) == ([], "all 2 rollouts failed: a field is missing")
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_group_without_any_rollout_left_has_failed(policy: GroupPolicy) -> None:
     group = settle(policy, Cancelled(), Cancelled())[-1]
@@ -197,6 +208,47 @@ async def test_a_trainer_gets_groups_as_its_policy_says(
         await here.at_rest()
         (run,) = await here.gym.runs()
         assert run.state == "finished"
+
+
+async def test_a_replacement_needs_no_free_place_while_others_wait_for_one() -> None:
+    async with scene(engine=Failing({"0.1"})) as here:
+        given = here.gym.groups(rows(4), environment=NAME, repeats=3, on_failure="replace", in_flight=2)
+        groups = [group async for group in given]
+        assert [group.rewards for group in groups] == [[1.0] * 3] * 4
+        assert sum(len(group.failures) for group in groups) == 1
+        await here.at_rest()
+
+
+async def test_a_group_that_fails_is_cancelled_also_at_workers_that_come_later() -> None:
+    class Hanging(Failing):
+        async def respond(self, call: Any, context: CallContext) -> Any:
+            if context.rollout.endswith(".0.0"):
+                self._turns = (Hang(),)
+            return await super().respond(call, context)
+
+    class Deaf:
+        """No signal of a cancellation arrives."""
+
+        def fate(self, passing: Passing, dice: random.Random) -> Fate:
+            return Fate(drop=passing.subject.startswith("cancel."))
+
+    async with scene(engine=Hanging({"0.1"}), faults=Deaf()) as here:
+        groups: list[Group] = []
+
+        async def collect() -> None:
+            given = here.gym.groups(rows(1), environment=NAME, repeats=2, on_failure="fail_group")
+            groups.extend([group async for group in given])
+
+        async with background(collect):
+            await here.engine.calls.until(1)
+            with anyio.fail_after(10):
+                while not await here.gym.bus.latest("runs.*.cancelled.>"):
+                    await anyio.sleep(0.01)
+            here.system.kill("agent-1")
+            await here.system.add_agent(name="agent-2")
+            await settled(lambda: bool(groups), within_s=30)
+        assert groups[0].failed == "all 2 rollouts failed: the content filter said no"
+        assert len(here.engine.calls.items) == 1
 
 
 async def test_a_group_that_fails_stops_what_is_left_of_it() -> None:

@@ -11,10 +11,10 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from gym_runtime import killable
 from gym_runtime.errors import ResourceError, TaskError
 from gym_runtime.heavy import run_killable, verify_heavy
-from gym_runtime.processes import wait_for_end
+from gym_runtime.processes import killable
+from gym_runtime.processes.child import wait_for_end
 from gym_runtime.verdict import make_response
 from runtime.bounds import bounds as bounds
 

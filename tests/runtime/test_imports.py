@@ -174,6 +174,7 @@ def all_modules(package: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", ["gym_agents", "gym_runtime"])
+@pytest.mark.slow
 def test_importing_any_module_does_nothing(package: str) -> None:
     statement = "\n".join(f"import {module}" for module in all_modules(package) if ".scaffold." not in module)
     watched(statement)

@@ -55,7 +55,7 @@ from gym_runtime.messages.responses import (
     Response,
     Usage,
 )
-from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.messages.tasks import RolloutTask, TaskIdentity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -196,6 +196,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"items":[{}],"reward":-0.5,"terminated":true,"truncated":true}',
     ),
     (calls.decode_step_answer, StepAnswer(tools=[Raw(b"{}")]), b'{"tools":[{}]}'),
+    (
+        tasks.decode_identity,
+        TaskIdentity(run="r", task_index=0, rollout_index=1),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"","attempt_base":0}',
+    ),
     (
         tasks.decode_task,
         RolloutTask(

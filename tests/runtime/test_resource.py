@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Text, ToolError, Verdict, tool
 from gym_runtime.errors import ModelUnavailable, ResourceError, TaskError
+from gym_runtime.files.results import failure_class
 from gym_runtime.replay import rejudge
 from gym_runtime.resource import Resource
 from gym_runtime.tools import NOT_FOUND, SERVER_ERROR
@@ -91,6 +92,10 @@ async def test_an_episodes_reward_is_the_sum_of_its_steps() -> None:
     assert (first.reward, first.terminated) == (0.5, False)
     assert (await resource.step(session, make_response("1"))).terminated
     assert await resource.verify(session, SILENCE) == Verdict(1.0, fields={"left": 0})
+    with pytest.raises(ResourceError, match="took no step; take one that does: agent='step_loop'"):
+        await resource.verify(other, SILENCE)
+    assert isinstance(other, Countdown)
+    await resource.reset(other)
     assert await resource.verify(other, SILENCE) == Verdict(0.0)
 
 
@@ -342,6 +347,7 @@ def judge_as(value: Any) -> Any:
         (Verdict(math.inf), "reward = inf"),
         (Verdict(True), "reward = True"),
         (Verdict(None), "reward = None"),  # type: ignore[arg-type]
+        pytest.param(Verdict(10**400), "reward = 1000", id="huge"),
         (Verdict(1.0, components={"style": math.nan}), "style = nan"),
     ],
 )
@@ -353,10 +359,28 @@ async def test_a_broken_verifier_is_a_fault_and_never_a_reward(value: Any, messa
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("reward", [math.nan, math.inf, None, "1", True, pytest.param(10**400, id="huge")])
+async def test_a_steps_reward_that_is_no_finite_number_is_a_fault_too(reward: Any) -> None:
+    class Odd(Episode[GoalTask]):
+        async def step(self, reply: Reply) -> Step:
+            return Step(reward=reward)
+
+    resource = Resource(Odd)
+    session = await resource.open(ROW)
+    assert isinstance(session, Odd)
+    await resource.reset(session)
+    with pytest.raises(ResourceError, match="it must be a finite number") as caught:
+        await resource.step(session, SILENCE)
+    assert caught.value.stage == "step"
+    assert (await resource.verify(session, SILENCE)).reward == 0.0
+
+
+@pytest.mark.anyio
 async def test_errors_of_the_runtime_pass_through_a_verifier() -> None:
     resource = Resource(judge_as(ModelUnavailable("the judge is down")))
-    with pytest.raises(ModelUnavailable):
+    with pytest.raises(ModelUnavailable) as caught:
         await resource.verify(await resource.open(ROW), SILENCE)
+    assert failure_class(caught.value.fault()) == "judge_failed"
 
 
 class Fragile(Session[GoalTask]):

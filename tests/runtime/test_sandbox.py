@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 from gym_runtime.errors import Busy, UsageError
-from gym_runtime.processes import Child
+from gym_runtime.processes.child import Child
 from gym_runtime.sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, interpreter, python
 from runtime.bounds import bounds as bounds
 

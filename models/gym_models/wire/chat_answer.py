@@ -24,7 +24,7 @@ from gym_runtime.messages.responses import (
 )
 from msgspec import Raw
 
-from gym_models.wire import pieces
+from gym_models.wire import chat_logprobs, pieces
 from gym_models.wire.pieces import decode_text, encode, is_null, is_string
 from gym_models.wire.responses import ForeignAnswer
 
@@ -116,10 +116,14 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
     return completion
 
 
-def response(completion: Completion[Choice], repeated: Mapping[str, Any] = MappingProxyType({})) -> Raw:
+def response(
+    completion: Completion[Choice],
+    repeated: Mapping[str, Any] = MappingProxyType({}),
+    logprobs: bytes = chat_logprobs.NONE,
+) -> Raw:
     """The response object that says what the first choice of a completion says.
 
-    ``repeated`` is what `responses.echo` says of the request.
+    ``repeated`` is what `responses.echo` says of the request, ``logprobs`` what `chat_logprobs.of` finds.
 
     Raises:
         ModelUnavailable: the engine broke the generation off.
@@ -137,7 +141,7 @@ def response(completion: Completion[Choice], repeated: Mapping[str, Any] = Mappi
                 id=f"resp_{identity}",
                 created_at=completion.created or float(int(time.time())),
                 model=completion.model or "",
-                output=_output(choice.message, identity, reason is not None),
+                output=_output(choice.message, identity, reason is not None, logprobs),
                 status="incomplete" if reason else "completed",
                 incomplete_details=IncompleteDetails(reason=reason) if reason else None,
                 usage=_usage(completion.usage),
@@ -147,7 +151,7 @@ def response(completion: Completion[Choice], repeated: Mapping[str, Any] = Mappi
     )
 
 
-def _output(message: _Message, identity: str, cut: bool) -> list[Raw]:
+def _output(message: _Message, identity: str, cut: bool, logprobs: bytes) -> list[Raw]:
     thought, text = _thought_and_text(message)
     output: list[Raw] = []
     if thought:
@@ -162,8 +166,9 @@ def _output(message: _Message, identity: str, cut: bool) -> list[Raw]:
         status = b"incomplete" if cut and not calls else b"completed"
         output.append(
             Raw(
-                b'{"id":"msg_%b","content":[{"annotations":[],"text":%b,"type":"output_text","logprobs":null}],'
-                b'"role":"assistant","status":"%b","type":"message"}' % (identity.encode(), text, status)
+                b'{"id":"msg_%b","content":[{"annotations":[],"text":%b,"type":"output_text","logprobs":%b}],'
+                b'"role":"assistant","status":"%b","type":"message"}'
+                % (identity.encode(), text, logprobs, status)
             )
         )
     for number, call in enumerate(calls):

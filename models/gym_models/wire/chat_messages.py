@@ -176,16 +176,21 @@ def _content(content: Raw) -> Bytes:
 def _part(part: _Part) -> bytes:
     match part.type:
         case "input_text" | "output_text" | "text":
-            return b'{"type":"text","text":%b}' % part.text
+            return b'{"type":"text","text":%b}' % _needed(part.text, part, "text")
         case "input_image":
-            if is_null(part.image_url):
-                raise TaskError("Chat Completions needs the 'image_url' of an input_image", stage="model")
+            url = _needed(part.image_url, part, "image_url")
             detail = b"" if is_null(part.detail) else b',"detail":%b' % part.detail
-            return b'{"type":"image_url","image_url":{"url":%b%b}}' % (part.image_url, detail)
+            return b'{"type":"image_url","image_url":{"url":%b%b}}' % (url, detail)
         case "input_audio":
-            return b'{"type":"input_audio","input_audio":%b}' % part.input_audio
+            return b'{"type":"input_audio","input_audio":%b}' % _needed(part.input_audio, part, "input_audio")
         case "input_file":
             file = {"file_id": part.file_id, "file_data": part.file_data, "filename": part.filename}
             return encode({"type": "file", "file": {k: v for k, v in file.items() if not is_null(v)}})
         case other:
             raise TaskError(f"Chat Completions cannot carry a content part of type '{other}'", stage="model")
+
+
+def _needed(value: Raw, part: _Part, name: str) -> Raw:
+    if is_null(value):
+        raise TaskError(f"Chat Completions needs the '{name}' of an {part.type}", stage="model")
+    return value

@@ -8,6 +8,7 @@ converter for what it leaves open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,9 @@ _SAME_NAME = (
     *("temperature", "top_p", "top_logprobs", "user", "service_tier", "store", "seed", "safety_identifier"),
     "prompt_cache_key",
 )
+# Beginnings: dates may follow. Not what a client runs itself (custom tools, shells, patches): that is refused.
+_HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
+_LOGPROBS = "message.output_text.logprobs"
 _IMPOSSIBLE = ("previous_response_id", "prompt", "conversation")
 
 
@@ -38,7 +42,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         max_tokens: the name of the field that limits the answer.
         token_fields: sent when tokens are wanted; the names are vLLM's.
         stream: ask for a stream, though the answer is read as one, so that the engine notices when its
-            client leaves. Not where tokens are wanted: llama.cpp reports none in a stream with tools.
+            client leaves. Not where tokens or log-probabilities are wanted: llama.cpp reports none in a
+            stream with tools.
         narrow_choice: for engines that ignore a named function: it becomes the only tool, and required.
     """
 
@@ -84,6 +89,7 @@ class _Effort(msgspec.Struct):
 _decode_tools = msgspec.json.Decoder(list[_Tool]).decode
 _decode_choice = msgspec.json.Decoder(str | _Choice).decode
 _decode_text_settings = msgspec.json.Decoder(_Text).decode
+_decode_include = msgspec.json.Decoder(list[str]).decode
 _decode_effort = msgspec.json.Decoder(_Effort).decode
 
 
@@ -111,14 +117,19 @@ def _head(
             raise TaskError(
                 f"Chat Completions has no '{name}'; use an engine with the Responses API", stage="model"
             )
+    optional = pieces.tools_are_optional(fields)
     side_channel = pieces.take_side_channel(fields)
     body: dict[str, Any] = {"model": model or fields.get("model"), **pieces.decode_fields(extra_body)}
     body.update((name, fields[name]) for name in _SAME_NAME if name in fields)
-    if "top_logprobs" in fields:
+    logprobs = _wants_logprobs(fields)
+    if logprobs:
         body["logprobs"] = True
     if "max_output_tokens" in fields:
         body[dialect.max_tokens] = fields["max_output_tokens"]
-    if "tools" in fields and (tools := _decode_tools(fields["tools"])):
+    tools = _decode_tools(fields["tools"]) if "tools" in fields else []
+    if optional:
+        tools = [tool for tool in tools if not _is_hosted(tool)]
+    if tools:
         choice = _chat_tool_choice(fields["tool_choice"]) if "tool_choice" in fields else "auto"
         if dialect.narrow_choice and isinstance(choice, dict):
             tools, choice = _narrowed(tools, choice)
@@ -137,15 +148,50 @@ def _head(
         body["reasoning_effort"] = effort
     if return_tokens:
         body.update(dialect.token_fields)
-    elif dialect.stream:
+    elif dialect.stream and not logprobs:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     instructions = decode_text(fields["instructions"]) if "instructions" in fields else None
     return encode({**body, **side_channel})[:-1] + b',"messages":[', instructions
 
 
+class Notes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be remembered of a request until its answer is there.
+
+    Attributes:
+        left_out: the types of the hosted tools that it does without.
+        logprobs: the text is to come with its log-probabilities.
+    """
+
+    left_out: tuple[str, ...] = ()
+    logprobs: bool = False
+
+
+@lru_cache(maxsize=256)
+def notes(params: bytes) -> Notes:
+    """Taken once for all turns of a rollout, from parameters that `request` has accepted."""
+    fields = {name: value for name, value in pieces.decode_fields(params).items() if not is_null(value)}
+    tools = _decode_tools(fields["tools"]) if pieces.tools_are_optional(fields) and "tools" in fields else []
+    return Notes(
+        left_out=tuple(tool.type for tool in tools if _is_hosted(tool)), logprobs=_wants_logprobs(fields)
+    )
+
+
+def _wants_logprobs(fields: Mapping[str, Raw]) -> bool:
+    included = _decode_include(fields["include"]) if "include" in fields else ()
+    return "top_logprobs" in fields or _LOGPROBS in included
+
+
+def _is_hosted(tool: _Tool) -> bool:
+    return tool.type.startswith(_HOSTED)
+
+
 def _chat_tool(tool: _Tool) -> dict[str, Any]:
     if tool.type != "function":
-        raise TaskError(f"Chat Completions has no hosted tool '{tool.type}'", stage="model")
+        raise TaskError(
+            f"Chat Completions has no tools of type '{tool.type}'; switch it off in the agent that gives it, "
+            "or use an engine with the Responses API",
+            stage="model",
+        )
     function: dict[str, Any] = {"name": tool.name}
     if not is_null(tool.description):
         function["description"] = tool.description

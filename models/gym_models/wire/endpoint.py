@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +21,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY"
 _PRIVATE_SUFFIXES = (".local", ".internal", ".svc", ".lan")
 _LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|nvapi|hf|gsk|xai|AIza)[-_][\w*.-]{8,}")
+_BREAK = re.compile(r"[\r\n\0]")
 _NOT_OURS = ("accept", "content-type", "user-agent", "x-stainless-")
 
 
@@ -78,11 +79,17 @@ def at(text: str, settings: ModelSettings) -> Endpoint:
     key = os.environ.get(found.key_variable, "").strip()
     if urlsplit(found.url).hostname == "api.openai.com" and not key:
         raise UsageError(f"{found.url} needs a key: set the environment variable {found.key_variable}")
-    return msgspec.structs.replace(found, headers=_client_headers(found.url, key) | found.headers)
+    headers = _client_headers(found.url, key)
+    _check(headers, "OPENAI_ORG_ID, OPENAI_PROJECT_ID or OPENAI_CUSTOM_HEADERS of the environment")
+    return msgspec.structs.replace(found, headers=headers | found.headers)
 
 
 def plain(text: str, settings: ModelSettings) -> Endpoint:
-    """The endpoint at a URL with nothing but the key and the settings' own headers."""
+    """The endpoint at a URL with nothing but the key and the settings' own headers.
+
+    Raises:
+        UsageError: the key is missing, a line of the headers breaks, or that is no URL.
+    """
     variable = settings.api_key_variable or _KEY
     key = os.environ.get(variable, "").strip()
     if settings.api_key_variable and not key:
@@ -91,10 +98,21 @@ def plain(text: str, settings: ModelSettings) -> Endpoint:
     headers = {"accept": "application/json", "content-type": "application/json"}
     if key:
         headers["authorization"] = f"Bearer {key}"
+    _check(headers, f"the environment variable {variable}")
+    _check(settings.headers, "the model's headers")
     headers.update((name.lower(), value) for name, value in settings.headers.items())
     return Endpoint(
         url=url, headers=headers, private=is_private(host), key_variable=variable, has_key=bool(key)
     )
+
+
+def _check(headers: Mapping[str, str], source: str) -> None:
+    for name, value in headers.items():
+        if _BREAK.search(name + value):
+            raise UsageError(
+                f"there is a line break within the header {name!r}, which comes from {source}: "
+                "a key or a header is one line"
+            )
 
 
 def base_url(text: str) -> tuple[str, str]:
@@ -103,10 +121,15 @@ def base_url(text: str) -> tuple[str, str]:
     Raises:
         UsageError: it is no URL.
     """
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"'{text}' is not a model URL; it looks like http://127.0.0.1:8000/v1")
-    return text.rstrip("/") if parts.path.strip("/") else text.rstrip("/") + "/v1", parts.hostname
+    problem = f"'{text}' is not a model URL; it looks like http://127.0.0.1:8000/v1"
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError as error:  # a port beyond 65535, or half of an IPv6 address
+        raise UsageError(problem) from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(problem)
+    return text.rstrip("/") if parts.path.strip("/") else text.rstrip("/") + "/v1", host
 
 
 def is_private(host: str) -> bool:
@@ -125,7 +148,9 @@ def is_private(host: str) -> bool:
 def _client_headers(url: str, key: str) -> dict[str, str]:
     import openai
 
-    client = openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0)
+    # It only tells headers: without the environment it does not look for proxies, which may be foreign to it.
+    http = openai.DefaultAsyncHttpxClient(trust_env=False)
+    client = openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, http_client=http)
     headers = {
         name.lower(): value
         for name, value in {**client.default_headers, **client.auth_headers}.items()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, Self
 
 import msgspec
+from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.model import CallContext
 
-from gym_models.wire import chat_answer, chat_request, chat_stream, chat_tokens, responses
+from gym_models.wire import chat_answer, chat_logprobs, chat_request, chat_stream, chat_tokens, responses
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
-from gym_models.wire.failures import failure, is_context_overflow, not_an_answer
+from gym_models.wire.failures import failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
 from gym_models.wire.pace import Pace
 from gym_models.wire.responses import ForeignAnswer
@@ -47,6 +49,7 @@ class Engine:
         self._pace = Pace(endpoint.url)
         self._extra_body = extra_body
         self._dialect = dialect
+        self._left_out: set[str] = set()
 
     async def __aenter__(self) -> Self:
         await self.pool.__aenter__()
@@ -86,7 +89,7 @@ class Engine:
         try:
             return self._response(answer, call)
         except ForeignAnswer as error:
-            raise not_an_answer(answer, self.endpoint, str(error)) from error
+            return self._foreign(answer, call, error)
 
     def _response(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if answer.status >= 300:
@@ -98,16 +101,38 @@ class Engine:
         answer = await self._post(chat_request.PATH, body, context)
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
+        params = bytes(call.params)
+        notes = chat_request.notes(params)
+        if notes.left_out:
+            self._say_left_out(notes.left_out)
         try:
+            tokens = None
             if call.return_tokens:
                 completion, tokens = chat_tokens.decode(answer.body)
+            elif self._dialect.stream and not notes.logprobs:
+                completion = chat_stream.decode(answer.body)
             else:
-                completion = (chat_stream if self._dialect.stream else chat_answer).decode(answer.body)
-                tokens = None
-            repeated = responses.echo(bytes(call.params))
-            return ModelAnswer(response=chat_answer.response(completion, repeated), tokens=tokens)
+                completion = chat_answer.decode(answer.body)
+            logprobs = chat_logprobs.of(answer.body) if notes.logprobs else chat_logprobs.NONE
+            response = chat_answer.response(completion, responses.echo(params), logprobs)
+            return ModelAnswer(response=response, tokens=tokens)
         except (ForeignAnswer, msgspec.DecodeError) as error:
-            raise not_an_answer(answer, self.endpoint, str(error)) from error
+            return self._foreign(answer, call, error)
+
+    def _say_left_out(self, kinds: Iterable[str]) -> None:
+        for kind in sorted({*kinds} - self._left_out):
+            self._left_out.add(kind)
+            logger().warning(
+                "a harness offers a hosted tool that engines asked by Chat Completions do not have: left out",
+                tool=kind,
+                url=self.endpoint.url,
+            )
+
+    def _foreign(self, answer: Answer, call: ModelCall, error: Exception) -> ModelAnswer:
+        refusal = passed_on(answer)
+        if refusal is not None:
+            return self._overflow_or_raise(refusal, call)
+        raise not_an_answer(answer, self.endpoint, str(error)) from error
 
     def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):

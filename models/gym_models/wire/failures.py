@@ -8,7 +8,7 @@ Pure functions of status, headers and body.
     429 ``insufficient_quota``    `ModelRefused`: waiting does not fill an account
     408 409 425 429 498 5xx       `ModelUnavailable`, with what the engine asks to wait
     501                           `ModelRefused`: it never will
-    2xx with an error's code      as that code: a router passes an error on
+    2xx with an error's code      as that code, an overflow included: a router passes an error on
     2xx that isn't an answer      `ModelUnavailable`: a proxy spoke, or a body broke off
     other 3xx and 4xx             `ModelRefused`
     ============================  ==================================================
@@ -33,7 +33,12 @@ _RETRYABLE = {408, 409, 425, 429, 498}  # 498: Groq's capacity
 _NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|size|window)|maximum model length"
-    r"|prompt is too long|input is too long|max_model_len|too many (?:input )?tokens",
+    r"|prompt is too long|input is too long|max_model_len|too many (?:input )?tokens"
+    r"|exceed context limit"  # Anthropic, of the prompt and max_tokens together
+    r"|input token count.{0,20} exceeds the maximum"  # Gemini
+    r"|maximum prompt length is \d"  # xAI
+    r"|should not exceed max_num_tokens"  # TensorRT-LLM
+    r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be)",  # Hugging Face's TGI, Together
     re.IGNORECASE,
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -75,6 +80,8 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
             f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"
         )
         message += f" ({holder}{'' if endpoint.has_key else ' is empty'})"
+    if answer.status in (404, 405) and "model" not in said.lower():
+        message += " (is that the base URL of its API? Most end in /v1)"
     return ModelRefused(message, stage="model")
 
 
@@ -82,14 +89,22 @@ def _may_pass(status: int) -> bool:
     return status in _RETRYABLE or (status >= 500 and status != 501)
 
 
-def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError:
-    """A body with status 2xx that is no answer of this API; a router may put another's error in it."""
+def passed_on(answer: Answer) -> Answer | None:
+    """The refusal in a body with status 2xx, as if it had its status: a router passes an engine's on."""
     try:
         error = _decode(answer.body).error
     except msgspec.DecodeError:
-        error = None
+        return None
     if isinstance(error, _Error) and isinstance(error.code, int) and 400 <= error.code < 600:
-        return failure(Answer(error.code, answer.headers, answer.body), endpoint)
+        return Answer(error.code, answer.headers, answer.body)
+    return None
+
+
+def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError:
+    """A body with status 2xx that is no answer of this API; a router may put another's error in it."""
+    refusal = passed_on(answer)
+    if refusal is not None:
+        return failure(refusal, endpoint)
     start = endpoint.scrub(answer.body[:80].decode(errors="replace"))
     return ModelUnavailable(
         f"{endpoint.url} answered {answer.status} with something that is no response ({reason}): {start!r}",

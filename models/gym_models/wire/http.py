@@ -20,7 +20,7 @@ import aiohttp
 import anyio
 from aiohttp.client_proto import ResponseHandler
 from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable
+from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, UsageError
 from yarl import URL
 
 from gym_models.wire.endpoint import Endpoint
@@ -197,14 +197,28 @@ def raise_file_limit() -> int:
 
 
 def _proxy(url: str) -> str | None:
-    """What ``HTTPS_PROXY`` and its kin say for this URL; asked once, since asking costs 50 µs."""
+    """What ``HTTPS_PROXY`` and its kin say for this URL; asked once, since asking costs 50 µs.
+
+    Raises:
+        UsageError: the proxy speaks something else than HTTP.
+    """
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)
     if not parts.hostname or proxy_bypass(parts.hostname):
         return None
-    return getproxies().get(parts.scheme)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return None
+    kind, found, _ = proxy.partition("://")
+    if found and kind not in ("http", "https"):
+        raise UsageError(
+            f"the environment names a '{kind}' proxy for {url}, and only HTTP proxies are spoken here: "
+            f"set {parts.scheme.upper()}_PROXY=http://HOST:PORT, or NO_PROXY={parts.hostname}"
+        )
+    return proxy if found else f"http://{proxy}"
 
 
 def _reason(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from gym_runtime.gateway.dialect import HOSTED_TOOLS, OPTIONAL
 from msgspec import Raw
 
 _RUN = os.urandom(8).hex()
@@ -44,11 +45,20 @@ def is_null(piece: Bytes) -> bool:
     return bytes(memoryview(piece)[:5]) in (b"", b"null")
 
 
+def tools_are_optional(fields: Mapping[str, Raw]) -> bool:
+    """Whether hosted tools that the engine lacks may be left out: a harness offers them, no row asks for any.
+
+    Ask before `take_side_channel`.
+    """
+    metadata = fields.get("metadata", Raw())
+    return not is_null(metadata) and _decode_metadata(metadata).get(HOSTED_TOOLS) == OPTIONAL
+
+
 def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
     """Take NeMo Gym's string-to-string side channel out of ``metadata``.
 
     ``metadata.extra_body`` and ``metadata.chat_template_kwargs`` hold JSON as text; what they say
-    belongs in the body of the request. The rest of ``metadata`` stays.
+    belongs in the body of the request; what `tools_are_optional` reads is for us alone. The rest stays.
 
     Raises:
         msgspec.DecodeError: one of them is not a JSON object.
@@ -56,6 +66,7 @@ def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
     if "metadata" not in fields:
         return {}
     metadata = _decode_metadata(fields.pop("metadata"))
+    metadata.pop(HOSTED_TOOLS, None)
     extra: dict[str, Any] = {}
     if "extra_body" in metadata:
         extra |= msgspec.json.decode(metadata.pop("extra_body"), type=dict[str, Any])

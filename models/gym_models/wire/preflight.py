@@ -61,6 +61,15 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
         raise UsageError(error.message) from error
     if answer.status in (401, 403):
         raise UsageError(failure(answer, engine.endpoint).message)
+    if 300 <= answer.status < 400:
+        place = engine.endpoint.scrub(answer.headers.get("location", "another address"))
+        place = place.removesuffix("/models")
+        raise UsageError(f"{url} answered {answer.status}: it has moved to {place}; name that instead")
+    if answer.status == 200 and answer.body.lstrip().startswith(b"<"):
+        raise UsageError(
+            f"{url} answered with a web page where an engine lists its models; "
+            "is that the base URL of its API? Most end in /v1"
+        )
     if check_model and answer.status == 200:
         engine.model = _served(engine.model, answer.body, url)
 

@@ -191,8 +191,9 @@ class Replicas(Generic[E]):
         added: list[Replica[E]] = []
         for one in endpoints:
             if one.url not in self._replicas:
-                replica = self._replicas[one.url] = Replica(self._make(one))
+                replica = Replica(self._make(one))
                 await replica.engine.__aenter__()
+                self._replicas[one.url] = replica
                 added.append(replica)
         return added
 

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import to_thread
-from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.processes.child import Child, EndOfProcess
 from gym_runtime.sandbox import Limits, Sandbox
 from gym_runtime.sandbox.box import slots
 from gym_runtime.sandbox.python import command

@@ -24,7 +24,8 @@ def unreachable(where: str, error: BaseException | None) -> BrokerError:
     if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
         return BrokerError(f"cannot connect to the broker at {where}: {text.removeprefix('nats: ')}")
     return BrokerError(
-        f"no broker at {where} ({text or 'no answer'}): start one with 'nats-server -js', or correct the URL"
+        f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
+        "alone with 'nats-server -js', or correct the URL"
     )
 
 

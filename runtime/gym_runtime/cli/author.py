@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from rich.console import Console
 
-from gym_runtime import catalogue, contract
+from gym_runtime import catalogue, contract, logs
 from gym_runtime.cli import figures, terminal
 from gym_runtime.contract import Finding
 from gym_runtime.environment import LoadedEnvironment
@@ -38,6 +38,8 @@ def new(name: str, shape: str, directory: Path) -> None:
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
         raise UsageError(f"'{name}' cannot name a module: small letters, digits and _, as in my_environment")
+    if name in sys.stdlib_module_names:
+        raise UsageError(f"'{name}' is a module of Python's own library; choose another name")
     if name in catalogue.names("environments"):
         raise UsageError(f"there is an environment '{name}' already; choose another name")
     targets = [(directory / f"{name}{suffix}", suffix) for suffix in (".py", ".jsonl")]
@@ -71,6 +73,7 @@ def test(names: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
+    logs.start()
     environments = [catalogue.environment(name) for name in names]
     reports: list[Report] = []
 

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from rich.table import Table
 
-from gym_runtime import catalogue, throughput
+from gym_runtime import catalogue, logs, throughput
 from gym_runtime.cli import figures, terminal
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import GymError, UsageError
@@ -41,8 +41,11 @@ def bench(
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
+    logs.start()
     for name in names:
-        catalogue.require(catalogue.environment(name))
+        environment = catalogue.environment(name)
+        catalogue.require(environment)
+        environment.resource.require_task_type()
     if settings:
         require_known(settings, _loaded(names or catalogue.names("environments")))
     found: list[Measured] = []

@@ -6,6 +6,7 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli.display import Display
+from gym_runtime.cli.joined import unserved
 from gym_runtime.cli.options import CollectOptions, require_broker
 from gym_runtime.client import connect
 from gym_runtime.errors import UsageError
@@ -25,6 +26,10 @@ def collect(options: CollectOptions) -> int:
     async def main() -> None:
         async with connect(urls, prefix=options.prefix) as gym:
             info = await gym.run(options.run)
+            missing: list[str] = []
+            if info.state == "active":
+                workers = await gym.workers()
+                missing = unserved(workers, agents=info.agents, environments=info.environments)
             with ResultWriter(files) as writer, Display(info.total, label=options.run) as display:
 
                 def take(record: RolloutRecord) -> None:
@@ -32,13 +37,16 @@ def collect(options: CollectOptions) -> int:
                     metrics.add(record)
                     display.add(record)
 
+                for line in missing:
+                    display.note(line)
                 if await gym.follow(options.run, info.total, take):
                     await gym.finish_run(info)
             display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
 
     with Lock(files.rollouts):
-        if files.rollouts.exists() and files.rollouts.stat().st_size:
-            raise UsageError(f"{files.rollouts} has rows already; choose another -o")
+        for path in (files.rollouts, files.failures):
+            if path.exists() and path.stat().st_size:
+                raise UsageError(f"{path} has rows already; choose another -o")
         anyio.run(main, backend_options={"use_uvloop": True})
         write_whole(files.aggregate_metrics, metrics.aggregate())
-    return 0
+    return 0 if metrics.summary().mean_reward is not None else 1

@@ -42,6 +42,7 @@ Nats = Annotated[
         envvar="GYM_NATS_URL",
         rich_help_panel=SYSTEM,
         help="The broker of a running system; several URLs of a cluster separated by commas. "
+        "'run' starts workers of its own there, and without --model asks the model that the system serves. "
         "A URL with a password belongs into the variable. GYM_NATS_CREDENTIALS names a file with an NKey "
         "seed or a .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.",
     ),

@@ -12,12 +12,14 @@ import msgspec
 
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import terminal
+from gym_runtime.cli.joined import unserved
 from gym_runtime.cli.options import require_broker
 from gym_runtime.errors import UsageError
 from gym_runtime.gateway.calls_file import CallsFile
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.pools import Pools
 from gym_runtime.gateway.server import Gateway, serving
+from gym_runtime.workers.presence import decode_presence
 from gym_runtime.workers.router import Router
 
 
@@ -82,6 +84,9 @@ async def _stay(options: GatewayOptions) -> None:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
         _show(url)
+        alive = [decode_presence(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
+        for line in unserved(alive, models=options.pools):
+            terminal.errors().print(line, soft_wrap=True)
         async for _ in signals:
             return
 

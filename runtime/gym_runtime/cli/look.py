@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import anyio
 import msgspec
 from rich.table import Table
 
 from gym_runtime import catalogue
-from gym_runtime.cli import figures, terminal
+from gym_runtime.cli import figures, joined, terminal
 from gym_runtime.cli.options import require_broker
-from gym_runtime.client import Gym, connect
+from gym_runtime.client import Gym
 from gym_runtime.errors import UsageError
 from gym_runtime.runs import RunInfo, Status
 
@@ -125,7 +123,7 @@ def describe_module(kind: catalogue.Kind, name: str) -> ModuleEntry:
 
 def _remedy(error: UsageError) -> str:
     """The command that installs what is missing, or else all that is known."""
-    _, found, command = error.message.partition("which is not installed: ")
+    _, found, command = error.message.partition(" not installed: ")
     return command if found else error.message
 
 
@@ -233,6 +231,10 @@ def _show_status(found: Status) -> None:
     active = [run for run in found.runs if run.state == "active"]
     if active:
         _show_runs(active)
+        agents = sorted({name for run in active for name in run.agents})
+        environments = sorted({name for run in active for name in run.environments})
+        for line in joined.unserved(found.workers, agents=agents, environments=environments):
+            console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")
 
@@ -241,16 +243,31 @@ def _show_status(found: Status) -> None:
 
 
 def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, ...], prefix: str) -> None:
-    """Stop a run, one of its tasks, or one rollout.
+    """Stop a run, one of its tasks, or one rollout; one that is finished already stays so.
 
     Raises:
         UsageError: there is no such run, or a rollout was named without its task.
     """
     if rollout is not None and task is None:
         raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
-    _ask(nats, prefix, lambda gym: gym.cancel(run, task, rollout))
+
+    async def stop(gym: Gym) -> RunInfo:
+        info = await gym.run(run)
+        if info.state != "finished":
+            await gym.cancel(run, task, rollout)
+        return info
+
+    info = _ask(nats, prefix, stop)
+    if info.state == "finished":
+        terminal.output().print(f"run {run} is finished already", soft_wrap=True)
+        return
     which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
     terminal.output().print(f"cancelled {which}", soft_wrap=True)
+    if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
+        terminal.errors().print(
+            f"run {run} is of {info.total:,} rollouts: unless it was resumed, it has no task {task}",
+            soft_wrap=True,
+        )
 
 
 # -- what they share ----------------------------------------------------------------------------------
@@ -258,13 +275,7 @@ def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, 
 
 def _ask(nats: tuple[str, ...], prefix: str, question: Callable[[Gym], Awaitable[T]]) -> T:
     """Ask a running system one thing."""
-    urls = require_broker(nats)
-
-    async def ask() -> T:
-        async with connect(urls, prefix=prefix) as gym:
-            return await question(gym)
-
-    return anyio.run(ask, backend_options={"use_uvloop": sys.platform != "win32"})
+    return joined.ask(require_broker(nats), prefix, question)
 
 
 def _in_full(struct: msgspec.Struct) -> dict[str, Any]:

@@ -105,6 +105,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             file_model=next((pool.model for pool in config.pools if pool.model), None),
         )
 
+    @property
+    def leaves_model_open(self) -> bool:
+        """Whether a running system is to be joined and nothing says which model."""
+        said = self.model or self.model_urls or self.engine_args or self.file_model
+        return bool(self.nats) and not said
+
     def model_settings(self) -> ModelSettings:
         """The model that was asked for, or the file's, or the default one.
 
@@ -159,13 +165,15 @@ def parse_model(
         UsageError: no such provider, no name, or an address without a model.
     """
     if urls and not text:
-        raise UsageError(f"--model-url {urls[0]} needs the model's name there too: --model openai/NAME")
+        raise UsageError("--model-url needs the model's name there too: --model openai/NAME")
     options = _engine_options(engine_args)
     settings = ModelSettings.parse(text or DEFAULT_MODEL, urls=urls, api=api, options=options)
     known = catalogue.names("models")
     own_file = Path(settings.provider).with_suffix(".py").is_file()
     if settings.provider not in known and not own_file:
-        near = catalogue.suggest(settings.provider, known)
+        near = catalogue.suggest(settings.provider, known, "models")
+        if not settings.name and settings.provider in SCRIPTS:
+            near = f"; did you mean 'scripted/{settings.provider}'?"
         raise UsageError(f"--model {text}: there is no model provider '{settings.provider}'{near}")
     if not settings.name:
         raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")

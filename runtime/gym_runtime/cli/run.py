@@ -19,8 +19,10 @@ import anyio
 import msgspec
 
 from gym_runtime import __version__, catalogue, clock, logs, tracing
+from gym_runtime.cli import terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
+from gym_runtime.cli.joined import MODEL_POOL, ask, served_model
 from gym_runtime.cli.main import INTERRUPTED
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.rollouts import run_info, sources, tasks
@@ -66,9 +68,8 @@ class _Run:
         self._options = options
         self._run_id = new_run_id()
         self._model = options.model_settings()
+        self._model_pool = self._run_id
         self._concurrency = options.concurrency
-        if self._model.provider == "embedded":
-            self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
         self._label = ", ".join(Path(name).stem for name in options.names)
         self._metrics = Metrics()
         self._interrupted = False
@@ -87,7 +88,7 @@ class _Run:
         for source in found:
             source.require()
         with Lock(files.rollouts):
-            fetch_weights(self._model)
+            self._choose_model()
             if options.input is None:
                 self._launch(options.names)
             try:
@@ -114,16 +115,33 @@ class _Run:
             self._launch(sorted(dataset.environments))
         return anyio.run(self._go, files, dataset, manifest, progress, backend_options={"use_uvloop": True})
 
+    def _choose_model(self) -> None:
+        """Take the model of the system that is joined if none was named, else have ours at hand."""
+        options = self._options
+        if options.leaves_model_open:
+            served = served_model(ask(options.nats, options.prefix, lambda gym: gym.workers()))
+            if served is not None:
+                self._model, self._model_pool = served, MODEL_POOL
+                name = f"{served.provider}/{served.name}"
+                terminal.errors().print(
+                    f"{name} answers, which this system serves as '{MODEL_POOL}'; --model starts another",
+                    soft_wrap=True,
+                )
+        if self._model_pool != MODEL_POOL:
+            fetch_weights(self._model)
+        if self._model.provider == "embedded":
+            self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
+
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
         options = self._options
         pools = make_pools(
             tuple(environments),
-            self._model,
+            None if self._model_pool == MODEL_POOL else self._model,
             agents=(options.agent,) if options.agent else (),
             workers=options.workers,
             concurrency=self._concurrency,
-            model_pool=self._run_id,
+            model_pool=self._model_pool,
         )
         self._system = launch(
             SystemSpec(
@@ -135,7 +153,7 @@ class _Run:
         )
 
     def _tasks(self, dataset: Dataset) -> Iterator[RolloutTask]:
-        return tasks(self._options, dataset, self._run_id, model=self._run_id, attended=True)
+        return tasks(self._options, dataset, self._run_id, model=self._model_pool, attended=True)
 
     def _manifest(self, dataset: Dataset) -> Manifest:
         options = self._options

@@ -19,6 +19,7 @@ from gym_runtime import catalogue
 from gym_runtime.cli import figures, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
+from gym_runtime.cli.joined import MODEL_POOL
 from gym_runtime.cli.main import INTERRUPTED
 from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_model
 from gym_runtime.errors import UsageError
@@ -26,7 +27,6 @@ from gym_runtime.system import System, launch
 from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MODEL_POOL = "policy"
 
 
 def start(options: StartOptions) -> int:

@@ -3,6 +3,9 @@
     async with gym_runtime.connect(model="scripted/message", environments=["mcqa"]) as gym:
         async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
             print(record.reward)
+
+Each of `runs`, `flow` and `gym` builds on the one before: runs and what is known of them, what passes between
+a client and the workers, and what a trainer asks for.
 """
 
 from gym_runtime.client.gym import Gym as Gym

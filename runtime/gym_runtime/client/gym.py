@@ -145,14 +145,16 @@ class Gym(Flow):
         stream = Stream[Group]()
 
         async def take(record: RolloutRecord) -> None:
-            batch.window.release()
-            for command in groups.take(record):
+            commands = groups.take(record)
+            # A replacement takes over the place: a free one would go to whoever waits for it.
+            if not any(isinstance(command, Make) for command in commands):
+                batch.window.release()
+            for command in commands:
                 match command:
                     case Make(task):
-                        batch.window.acquire_nowait()
                         await self.publish([task])
                     case Cancel(task_index):
-                        await self.bus.publish(f"cancel.{record.run}.{task_index}", b"")
+                        await self.cancel(record.run, task_index)
                     case Group():
                         await stream.send(command)
 

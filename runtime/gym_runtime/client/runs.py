@@ -31,7 +31,7 @@ class Runs:
         found = await self.bus.latest(f"runs.{run}")
         if not found:
             known = [info.run for info in await self.runs()]
-            raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known)}")
+            raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known, 'runs')}")
         return decode_run(found[0].payload)
 
     async def runs(self) -> list[RunInfo]:

@@ -23,12 +23,14 @@ FLUSH_BYTES = 2**20
 SYNC_S = 5.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BLOCK_BYTES = 2**16
+MODE = 0o664
 
 
 class Appender:
-    """Appends lines to a file, which it creates if need be (mode 0666 less the umask).
+    """Appends lines to a file, which it creates if need be (with `MODE`, less the umask).
 
-    Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode.
+    Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode. But
+    whatever the umask, not everybody may write what others train on.
     It writes only when it is called: a caller that has nothing to append calls `flush` when it is idle.
     """
 
@@ -39,7 +41,7 @@ class Appender:
         self._pending_bytes = 0
         self._error: UsageError | None = None
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         self._synced_s = time.monotonic()

@@ -52,7 +52,7 @@ class Lock:
     def _acquire(self, protected: Path) -> bool:
         """True when the lock is held; False when its file was removed meanwhile, by the holder before us."""
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
         except OSError as error:
             raise UsageError(f"cannot write to {self.path.parent}: {error.strerror}") from None
         try:

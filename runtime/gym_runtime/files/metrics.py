@@ -183,8 +183,9 @@ class Metrics:
 
         A list with one entry per agent: ``agent_ref``, ``agent_metrics`` (statistics of every field over
         all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it),
-        ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task). It does not depend on
-        the order in which the rollouts came.
+        ``key_metrics`` (the means), ``failures`` (how many by whose fault, where there are any; NeMo Gym does
+        not have it) and ``group_level_metrics`` (statistics per task). It does not depend on the order in
+        which the rollouts came.
         """
         yield b"["
         for position, (agent, table) in enumerate(sorted(self.agents.items())):
@@ -194,6 +195,8 @@ class Metrics:
             yield b'"agent_ref":' + _encode({"name": agent})
             yield b',\n"agent_metrics":' + _pretty(agent_metrics)
             yield b',\n"key_metrics":' + _pretty(key_metrics)
+            if table.failures:
+                yield b',\n"failures":' + _encode(dict(table.failures.most_common()))
             yield b',\n"group_level_metrics":['
             for number, (task_index, positions) in enumerate(table.groups()):
                 group = {"_ng_task_index": task_index, **table.statistics(positions)}

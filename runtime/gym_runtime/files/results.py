@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault, UsageError
-from gym_runtime.files.appender import Appender, repair_tail
+from gym_runtime.files.appender import MODE, Appender, repair_tail
 from gym_runtime.files.rows import materialize
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.tasks import RolloutTask
@@ -219,7 +220,7 @@ def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("wb") as file:
+        with open(draft, "wb", opener=partial(os.open, mode=MODE)) as file:
             for chunk in chunks:
                 file.write(chunk)
             file.flush()

@@ -91,7 +91,8 @@ def check_sampling(sampling: Mapping[str, Any]) -> None:
     for name in sampling:
         if name not in CreateParams.__struct_encode_fields__:
             known = list(CreateParams.__struct_encode_fields__)
-            raise UsageError(f"there is no sampling setting '{name}'{catalogue.suggest(name, known)}")
+            hint = catalogue.suggest(name, known) or f"; there are: {', '.join(known)}"
+            raise UsageError(f"there is no sampling setting '{name}'{hint}")
     try:
         msgspec.json.decode(_encode(dict(sampling)), type=CreateParams)
     except msgspec.ValidationError as error:

@@ -6,8 +6,9 @@
     tool                                  ``function_call_output``
     ====================================  ========================================================
 
-Sampling settings that the Responses API does not have (``seed``, ``stop``, penalties, an engine's own)
-travel in ``metadata.extra_body`` and reach the engine as they are. Source: OpenAI's API reference.
+A participant's ``name`` is a hint, whoever it is, and dropped. Sampling settings that the Responses API does
+not have (``seed``, ``stop``, penalties, an engine's own) travel in ``metadata.extra_body`` and reach the engine
+as they are. Source: OpenAI's API reference.
 """
 
 from __future__ import annotations
@@ -58,7 +59,6 @@ class _Call(msgspec.Struct):
 class _Message(msgspec.Struct):
     role: str
     content: Raw = Raw(b"null")
-    name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -98,10 +98,19 @@ class _Named(msgspec.Struct):
     name: str
 
 
+class _AllowedTool(msgspec.Struct):
+    function: _Named
+
+
+class _Allowed(msgspec.Struct):
+    mode: str = "auto"
+    tools: list[_AllowedTool] = []
+
+
 class _Choice(msgspec.Struct):
     type: str
     function: _Named | None = None
-    allowed_tools: dict[str, Any] | None = None
+    allowed_tools: _Allowed | None = None
 
 
 class _Format(msgspec.Struct):
@@ -168,8 +177,6 @@ def _items(messages: list[_Message]) -> list[Raw]:
 def _item(message: _Message) -> list[Raw]:
     match message.role:
         case "system" | "developer" | "user":
-            if message.name:
-                raise TaskError("name: participants' names cannot be carried; write it into the content")
             return [item(role=message.role, content=_content(message.content))]
         case "assistant":
             return _assistant(message)
@@ -262,6 +269,6 @@ def _choice(choice: _Choice) -> dict[str, Any]:
         return {"type": "function", "name": choice.function.name}
     if choice.type == "allowed_tools" and choice.allowed_tools:
         allowed = choice.allowed_tools
-        tools = [{"type": "function", "name": tool["function"]["name"]} for tool in allowed.get("tools", ())]
-        return {"type": "allowed_tools", "mode": allowed.get("mode", "auto"), "tools": tools}
+        tools = [{"type": "function", "name": tool.function.name} for tool in allowed.tools]
+        return {"type": "allowed_tools", "mode": allowed.mode, "tools": tools}
     raise TaskError(f"tool_choice: '{choice.type}' cannot be carried")

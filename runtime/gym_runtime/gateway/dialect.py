@@ -28,12 +28,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         model: as the client named it.
         stream: the answer is to come as events.
         include_usage: of a Chat stream: it is to end with the usage.
+        namespaces: which namespace and name a function's name stands for; see `namespaces`.
     """
 
     call: ModelCall
     model: str
     stream: bool
     include_usage: bool = False
+    namespaces: Mapping[str, tuple[str, str]] = {}
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     error: Callable[[Problem], tuple[int, bytes]]
     error_event: Callable[[Problem], bytes]
 
+
+# In the ``metadata`` of a call: an engine may leave out the hosted tools that it does not have.
+HOSTED_TOOLS, OPTIONAL = "hosted_tools", "optional"
 
 encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -19,9 +19,3 @@ def error(problem: Problem) -> tuple[int, bytes]:
     """Status and body."""
     status, kind, code = _FORMS[problem.kind]
     return status, encode({"error": {"message": problem.message, "type": kind, "param": None, "code": code}})
-
-
-def code(problem: Problem) -> str:
-    """The error's code, or else its type."""
-    _, kind, short = _FORMS[problem.kind]
-    return short or kind

@@ -1,7 +1,8 @@
 """The Responses API: requests and answers pass through nearly as they are, streams are made of answers.
 
-Nothing is stored here, so whatever names an earlier response is refused. Source: OpenAI's API reference,
-"Create a model response" and "Streaming events".
+Nothing is stored here, so whatever names an earlier response is refused. Namespaces of tools are taken
+apart (`namespaces`). A hosted tool is an offer of the harness, which an engine without it may leave out.
+Source: OpenAI's API reference, "Create a model response" and "Streaming events".
 """
 
 from __future__ import annotations
@@ -16,16 +17,27 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import TaskError
-from gym_runtime.gateway import openai_errors
-from gym_runtime.gateway.dialect import Asked, Dialect, Fields, Problem, encode, event, side_channel
+from gym_runtime.gateway import namespaces, openai_errors
+from gym_runtime.gateway.dialect import (
+    HOSTED_TOOLS,
+    OPTIONAL,
+    Asked,
+    Dialect,
+    Fields,
+    Kind,
+    Problem,
+    encode,
+    event,
+    side_channel,
+)
 from gym_runtime.messages.calls import ModelCall
-from gym_runtime.messages.items import OtherItem, decode_item, user_message
+from gym_runtime.messages.items import FunctionCall, OtherItem, decode_item, user_message
 from gym_runtime.messages.responses import Response, decode_response
 
 _SAME = (
     *("include", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "reasoning"),
     *("safety_identifier", "prompt_cache_key", "service_tier", "store", "temperature", "text", "tool_choice"),
-    *("tools", "top_logprobs", "top_p", "truncation", "user"),
+    *("top_logprobs", "top_p", "truncation", "user"),
 )
 _NOT_STORED = "responses are not stored here; send the whole conversation as 'input'"
 _REFUSED = {
@@ -34,7 +46,17 @@ _REFUSED = {
     "prompt": "prompt templates are not stored here; send their text",
 }
 
+# A response says why it failed in few codes; by this one a client knows that to ask again is no use.
+_CODES: dict[Kind, str] = {"invalid": "invalid_prompt", "rate_limit": "rate_limit_exceeded"}
+
+
+class _Tool(msgspec.Struct):
+    type: str
+
+
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_items = msgspec.json.Decoder(list[Raw]).decode
+_decode_tool = msgspec.json.Decoder(_Tool).decode
 
 
 def read(body: bytes) -> Asked:
@@ -50,6 +72,7 @@ def read(body: bytes) -> Asked:
     model = fields.take("model", str, "")
     stream = fields.take("stream", bool, False)
     fields.take("stream_options", dict[str, Any])
+    fields.take("client_metadata", dict[str, Any])  # Codex: of the program, and another one with each turn
     said: str | list[Raw] = fields.require("input", str | list[Raw])
     items = [user_message(said)] if isinstance(said, str) else said
     for place, raw in enumerate(items):
@@ -57,13 +80,29 @@ def read(body: bytes) -> Asked:
             match decode_item(raw):
                 case OtherItem(type="item_reference"):
                     raise TaskError(_NOT_STORED)
+                case FunctionCall():
+                    items[place] = namespaces.flat_call(raw)
                 case _:
                     pass
         except (TaskError, msgspec.DecodeError) as error:
             raise TaskError(f"input[{place}]: {error}") from error
+    metadata: dict[str, str] = fields.take("metadata", dict[str, str], {})
     params = fields.take_raw(*_SAME)
-    params |= side_channel(fields.take("metadata", dict[str, str], {}), fields.rest())
-    return Asked(call=ModelCall(params=Raw(encode(params)), input=items), model=model, stream=stream)
+    names: namespaces.Names = {}
+    if (tools := fields.take("tools", list[Raw])) is not None:
+        params["tools"], names = _tools(tools)
+        if any(_decode_tool(tool).type != "function" for tool in params["tools"]):
+            metadata = {HOSTED_TOOLS: OPTIONAL, **metadata}
+    params |= side_channel(metadata, fields.rest())
+    call = ModelCall(params=Raw(encode(params)), input=items)
+    return Asked(call=call, model=model, stream=stream, namespaces=names)
+
+
+def _tools(tools: list[Raw]) -> tuple[list[Raw], namespaces.Names]:
+    try:
+        return namespaces.flatten(tools)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"tools: {error}") from error
 
 
 def answer(raw: Raw, asked: Asked) -> bytes:
@@ -95,9 +134,17 @@ def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
 
 def error_event(problem: Problem) -> bytes:
-    """An error in a stream, which then ends."""
-    said = {"type": "error", "code": openai_errors.code(problem), "message": problem.message, "param": None}
-    return event({**said, "sequence_number": 0}, "error")
+    """A response that failed, which ends the stream. Clients expect no event before a response's first one,
+    and some know of no ``error`` event.
+    """
+    begun = Response(id=f"resp_{uuid4().hex}", created_at=int(time.time()), status="in_progress")
+    said = {"code": _CODES.get(problem.kind, "server_error"), "message": problem.message}
+    failed = msgspec.structs.replace(begun, status="failed", error=Raw(encode(said)))
+    stages = (("response.created", begun), ("response.failed", failed))
+    return b"".join(
+        event({"type": name, "sequence_number": number, "response": response}, name)
+        for number, (name, response) in enumerate(stages)
+    )
 
 
 def _fields(raw: Raw, asked: Asked) -> dict[str, Any]:
@@ -105,6 +152,8 @@ def _fields(raw: Raw, asked: Asked) -> dict[str, Any]:
     usual = Response(id=f"resp_{uuid4().hex}", created_at=time.time(), model=asked.model)
     fields: dict[str, Any] = {**_decode_fields(encode(usual)), **_decode_fields(asked.call.params), **given}
     fields.pop("input", None)
+    if asked.namespaces:
+        fields["output"] = Raw(encode(namespaces.named(_decode_items(fields["output"]), asked.namespaces)))
     fields["created_at"] = int(float(bytes(encode(fields["created_at"]))))
     return fields
 
@@ -153,8 +202,9 @@ def _pieces(one: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _content_part(index: int, part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     field = "refusal" if part["type"] == "refusal" else "text"
     said, place = part.get(field) or "", {"content_index": index}
-    more: dict[str, Any] = {"logprobs": []} if part["type"] == "output_text" else {}
-    yield "content_part.added", {**place, "part": {**part, field: ""}}
+    more: dict[str, Any] = {"logprobs": part.get("logprobs") or []} if part["type"] == "output_text" else {}
+    unsaid = {field: "", **({"logprobs": []} if part.get("logprobs") else {})}
+    yield "content_part.added", {**place, "part": {**part, **unsaid}}
     yield f"{part['type']}.delta", {**place, "delta": said, **more}
     yield f"{part['type']}.done", {**place, field: said, **more}
     yield "content_part.done", {**place, "part": part}

@@ -1,13 +1,13 @@
 """The HTTP side of the gateway: whose call it is, admission, the deadline, streams, errors.
 
     POST /v1/responses, /v1/chat/completions, /v1/messages      ask the model
-    GET  /v1/models                                             the pools that can be named as ``model``
+    GET  /v1/models, /v1/models/ID                              the pools that can be named as ``model``
     GET, DELETE /rollouts/ID/calls                              what was captured; forget it
     GET  /health
 
 A rollout is named by the path, ``/rollouts/ID/v1/…`` (or NeMo Gym's ``/ng-rollout/ID/v1/…``), or by the
 key, ``gym-ID``. A call without a name is answered and not captured. A client that leaves aborts its call.
-A request above the capacity is refused at once with 429; nothing is queued here.
+Above the capacity a request is refused at once with 429; nothing is queued here.
 
 A stream begins when the answer is there, so that errors have their status. If that takes longer than
 `QUIET_S` it begins with comments instead, which keep the connection alive, and an error is its last event.
@@ -108,6 +108,7 @@ class Gateway:
             for dialect in DIALECTS:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
+            app.router.add_get(prefix + "/v1/models/{model}", self._show_model)
         app.router.add_get("/rollouts/{rollout}/calls", self._show_calls)
         app.router.add_delete("/rollouts/{rollout}/calls", self._forget_calls)
         app.router.add_get("/health", self._show_health)
@@ -221,11 +222,13 @@ class Gateway:
         return self._captures.continued(rollout, call)
 
     async def _list_models(self, request: web.Request) -> web.Response:
-        data = [
-            {"id": name, "object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
-            for name in self._models
-        ]
-        return _json({"object": "list", "data": data, "has_more": False})
+        return _json({"object": "list", "data": [_model(name) for name in self._models], "has_more": False})
+
+    async def _show_model(self, request: web.Request) -> web.Response:
+        if (name := request.match_info["model"]) in self._models:
+            return _json(_model(name))
+        said = f"there is no model '{name}' here, only {', '.join(self._models)}"
+        return refusal(RESPONSES, Problem(kind="not_found", message=said))
 
     async def _show_calls(self, request: web.Request) -> web.Response:
         rollout = request.match_info["rollout"]
@@ -245,7 +248,8 @@ class Gateway:
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
         dialect = MESSAGES if MESSAGES.path in request.path else RESPONSES
-        said = f"{request.method} {request.path}: there is no such address here"
+        asked = f"{request.method} {request.path}"
+        said = f"{asked}: there is no such address here; base URLs end with /v1, Anthropic's before it"
         return refusal(dialect, Problem(kind="not_found", message=said))
 
 
@@ -291,6 +295,10 @@ async def _begun(request: web.Request, key: str) -> web.StreamResponse:
     stream = web.StreamResponse(headers=headers)
     await stream.prepare(request)
     return stream
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
 
 
 def _json(document: object) -> web.Response:

@@ -59,5 +59,16 @@ class RolloutTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return f"{self.run}.{self.task_index}"
 
 
+class TaskIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rollout a task is, of one that cannot be read otherwise."""
+
+    run: str
+    task_index: int
+    rollout_index: int
+    environment: str = ""
+    attempt_base: int = 0
+
+
 encode_task = msgspec.json.Encoder().encode
 decode_task = msgspec.json.Decoder(RolloutTask).decode
+decode_identity = msgspec.json.Decoder(TaskIdentity).decode

@@ -58,8 +58,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             try:
                 yield {"role": role, "content": template.format_map(row)}
             except KeyError as error:
-                near = catalogue.suggest(str(error.args[0]), list(row)).partition("; did")[2]
-                hint = f"; did{near}" if near else ""
+                hint = catalogue.suggest(str(error.args[0]), list(row))
                 raise BadRow(Complaint(1, f"the prompt needs '{error.args[0]}'{hint}")) from None
             except (ValueError, TypeError) as error:
                 raise BadRow(Complaint(1, f"the prompt's {role} part cannot be filled: {error}")) from None

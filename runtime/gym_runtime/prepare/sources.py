@@ -165,8 +165,7 @@ def generate(wanted: Wanted, count: int, seed: int, path: Path) -> dict[str, Any
     names = [parameter.name for parameter in known][2:]
     for name in settings:
         if name not in names and not takes_any:
-            hint = catalogue.suggest(name, names).partition("; 'gym-runtime")[0]
-            raise UsageError(f"'{wanted.name}' has no setting '{name}'{hint}")
+            raise UsageError(f"'{wanted.name}' has no setting '{name}'{catalogue.suggest(name, names)}")
     catalogue.require(wanted.environment)
     made = 0
 

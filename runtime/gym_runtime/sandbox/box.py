@@ -15,7 +15,7 @@ from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.processes.child import Child, EndOfProcess
 from gym_runtime.sandbox import bubblewrap, process, python
 from gym_runtime.sandbox.limits import Limits
 

@@ -15,7 +15,7 @@ from anyio import CapacityLimiter, WouldBlock
 from anyio.lowlevel import RunVar
 
 from gym_runtime.errors import Busy
-from gym_runtime.processes import EndOfProcess
+from gym_runtime.processes.child import EndOfProcess
 from gym_runtime.sandbox import bubblewrap, process, python
 from gym_runtime.sandbox.limits import Limits
 

@@ -2,7 +2,7 @@
 
 Most are set by a shell between the isolation and the program, because only there they bind what they are
 meant to bind: processes are counted per user and user namespace, so a limit set outside would count the
-worker's own. What all processes together hold is bounded from outside (`gym_runtime.bounded`).
+worker's own. What all processes together hold is bounded from outside (`gym_runtime.processes.bounded`).
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from gym_runtime.bounded import Bounded
 from gym_runtime.errors import ResourceError
-from gym_runtime.processes import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
+from gym_runtime.processes.bounded import Bounded
+from gym_runtime.processes.child import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
 

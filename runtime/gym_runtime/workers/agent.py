@@ -1,13 +1,14 @@
 """The agent worker: pulls rollouts by credit, runs them, commits each result once.
 
 A delivery is acked after its record is committed (or found to be committed already). A task whose workers
-died ``MAX_DELIVERIES`` times is committed as failed: nothing is retried for ever, nothing is lost in
-silence. While the client of an attended run is gone, its tasks go back to the queue.
+died ``MAX_DELIVERIES`` times, or that cannot be read, is committed as failed: nothing is retried for ever,
+nothing is lost in silence. While the client of an attended run is gone, its tasks go back to the queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -18,8 +19,10 @@ from gym_runtime.bus.contract import Bus, Delivery, Incoming
 from gym_runtime.errors import Overtaken, RuntimeFault
 from gym_runtime.journal import Journal, journal_subject
 from gym_runtime.logs import logger
-from gym_runtime.messages.outcomes import Cancelled, encode_record
-from gym_runtime.messages.tasks import RolloutTask, decode_task
+from gym_runtime.messages.outcomes import Cancelled, Failed, encode_record
+from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.tasks import RolloutTask, decode_identity, decode_task
+from gym_runtime.record import make_record
 from gym_runtime.runs import decode_run
 from gym_runtime.workers.attempt import Attempts
 from gym_runtime.workers.attendance import DROP_S, RETURN_S, Attendance
@@ -113,8 +116,7 @@ class AgentWorker:
         try:
             task = decode_task(delivery.payload)
         except msgspec.DecodeError as error:
-            logger().error("a task cannot be read and is dropped", subject=delivery.subject, error=str(error))
-            return await delivery.ack()
+            return await self._refuse(delivery, error)
         subject = f"rollout.{task.rollout_id}"
         if delivery.deliveries > 1 and (await self._bus.latest(subject) or await self._over(task.run)):
             return await delivery.ack()
@@ -128,6 +130,25 @@ class AgentWorker:
         finally:
             self.in_use -= 1
         return None
+
+    async def _refuse(self, delivery: Delivery, error: msgspec.DecodeError) -> None:
+        """Settle a task that cannot be read: its rollout has failed, as far as it says which one it is."""
+        logger().error("a task cannot be read", subject=delivery.subject, error=str(error))
+        with suppress(msgspec.DecodeError):
+            known = msgspec.structs.asdict(decode_identity(delivery.payload))
+            task = RolloutTask(**known, agent=delivery.subject.split(".")[1], row=NULL)
+            fault = RuntimeFault(f"the task cannot be read ({error}): is its client of another version?")
+            record = make_record(
+                task,
+                Failed(fault=fault.fault()),
+                attempt=task.attempt_base + 1,
+                rollout=None,
+                verdict=None,
+                duration_s=0.0,
+                worker=self.worker,
+            )
+            await self._bus.commit(f"rollout.{task.rollout_id}", encode_record(record))
+        await delivery.ack()
 
     async def _over(self, run: str) -> bool:
         """Whether a run has ended, so that its records may be gone."""

@@ -53,6 +53,7 @@ class Attempts:
         self._budget = Budget()
         self._rollout: Rollout | None = None
         self._started_s = clock.now()
+        self._lost: list[str] = []
         self.unattended = False
 
     def cancel(self) -> None:
@@ -84,6 +85,8 @@ class Attempts:
                     anew = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
                     )
+                    if anew:
+                        self._lost.append(f"{type(error).__name__}: {error.message}")
                 except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
                     logger().exception("an agent raised")
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
@@ -158,4 +161,5 @@ class Attempts:
             verdict=verdict,
             duration_s=clock.now() - self._started_s,
             worker=self._worker,
+            started_anew=self._lost,
         )

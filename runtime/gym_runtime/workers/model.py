@@ -9,6 +9,7 @@ weights are changed: a `Control` comes on ``control.<worker>``.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -28,6 +29,29 @@ from gym_runtime.workers.service import Service
 MAX_TRIES = 8
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
+NEWS_EVERY_S = 10.0
+MOST_NEWS = 100
+_NUMBER = re.compile(r"\d+")
+
+
+class _Notices:
+    """Which reasons for asking again a person should hear of: each once, and not one after the other.
+
+    Pure. Numbers do not make another reason: engines name their requests.
+    """
+
+    def __init__(self) -> None:
+        self._heard: set[str] = set()
+        self._next_s = 0.0
+
+    def is_news(self, reason: str, now_s: float) -> bool:
+        """True at most every `NEWS_EVERY_S`, and for `MOST_NEWS` reasons."""
+        kind = _NUMBER.sub("#", reason)
+        if kind in self._heard or now_s < self._next_s or len(self._heard) >= MOST_NEWS:
+            return False
+        self._heard.add(kind)
+        self._next_s = now_s + NEWS_EVERY_S
+        return True
 
 
 class ModelWorker:
@@ -53,6 +77,7 @@ class ModelWorker:
         self._bus = bus
         self._adapter = adapter
         self._conversations = Conversations()
+        self._notices = _Notices()
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
@@ -96,7 +121,8 @@ class ModelWorker:
                 if tries == MAX_TRIES or clock.now() + wait_s >= request.deadline_s:
                     raise
                 budget.spend(error)
-                logger().info("the engine is asked again", error=str(error))
+                say = logger().warning if self._notices.is_news(str(error), clock.now()) else logger().info
+                say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
                 await anyio.sleep(wait_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         raise AssertionError("MAX_TRIES is at least 1")

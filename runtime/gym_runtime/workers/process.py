@@ -7,11 +7,12 @@ closes, a worker drains too, quickly: it never outlives the one who started it.
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -143,7 +144,7 @@ async def _member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Memb
 def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     from gym_runtime.workers.agent import AgentWorker
 
-    agents = {name: catalogue.load("agents", name).Agent() for name in pool.names}
+    agents = {name: _made("agents", name) for name in pool.names}
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
 
     def detail() -> dict[str, str]:
@@ -152,12 +153,26 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, detail)
 
 
+def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
+    """An agent, or a model's adapter for its settings."""
+    made = catalogue.load_class(kind, name)
+    try:
+        inspect.signature(made).bind(*arguments)
+    except TypeError as error:
+        given = ", ".join(("self", *(type(argument).__name__ for argument in arguments)))
+        raise UsageError(
+            f"{name}: its class '{made.__name__}' is made with __init__({given}): {error}"
+        ) from error
+    return made(*arguments)
+
+
 def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     from gym_runtime.workers.resource import ResourceWorker
 
     loaded = [catalogue.environment(name) for name in pool.names]
     for environment in loaded:
         catalogue.require(environment)
+        environment.resource.require_task_type()
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
 
@@ -199,7 +214,11 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
         )
     settings = pool.model
-    adapter: Any = catalogue.load("models", settings.provider).Adapter(settings)
+    adapter = _made("models", settings.provider, settings)
+    if not isinstance(adapter, AbstractAsyncContextManager):
+        raise UsageError(
+            f"{settings.provider}: its class 'Adapter' needs the methods __aenter__ and __aexit__, both async"
+        )
     async with adapter:
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
         service = hosted.service

@@ -54,7 +54,10 @@ class Entry:
         self._answers: dict[str, _Answer] = {}
 
     async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:
-        """Do the work of a key, or get the answer that this key has had. An empty key is not remembered."""
+        """Do the work of a key, or get the answer that this key has had.
+
+        An empty key is not remembered, and neither is a failure that may pass: whoever asks again means it.
+        """
         if not key:
             return await work()
         known = self._answers.get(key)
@@ -70,7 +73,8 @@ class Entry:
             answer.body = await work()
             return answer.body
         except GymError as error:
-            answer.error = error
+            if not error.retryable:
+                answer.error = error
             raise
         finally:
             if answer.body is None and answer.error is None:

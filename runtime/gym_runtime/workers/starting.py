@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from gym_runtime import process_tree
+from gym_runtime.processes import tree
 
 
 @contextmanager
@@ -44,6 +44,6 @@ def _watch(lifeline: int, started: int) -> None:
 
 
 def _end(*_: object) -> NoReturn:
-    for child in process_tree.children(os.getpid()):
-        process_tree.kill(child)
+    for child in tree.children(os.getpid()):
+        tree.kill(child)
     os._exit(128 + signal.SIGTERM)

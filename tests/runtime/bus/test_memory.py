@@ -433,6 +433,7 @@ async def test_what_was_forgotten_may_be_committed_again() -> None:
         assert await bus.commit("rollout.r.0.0", b"2")
 
 
+@pytest.mark.slow
 async def test_a_handler_that_always_fails_is_not_called_without_pause() -> None:
     calls = 0
 

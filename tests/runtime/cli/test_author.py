@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,29 @@ def test_a_module_that_cannot_be_used_is_one_line(text: str, capsys: pytest.Capt
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert BROKEN[text] in error
+
+
+NEIGHBOURLY = """
+from gym_runtime import Environment, Reply, Task, Verdict
+from worth import WORTH
+
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(WORTH)
+
+
+environment = Environment(resource=verify, agent="single_turn", description="", heavy=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_users_modules_are_found_by_each_other_and_by_nobody_else(folder: Path) -> None:
+    Path("ours.py").write_text(NEIGHBOURLY)
+    Path("ours.jsonl").write_text('{"responses_create_params": {"input": "go"}}\n')
+    Path("worth.py").write_text("WORTH = 0.5\n")
+    Path("html.py").write_text("raise RuntimeError('not the library that has this name')\n")
+    script = Path(sys.executable).with_name("gym-runtime")
+    command = [script, "run", "ours", "--model", "scripted/message", "--output", "rows.jsonl"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert [json.loads(row)["reward"] for row in Path("rows.jsonl").read_text().splitlines()] == [0.5]

@@ -65,6 +65,7 @@ MISTAKES = {
     "run mcqa --model scriptde/message": "did you mean 'scripted'?",
     "run mcqa --model openai": "--model openai/NAME",
     "run mcqa --model-url http://127.0.0.1:1/v1": "--model openai/NAME",
+    "run mcqa --model openai/m --model-url http://me:pw@host/v1": "holds a user or a password",
     "start agents": "did you mean 'agent'?",
     "start toaster": "agent, resource or model",
     "start resource:mqca": "did you mean 'mcqa'?",
@@ -104,6 +105,16 @@ def test_a_mistake_is_one_line_and_status_2(
     assert MISTAKES[line] in err
     assert out == ""
     assert status == 2
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows_failures.jsonl"])
+def test_collected_rows_are_never_appended_to_others(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("{}\n")
+    line = ["collect", "some-run", "-o", str(tmp_path / "rows.jsonl"), "--nats", "nats://127.0.0.1:1"]
+    assert main.run(line) == 2
+    assert f"{name} has rows already" in capsys.readouterr().err
 
 
 @pytest.mark.slow

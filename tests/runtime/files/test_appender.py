@@ -12,6 +12,7 @@ import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files import appender as module
 from gym_runtime.files.appender import Appender, repair_tail
+from gym_runtime.files.results import write_whole
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,17 @@ def test_lines_are_appended_in_order(tmp_path: Path) -> None:
 def test_the_mode_is_what_the_umask_says(tmp_path: Path) -> None:
     Appender(tmp_path / "out.jsonl").close()
     assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o640
+
+
+def test_not_everybody_may_write_it_whatever_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Appender(tmp_path / "out.jsonl").close()
+        write_whole(tmp_path / "out_run.json", iter([b"{}"]))
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"out.jsonl": 0o664, "out_run.json": 0o664}
 
 
 def test_lines_wait_a_moment_and_then_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,9 @@ def test_failures_are_counted_and_never_averaged(record: Record, failure: Record
     assert (summary.turns, summary.tool_calls, summary.input_tokens) == (12, 6, 60)
     assert summary.mean_duration_s == 0.5
     assert (metrics.rollouts, metrics.mean_reward, metrics.failures) == (6, 0.5, summary.failures)
-    assert len(aggregate(metrics)[0]["group_level_metrics"]) == 1
+    (entry,) = aggregate(metrics)
+    assert len(entry["group_level_metrics"]) == 1
+    assert entry["failures"] == {"model": 2, "task": 1}
 
 
 def test_only_failures_is_not_an_error(failure: Record) -> None:

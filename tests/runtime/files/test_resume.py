@@ -104,6 +104,7 @@ def test_a_torn_row_is_made_again(torn: bytes, files: OutputFiles, make_run: Mak
     assert files.rollouts.read_bytes() == b"".join(bytes(record(index).row) + b"\n" for index in (0, 1))
 
 
+@pytest.mark.slow
 def test_a_run_torn_at_any_byte_is_completed_row_by_row(files: OutputFiles, record: Record) -> None:
     tasks = make_tasks(2, 2)
     whole = b"".join(bytes(record(*key, text="é\u2028").row) + b"\n" for key in keys(tasks))

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import openai
 import pytest
 from gym_runtime.errors import ModelRefused, ModelUnavailable
@@ -240,6 +241,31 @@ async def test_errors_have_the_clients_classes(turn: Any, error: type[Exception]
         with pytest.raises(error, match="no such thing" if turn else "not stored"):
             earlier: Any = None if turn else "resp_1"
             await made.responses.create(model="m", input="?", previous_response_id=earlier, **more)
+
+
+async def test_an_error_in_a_stream_that_has_begun() -> None:
+    class Engine:
+        async def respond(self, call: Any, context: Any) -> Any:
+            await until.wait()
+            raise ModelRefused("no such thing")
+
+    until = anyio.Event()
+    async with standing(Engine(), quiet_s=0.01) as stand, client(stand) as made:
+        async with made.responses.stream(model="m", input="?") as stream:  # its headers say: at work
+            until.set()
+            events = [event async for event in stream]
+        assert [event.type for event in events] == ["response.created", "response.failed"]
+        failed: Any = events[-1]
+        assert failed.response.status == "failed"
+        assert (failed.response.error.code, failed.response.error.message) == (
+            "invalid_prompt",
+            "no such thing",
+        )
+        until = anyio.Event()
+        chunks = await made.chat.completions.create(model="m", messages=USER, stream=True)
+        until.set()
+        with pytest.raises(openai.APIError, match="no such thing"):
+            await anext(chunks)
 
 
 async def test_what_may_pass_says_when_to_ask_again() -> None:

@@ -222,6 +222,11 @@ REFUSED = [
     (CHAT, chat(metadata={"a": 1}), "metadata: Expected `str`"),
     (CHAT, chat(tools=[{"type": "custom"}]), "tools: a tool of type 'custom'"),
     (CHAT, chat(tool_choice={"type": "custom"}), "tool_choice: 'custom'"),
+    (
+        CHAT,
+        chat(tool_choice={"type": "allowed_tools", "allowed_tools": {"tools": [{"name": "f"}]}}),
+        "tool_choice: Object missing required field `function`",
+    ),
     (CHAT, said(USER, {"role": "robot", "content": "x"}), r"messages\[1\]: role: there is no 'robot'"),
     (CHAT, said({**USER, "name": "Ada"}), r"messages\[0\]: name: "),
     (CHAT, said({"role": "user"}), r"messages\[0\]: content: this field is required"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from functools import partial
 from random import Random
@@ -11,11 +12,14 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Rollout, Session, Task, Verdict, clock, tool
+from gym_runtime.agent import Agent
 from gym_runtime.bus.contract import QueueDepth
 from gym_runtime.bus.memory import Fate, Passing
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import ModelRefused, ModelUnavailable
-from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
+from gym_runtime.messages.items import FunctionCall
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
+from gym_runtime.messages.tasks import encode_task
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.workers.agent import MAX_DELIVERIES
 from runtime.workers.small_system import (
@@ -280,6 +284,8 @@ async def test_a_session_that_is_lost_makes_a_new_attempt_at_another_worker(
     (record,) = await system.make(rollout_task(row(), replayable=False))
     assert record.outcome == Completed()
     assert (record.attempt, record.tool_calls) == (2, 2)
+    (why,) = row_of(record)["_gym"]["started_anew"]
+    assert why == "SessionLost: worker resource-1 of resource 'stage' is gone, and the session with it"
 
 
 async def test_what_may_pass_is_tried_again_from_where_it_was(
@@ -294,6 +300,30 @@ async def test_what_may_pass_is_tried_again_from_where_it_was(
     assert (record.attempt, record.turns, record.tool_calls) == (2, 2, 1)
     assert row_of(record)["_gym"]["resumed_turns"] == 1
     assert await ledger.until(3) == ["open", "work", "close"]
+
+
+async def test_a_verifier_that_fails_for_a_reason_that_may_pass_is_asked_again() -> None:
+    class Judged(Session[Task]):
+        asked = 0
+
+        @tool
+        def work(self) -> None:
+            """So that its rollout knows where the session is."""
+
+        async def verify(self, reply: Reply) -> Verdict:
+            self.asked += 1
+            if self.asked == 1:
+                raise ModelUnavailable("the judge is overloaded")
+            return Verdict(float(self.asked))
+
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=Judged, description="a judge"), "stage"))
+        engine = Engine(answer(function_call("work")), answer("done"))
+        await system.add_model(engine)
+        await system.add_agent()
+        (record,) = await system.make(rollout_task(row()))
+    assert record.outcome == Completed()
+    assert (record.attempt, record.reward, len(engine.calls.items)) == (2, 2.0, 2)
 
 
 async def test_a_session_that_is_lost_is_rebuilt_by_repeating_its_calls(
@@ -318,6 +348,44 @@ async def test_a_session_that_is_lost_is_rebuilt_by_repeating_its_calls(
     assert (record.attempt, record.tool_calls) == (1, 2)
     assert row_of(record)["_gym"]["rebuilt_sessions"] == 1
     assert [entry for entry in ledger.items if entry == "work"] == ["work"] * 3
+
+
+class Changed:
+    """An agent whose code was changed: it makes a call before it asks."""
+
+    async def run(self, rollout: Rollout) -> None:
+        await rollout.call_tools([FunctionCall(call_id="new", name="work", arguments="{}")])
+        await rollout.respond()
+
+
+class Shorter:
+    """An agent whose code was changed: it stops where the other went on."""
+
+    async def run(self, rollout: Rollout) -> None:
+        rollout.truncate("nothing is asked")
+
+
+@pytest.mark.parametrize(
+    ("agent", "outcome", "opened"),
+    [(Changed(), Completed(), 2), (Shorter(), Truncated(reason="nothing is asked"), 2)],
+)
+async def test_a_journal_of_another_agents_code_leads_to_a_fresh_start_and_the_row_says_so(
+    system: SmallSystem, ledger: Mailbox[str], agent: Agent, outcome: Outcome, opened: int
+) -> None:
+    engine = Engine(answer(function_call("work")), Hang(), by_attempt={5: [answer("done")]})
+    await system.add_model(engine)
+    await system.add_agent()
+    await system.enqueue(rollout_task(row()))
+    await engine.calls.until(2)
+    await system.add_agent({"tool_loop": agent}, name="agent-2")
+    system.kill("agent-1")
+    (record,) = await system.records(1)
+    assert record.outcome == outcome
+    about = row_of(record)["_gym"]
+    assert (record.attempt, about["resumed_turns"], about["rebuilt_sessions"]) == (5, 0, 0)
+    (why,) = about["started_anew"]
+    assert why.startswith("JournalMismatch: the agent makes a tool call that its journal does not have")
+    await settled(lambda: ledger.items.count("close") == ledger.items.count("open") == opened)
 
 
 # -- deliveries ---------------------------------------------------------------------------------------
@@ -408,6 +476,18 @@ async def test_a_task_that_cannot_be_read_is_dropped_and_the_next_is_made(
     await system.bus.enqueue("task.tool_loop.stage.run", b"[]")
     (record,) = await system.make(rollout_task(row()))
     assert record.outcome == Completed()
+    await settled_depth(system)
+
+
+async def test_a_rollout_whose_task_cannot_be_read_has_failed(system: SmallSystem) -> None:
+    await system.add_model(Engine(answer("done")))
+    await system.add_agent()
+    unreadable = json.loads(encode_task(rollout_task(row(), task=7))) | {"max_turns": "five"}
+    await system.bus.enqueue("task.tool_loop.stage.run", json.dumps(unreadable).encode())
+    (record,) = await system.records(1)
+    assert (record.task_index, record.environment, record.reward) == (7, "stage", None)
+    assert fault_of(record)[0] == "runtime"
+    assert "max_turns" in message_of(record)
     await settled_depth(system)
 
 

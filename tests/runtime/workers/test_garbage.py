@@ -23,6 +23,7 @@ ROLLOUTS = 50
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
+@pytest.mark.slow
 def test_a_rollout_leaves_no_cycles(name: str) -> None:
     async def main() -> Counter[str]:
         broker = MemoryBroker()

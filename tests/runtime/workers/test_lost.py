@@ -60,6 +60,7 @@ async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> N
         assert not here.engine.cancelled.items
 
 
+@pytest.mark.slow
 async def test_a_worker_of_whom_nothing_is_heard_is_waited_for_up_to_the_deadline() -> None:
     async with scene(answer(CALL), answer("done"), faults=LoseAnswers("model-1", 10_000)) as here:
         (record,) = [record async for record in here.rollouts(1)]

@@ -6,6 +6,7 @@ from collections import Counter
 
 import structlog
 from gym_runtime.messages.outcomes import Cancelled, Completed, Truncated
+from runtime.workers.playground import TURNS
 from runtime.workers.simulation import Plan, Play, play
 
 
@@ -38,6 +39,8 @@ def violations(plan: Plan, played: Play) -> list[str]:
     # An overtaken attempt may commit after its run was closed: once, as always.
     if played.stored["rollout"] > len(plan.rollouts) * played.parts:
         found.append(f"{played.stored['rollout']} records are stored")
+    if played.stored["journal"] > len(plan.rollouts) * played.parts * TURNS:
+        found.append(f"{played.stored['journal']} turns are stored")
     return found
 
 

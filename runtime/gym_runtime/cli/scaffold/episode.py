@@ -26,4 +26,4 @@ class Guess(Episode[GuessTask]):
         return Step(observation="Higher." if guess < self.task.secret else "Lower.")
 
 
-environment = Environment(resource=Guess, description="Guess a number.", agent="step_loop", max_turns=10)
+environment = Environment(resource=Guess, description="Guess a number.", max_turns=10)

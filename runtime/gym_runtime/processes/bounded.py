@@ -1,6 +1,6 @@
 """A child that is bounded together with all its descendants: how many they are, what memory they hold.
 
-Where control groups can be made it has one (`gym_runtime.cgroups`): the kernel stops it at its limits however
+Where control groups can be made it has one (`cgroups`): the kernel stops it at its limits however
 fast it grows, and its end is everybody's who has ever descended from it. Elsewhere its tree is watched, as
 `/proc` shows it. Both ways who works with it looks at it (`find_excess`), and kills it for what is found.
 """
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from gym_runtime import cgroups, process_tree
-from gym_runtime.processes import KILL_LIMIT_S, Child
+from gym_runtime.processes import cgroups, tree
+from gym_runtime.processes.child import KILL_LIMIT_S, Child
 
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
 REMOVAL_PAUSE_S = 0.005
@@ -65,8 +65,8 @@ class Bounded(Child):
         """
         if self._group is None:
             running = self.exit_code is None
-            return process_tree.excess(self.pid, self._processes, self._memory_bytes) if running else None
-        return process_tree.crowd(len(self._group.members()), self._processes) or self._group.excess()
+            return tree.excess(self.pid, self._processes, self._memory_bytes) if running else None
+        return tree.crowd(len(self._group.members()), self._processes) or self._group.excess()
 
     async def end(self) -> None:
         await super().end()

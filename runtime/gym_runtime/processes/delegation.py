@@ -5,7 +5,7 @@
   the topmost one, as a container sees it. Groups with limits may not lie beside processes, so all that are
   there move into a group `LEAF` first. One that was not handed over is its manager's, writable or not.
 
-Who is in a group with limits (`gym_runtime.cgroups`) makes no further ones.
+Who is in a group with limits (`cgroups`) makes no further ones.
 
 Source: docs.kernel.org/admin-guide/cgroup-v2.html, systemd.io/CGROUP_DELEGATION.
 """

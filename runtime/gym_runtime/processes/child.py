@@ -3,7 +3,7 @@
 A `Child` has pipes that never hold up the event loop, an end that can be awaited, and a kill that leaves
 nobody behind: the tree is stopped member by member before the first one dies, so nobody can fork away.
 Who has left the tree before that (a daemon, adopted by init) is out of reach, unless the child is a subreaper
-(as `gym_runtime.warm` is) or the first process of a pid namespace. Needs no event loop but anyio's.
+(as `warm` is) or the first process of a pid namespace. Needs no event loop but anyio's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import TracebackType
 import anyio
 from anyio import to_thread
 
-from gym_runtime import process_tree
+from gym_runtime.processes import tree
 
 CHUNK_BYTES = 65536
 KILL_LIMIT_S = 5.0
@@ -44,7 +44,6 @@ class Child:
         arguments: Sequence[str],
         *,
         environment: Mapping[str, str] | None = None,
-        executable: str | None = None,
         directory: str | None = None,
         keep_open: Sequence[int] = (),
         with_errors: bool = False,
@@ -56,7 +55,6 @@ class Child:
             stderr=subprocess.PIPE if with_errors else subprocess.DEVNULL,
             bufsize=0,
             env=environment,
-            executable=executable,
             cwd=directory,
             pass_fds=tuple(keep_open),
             start_new_session=True,
@@ -168,7 +166,7 @@ class Child:
     def kill(self) -> None:
         """Kill it and its descendants; without waiting for their end."""
         if self._popen.poll() is None:
-            process_tree.kill(self.pid)
+            tree.kill(self.pid)
 
     async def end(self) -> None:
         """Kill it and its descendants and wait for its end, also while being cancelled. Repeatable."""

@@ -2,7 +2,7 @@
 
 A group is made for a child that may run what nobody has read. It joins before it becomes the program, and its
 descendants are in it whatever they do. Whether groups can be made is found out once per process, by trying;
-where not (`gym_runtime.delegation`), a tree is watched from outside (`gym_runtime.bounded`). A group is named
+where not (`delegation`), a tree is watched from outside (`bounded`). A group is named
 after the process that made it; if that was killed, the next one ends and removes what it has left.
 """
 
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import structlog
 
-from gym_runtime.delegation import PREFIX, own_groups, prepare
+from gym_runtime.processes.delegation import PREFIX, own_groups, prepare
 
 SHELL = "/bin/sh"
 SWEEP_LIMIT_S, SWEEP_PAUSE_S = 1.0, 0.005

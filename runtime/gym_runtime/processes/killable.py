@@ -8,8 +8,8 @@ which hang keep nobody waiting. Who takes their place has been warmed in advance
 that can be taken back: when all turns are taken one more process is started, and another one when a call
 overruns.
 
-What a process may use it limits itself (`gym_runtime.warm`), but how many it becomes and what memory all of
-them hold is bounded from here (`gym_runtime.bounded`). It is replaced after `CALLS_PER_PROCESS` calls, and
+What a process may use it limits itself (`warm`), but how many it becomes and what memory all of
+them hold is bounded from here (`bounded`). It is replaced after `CALLS_PER_PROCESS` calls, and
 after one that leaves processes behind.
 
 The processes are fresh interpreters (never forks of a worker with its threads and connections) and end with
@@ -32,10 +32,10 @@ import anyio
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-from gym_runtime import priority, process_tree
-from gym_runtime.bounded import Bounded
-from gym_runtime.processes import EndOfProcess
-from gym_runtime.warm import MEMORY_BYTES
+from gym_runtime.processes import priority, tree
+from gym_runtime.processes.bounded import Bounded
+from gym_runtime.processes.child import EndOfProcess
+from gym_runtime.processes.warm import MEMORY_BYTES
 
 OVERRUN_S = 0.1
 OVERRUN_FACTOR = 5.0
@@ -67,7 +67,9 @@ class Warm(Bounded):
 
     def __init__(self, kind: bytes, *, spare: bool) -> None:
         super().__init__(
-            [sys.executable, "-m", "gym_runtime.warm"], processes=PROCESSES, memory_bytes=MEMORY_BYTES
+            [sys.executable, "-P", "-m", "gym_runtime.processes.warm"],
+            processes=PROCESSES,
+            memory_bytes=MEMORY_BYTES,
         )
         self.kind = kind
         self.calls = 0
@@ -102,13 +104,13 @@ class Warm(Bounded):
 
     def yield_to_others(self) -> None:
         """Go on at the lowest priority, with all that it has started by now; repeatable."""
-        priority.lower(process_tree.members(self.pid)[1:])  # the first one is to see to the end of the others
+        priority.lower(tree.members(self.pid)[1:])  # the first one is to see to the end of the others
         priority.weigh(self.pid, priority.LEAST)
 
     def kill(self) -> None:
         if self.exit_code is None:
             priority.weigh(self.pid, 0)  # dying takes time, too
-            process_tree.kill(self.pid, waits=True)
+            tree.kill(self.pid, waits=True)
 
     def watch(self) -> None:
         """Look at what it has become.
@@ -123,7 +125,7 @@ class Warm(Bounded):
     @property
     def alone(self) -> bool:
         """Whether nobody is left of those that its calls have started."""
-        return len(process_tree.members(self.pid)) <= OF_ITS_OWN
+        return len(tree.members(self.pid)) <= OF_ITS_OWN
 
     async def answer(self) -> Any:
         """The result of what it was asked.

@@ -1,7 +1,7 @@
 """A process and all its descendants, as `/proc` shows them: who they are, what they hold, and their end.
 
 Limits that a process sets itself are its own or, where they count processes, its user's, who is the worker's
-too and may be root, whom they do not bind. So where there are no control groups (`gym_runtime.cgroups`) the
+too and may be root, whom they do not bind. So where there are no control groups (`cgroups`) the
 number and the memory of a tree are watched from outside. Elsewhere than on Linux a tree is its root alone.
 """
 

@@ -1,4 +1,4 @@
-"""The inside of a warm process: runs with ``python -m gym_runtime.warm`` and calls what it is told to.
+"""The inside of a warm process: ``python -m gym_runtime.processes.warm`` calls what it is told to.
 
 Messages are pickles with their length before them, on the descriptors that were standard input and output;
 what is called finds a null device there and may print what it likes. It sets its own limits.
@@ -17,7 +17,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from gym_runtime import process_tree
+from gym_runtime.processes import tree
 
 LENGTH_BYTES = 8
 MEMORY_BYTES = 8 << 30
@@ -50,7 +50,7 @@ def _keep_watch(called: int) -> NoReturn:
         ended, status = os.wait()
     with suppress(ChildProcessError):
         while True:
-            for orphan in process_tree.children(os.getpid()):
+            for orphan in tree.children(os.getpid()):
                 os.kill(orphan, signal.SIGKILL)
             os.wait()
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
