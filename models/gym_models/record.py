@@ -45,7 +45,8 @@ class Adapter:
             raise UsageError(f"options.record is the path of a file, not {path!r}")
         self._path = Path(path)
         inner = msgspec.structs.replace(settings, provider=provider, name=name, options=options)
-        self._inner: Any = catalogue.load("models", provider).Adapter(inner)
+        adapter: Any = catalogue.load_class("models", provider)
+        self._inner = adapter(inner)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

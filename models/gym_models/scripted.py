@@ -61,6 +61,8 @@ class Adapter:
             self._options = msgspec.convert(settings.options, Options)
         except msgspec.ValidationError as error:
             raise UsageError(f"options of the scripted adapter: {error}") from error
+        if settings.urls:
+            raise UsageError("a script is served nowhere: leave --model-url out, or name another provider")
         self._name = settings.name
         self._lines: list[list[Raw]] = []
         self._version = ""

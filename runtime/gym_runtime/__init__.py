@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gym_runtime.environment import Environment as Environment
     from gym_runtime.errors import GymError as GymError
     from gym_runtime.model import Adapter as Adapter
-    from gym_runtime.resource import Episode as Episode
-    from gym_runtime.resource import Session as Session
-    from gym_runtime.resource import Step as Step
-    from gym_runtime.resource import Task as Task
     from gym_runtime.rollout import Rollout as Rollout
+    from gym_runtime.shapes import Episode as Episode
+    from gym_runtime.shapes import Session as Session
+    from gym_runtime.shapes import Step as Step
+    from gym_runtime.shapes import Task as Task
     from gym_runtime.tools import Text as Text
     from gym_runtime.tools import ToolError as ToolError
     from gym_runtime.tools import tool as tool
@@ -30,14 +30,14 @@ _HOME = {
     "Adapter": "model",
     "Agent": "agent",
     "Environment": "environment",
-    "Episode": "resource",
+    "Episode": "shapes",
     "Gym": "client",
     "GymError": "errors",
     "Reply": "verdict",
     "Rollout": "rollout",
-    "Session": "resource",
-    "Step": "resource",
-    "Task": "resource",
+    "Session": "shapes",
+    "Step": "shapes",
+    "Task": "shapes",
     "Text": "tools",
     "ToolError": "tools",
     "Verdict": "verdict",

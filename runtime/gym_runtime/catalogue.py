@@ -23,7 +23,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points, requires
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 from gym_runtime.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
@@ -204,7 +204,7 @@ def goes_by(environment: LoadedEnvironment, ref: str) -> bool:
 
 
 def suggest(name: str, choices: list[str], listing: str = "") -> str:
-    """``; did you mean 'x'?`` when one of the choices is near, else how ``gym-runtime ls`` lists them, if so."""
+    """``; did you mean 'x'?`` when one of the choices is near, else how ``gym-runtime ls`` lists them."""
     near = nearest(name, choices)
     if near:
         return f"; did you mean '{near}'?"
@@ -217,7 +217,7 @@ def nearest(name: str, choices: list[str]) -> str | None:
     return near[0] if near else None
 
 
-def load_class(kind: Kind, name: str) -> Any:
+def load_class(kind: Kind, name: str) -> type[object]:
     """The class that a module of agents or of models is there for: its ``Agent``, or its ``Adapter``.
 
     Raises:

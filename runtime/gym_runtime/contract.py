@@ -19,8 +19,9 @@ from gym_runtime.errors import GymError, TaskError, UsageError
 from gym_runtime.examples import Example
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.replay import rejudge, session_of
-from gym_runtime.resource import Episode, Resource
+from gym_runtime.resource import Resource
 from gym_runtime.schemas import schema_problems
+from gym_runtime.shapes import Episode
 from gym_runtime.tools import SERVER_ERROR, hearing_errors
 from gym_runtime.verdict import Verdict, make_response
 
@@ -70,7 +71,6 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     """Every rule on one environment, and how long it takes to verify."""
     try:
         catalogue.require(environment)
-        environment.resource.require_task_type()
         subject = Subject(environment, examples.read(environment))
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]

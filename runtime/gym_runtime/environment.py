@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from gym_runtime.errors import UsageError
-from gym_runtime.resource import Episode, Resource, Session, VerifyFunction
+from gym_runtime.resource import Resource
+from gym_runtime.shapes import Episode, Session, VerifyFunction
 
 Domain = Literal[
     "agent",

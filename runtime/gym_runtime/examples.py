@@ -18,8 +18,9 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.items import FunctionCall, decode_items, tool_output
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.replay import session_of
-from gym_runtime.resource import Episode, Resource, Session
+from gym_runtime.resource import Resource
 from gym_runtime.settings import filled
+from gym_runtime.shapes import Episode, Session
 from gym_runtime.verdict import make_response
 
 Turn = list[Any]

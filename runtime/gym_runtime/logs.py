@@ -15,6 +15,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from gym_runtime import tracing
+from gym_runtime.errors import UsageError
 
 _rollout: ContextVar[tuple[str, int]] = ContextVar("rollout", default=("", 0))
 
@@ -22,8 +23,15 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def start(worker: str = "") -> None:
-    """Set logging up in this process. ``GYM_LOG_LEVEL`` is debug, info, warning (default) or error."""
-    level = LEVELS.get(os.environ.get("GYM_LOG_LEVEL", "warning").lower(), 30)
+    """Set logging up in this process. ``GYM_LOG_LEVEL`` is debug, info, warning (default) or error.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    said = os.environ.get("GYM_LOG_LEVEL") or "warning"
+    level = LEVELS.get(said.lower())
+    if level is None:
+        raise UsageError(f"GYM_LOG_LEVEL is '{said}'; it is one of {', '.join(LEVELS)}")
     terminal = sys.stderr.isatty()
     # Plain tracebacks: rich ones show local variables, among them keys and passwords.
     renderer: Any = (

@@ -16,7 +16,8 @@ from msgspec import Raw
 
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, encode_item
-from gym_runtime.resource import Episode, Resource, Session
+from gym_runtime.resource import Resource
+from gym_runtime.shapes import Episode, Session
 from gym_runtime.verdict import Reply, Verdict
 
 

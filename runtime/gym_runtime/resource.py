@@ -1,122 +1,32 @@
-"""Resources: the environment's side of a rollout, in one of three shapes.
+"""Resources: the environment's side of a rollout, whichever of the three shapes it has.
 
-1. A function ``async def verify(task, reply) -> Verdict``: stateless.
-2. A `Session` with ``@tool`` methods and ``verify``: tools and state.
-3. An `Episode` with ``reset`` and ``step``: step by step, for games and simulated users.
-
-Whatever the shape, a worker sees a `Resource` that makes `Session` objects.
+A worker sees a `Resource` that makes `gym_runtime.shapes.Session` objects. What an author's code raises or
+returns is checked here, and nowhere else.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import GymError, ResourceError, TaskError, UsageError
+from gym_runtime.errors import GymError, ResourceError, TaskError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.items import tool_output, user_message
-from gym_runtime.messages.responses import CreateParams
-from gym_runtime.tools import NOT_FOUND, Tool, ToolError, collect_tools, place
+from gym_runtime.shapes import Episode, Session, Step, Task, VerifyFunction
+from gym_runtime.task_types import task_type
+from gym_runtime.tools import NOT_FOUND, Tool, ToolError, collect_tools
 from gym_runtime.verdict import Reply, Verdict, is_reward
 
 CLOSE_LIMIT_S = 5.0
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-class Task(msgspec.Struct, kw_only=True):
-    """A dataset row as an environment sees it. Subclass it and add the row's fields.
-
-    Fields without a default are required; null for one that has a default means the default. Fields of the
-    row that are not declared are ignored (they still stand in the result row).
-    """
-
-    responses_create_params: CreateParams
-
-
-T = TypeVar("T", bound=Task)
-
-
-class Session(Generic[T]):
-    """An environment's state for one rollout. One instance per attempt; it is never shared.
-
-    Methods may be plain or ``async``. Calls of one session never overlap, unless the environment says
-    ``parallel_tools``.
-    """
-
-    def __init__(self, task: T) -> None:
-        self.task = task
-
-    async def open(self) -> None:
-        """Prepare the state. Runs before anything else."""
-
-    async def verify(self, reply: Reply) -> Verdict:
-        """Judge the finished rollout. Called at most once per attempt."""
-        raise ResourceError(
-            f"{type(self).__name__} has no verify: async def verify(self, reply: Reply) -> Verdict"
-        )
-
-    async def close(self) -> None:
-        """Release what the session holds. Runs exactly once, also after errors and cancellation."""
-
-    async def call_unknown_tool(self, name: str, arguments: str) -> str | None:
-        """Answer a call of a tool that the class does not have; None means that there is no such tool."""
-        return None
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step of an `Episode` led to.
-
-    Attributes:
-        observation: what the model reads next: the text of a user's message, or items; None for nothing.
-        reward: what this step was worth; the rewards of all steps add up.
-        terminated: the episode ended by its own rules.
-        truncated: the episode was cut off by a limit.
-        tool_outputs: answers to the reply's function calls, by ``call_id``.
-        info: further top-level fields of the result row; those of the last step stand.
-    """
-
-    observation: str | list[dict[str, Any]] | None = None
-    reward: float = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    tool_outputs: dict[str, str] = {}
-    info: dict[str, Any] = {}
-
-
-class Episode(Session[T]):
-    """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden.
-
-    Attributes:
-        offered_tools: function tools that the model gets besides those of its row; set by `reset`.
-        begun: an agent that goes step by step runs it; set by the runtime.
-    """
-
-    begun: bool = False
-    total_reward: float = 0.0
-    last_info: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
-    offered_tools: Sequence[dict[str, Any]] = ()
-
-    async def reset(self) -> str | list[dict[str, Any]] | None:
-        """The first observation: the text of a user's message, or items; None if the row has it all."""
-        return None
-
-    async def step(self, reply: Reply) -> Step:
-        """What the model's latest answer leads to. ``reply`` holds that answer only."""
-        raise ResourceError(f"{type(self).__name__} has no step: async def step(self, reply: Reply) -> Step")
-
-    async def verify(self, reply: Reply) -> Verdict:
-        return Verdict(self.total_reward, fields=self.last_info)
-
-
-VerifyFunction = Callable[[Any, Reply], Awaitable[Verdict] | Verdict]
 
 
 class Resource:
@@ -127,38 +37,13 @@ class Resource:
     """
 
     def __init__(self, shape: type[Session[Any]] | VerifyFunction) -> None:
-        self.session_type: type[Session[Any]]
-        self._shape = shape
-        if isinstance(shape, type):
-            self.session_type = shape
-            task_type = _session_task(shape)
-        else:
-            self.session_type = _stateless(shape)
-            task_type = _function_task(shape)
-        self._names_task = task_type is not None
-        self.task_type = task_type or Task
         self.stateless = not isinstance(shape, type)
+        self.session_type: type[Session[Any]] = shape if isinstance(shape, type) else _stateless(shape)
+        self.task_type = task_type(shape)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
         self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
         fields = msgspec.structs.fields(self.task_type)
         self._defaulted = {field.encode_name for field in fields if not field.required}
-
-    def require_task_type(self) -> None:
-        """Check that the author named the task's type: a plain `Task` has none of the row's own fields.
-
-        Raises:
-            UsageError: no; with what to write.
-        """
-        if self._names_task:
-            return
-        if isinstance(self._shape, type):
-            name = self._shape.__name__
-            shape = "Episode" if issubclass(self._shape, Episode) else "Session"
-            raise UsageError(
-                f"{place(self._shape)}{name} does not name its task: class {name}({shape}[{name}Task]), "
-                "where the task derives from Task"
-            )
-        raise UsageError(_unfit(self._shape))
 
     def task(self, row: Raw | bytes) -> Task:
         """A row as this resource's task; null for a field that has a default means the default.
@@ -321,28 +206,3 @@ def _stateless(verify: VerifyFunction) -> type[Session[Any]]:
             return await verdict if inspect.isawaitable(verdict) else verdict
 
     return Stateless
-
-
-def _function_task(verify: VerifyFunction) -> type[Task] | None:
-    """What the first parameter is annotated with; None if it is not annotated."""
-    first = next(iter(inspect.signature(verify).parameters), "")
-    try:
-        named = get_type_hints(verify).get(first)
-    except NameError as error:
-        raise UsageError(f"{_unfit(verify)}: {error}") from error
-    if not first or (named is not None and not (isinstance(named, type) and issubclass(named, Task))):
-        raise UsageError(_unfit(verify))
-    return named
-
-
-def _unfit(verify: VerifyFunction) -> str:
-    return f"{place(verify)}verify's first parameter must be annotated with a subclass of Task"
-
-
-def _session_task(session: type[Session[Any]]) -> type[Task] | None:
-    for cls in session.__mro__:
-        for base in getattr(cls, "__orig_bases__", ()):
-            for argument in get_args(base):
-                if isinstance(argument, type) and issubclass(argument, Task):
-                    return argument
-    return None

@@ -24,7 +24,7 @@ from gym_runtime.examples import Example
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.messages.items import FunctionCall, decode_items
 from gym_runtime.messages.responses import decode_response
-from gym_runtime.resource import Episode, Session
+from gym_runtime.shapes import Episode, Session
 from gym_runtime.verdict import make_response
 
 SILENCE = make_response()

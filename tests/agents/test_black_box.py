@@ -72,6 +72,12 @@ def exists(path: str) -> bool:
     return Path(path).exists()
 
 
+def make_files_of(folder: Path) -> None:
+    """The harness can be run, and a file is called what the prompt says."""
+    (folder / "harness.py").chmod(0o755)
+    (folder / "weather?").touch()
+
+
 @pytest.fixture
 def harness(tmp_path: Path) -> Callable[..., BlackBox]:
     """``harness(program, *arguments)``: an agent that runs this program."""
@@ -178,6 +184,20 @@ async def test_the_command_may_come_from_the_operator(harness: Any, monkeypatch:
     command = harness(PLAIN + "ask(sys.stdin.read())").command
     monkeypatch.setenv("GYM_HARNESS", json.dumps(command))
     assert (await play(BlackBox(), Engine(answer("done")))).outcome == Completed()
+
+
+@pytest.mark.parametrize("program", [[sys.executable, "harness.py"], ["./harness.py"]])
+async def test_a_file_is_named_as_the_worker_has_it(
+    program: list[str], harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness(f"#!{sys.executable}\n{PLAIN}ask(sys.argv[1])")
+    make_files_of(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GYM_HARNESS", json.dumps([*program, "{prompt}"]))
+    engine = Engine(answer("done"))
+    assert (await play(BlackBox(), engine)).outcome == Completed()
+    ((call, _),) = engine.calls.items
+    assert json.loads(bytes(call.input[0]))["content"] == "weather?"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def tool_call(number: int, arguments: str = "{}") -> dict[str, Any]:
     return {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
+OFFERED = {"hosted_tools": "optional"}
 GOLDEN_PARAMS = {
     "instructions": "Be brief.",
     "temperature": 0.5,
@@ -231,6 +232,8 @@ def test_thinking_alone_that_is_dropped_leaves_no_message() -> None:
         ({"tool_choice": "required"}, {}),
         ({"tools": [], "tool_choice": "required", "parallel_tool_calls": False}, {}),
         ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
+        ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
+        ({"include": ["reasoning.encrypted_content"]}, {}),
         ({"text": {"format": {"type": "text"}}}, {}),
         ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
         ({"text": {"verbosity": "low"}}, {"verbosity": "low"}),
@@ -259,6 +262,18 @@ def test_allowed_tools() -> None:
     }
 
 
+def test_hosted_tools_that_a_harness_offers_are_left_out() -> None:
+    function = {"type": "function", "name": "f"}
+    hosted = [{"type": "web_search_preview_2025_03_11"}, {"type": "image_generation"}]
+    params: dict[str, Any] = {"tools": [hosted[0], function, hosted[1]], "metadata": OFFERED}
+    assert [tool["function"]["name"] for tool in converted([user("hi")], params)["tools"]] == ["f"]
+    assert "tools" not in converted([user("hi")], {**params, "tools": hosted, "tool_choice": "required"})
+    found = chat_request.notes(json.dumps(params).encode())
+    assert found.left_out == ("web_search_preview_2025_03_11", "image_generation")
+    nothing = {"tools": None, "metadata": None, "include": None}
+    assert chat_request.notes(json.dumps(nothing).encode()) == chat_request.Notes()
+
+
 def test_what_wins_over_what() -> None:
     params = {"temperature": 0.5, "metadata": {"extra_body": '{"top_k": 3}'}}
     body = converted([user("hi")], params, extra={"temperature": 1.0, "top_k": 1, "min_p": 0.1})
@@ -270,6 +285,7 @@ def test_tokens_and_streams() -> None:
     streaming = Dialect(stream=True)
     assert converted([user("hi")], dialect=streaming)["stream"] is True
     assert "stream" not in converted([user("hi")], dialect=streaming, return_tokens=True)
+    assert "stream" not in converted([user("hi")], {"top_logprobs": 1}, dialect=streaming)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +301,7 @@ def test_tokens_and_streams() -> None:
         ([user([{"type": "input_audio"}])], {}, "needs the 'input_audio'"),
         ([user(5)], {}, "Responses API input"),
         ([], {"tools": [{"type": "web_search"}]}, "of type 'web_search'; switch it off in the agent"),
+        ([], {"tools": [{"type": "custom", "name": "p"}], "metadata": OFFERED}, "of type 'custom'"),
         ([], {"previous_response_id": "r"}, "previous_response_id"),
         ([], {"metadata": {"extra_body": "{"}}, "Responses API input"),
         ([], {"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "mcp"}}, "mcp"),

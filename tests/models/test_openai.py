@@ -20,7 +20,15 @@ from gym_models.openai import Adapter
 from gym_models.wire.chat_request import Dialect
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
-from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, UsageError
+from gym_runtime import logs
+from gym_runtime.errors import (
+    DeadlineExceeded,
+    GymError,
+    ModelRefused,
+    ModelUnavailable,
+    TaskError,
+    UsageError,
+)
 from gym_runtime.model import ModelSettings
 from gym_runtime.testing import stub_engine
 from gym_runtime.testing.stub_engine import StubEngine
@@ -230,6 +238,20 @@ async def test_a_key_is_sent_and_a_wrong_one_is_one_clear_line(monkeypatch: pyte
             await Adapter(settings(stub.url)).__aenter__()
 
 
+@pytest.mark.parametrize("source", ["{url}", "file:{path}"])
+async def test_a_key_or_a_header_is_one_line(
+    stub: StubEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
+) -> None:
+    (tmp_path / "engines").write_text(stub.url)
+    url = source.format(url=stub.url, path=tmp_path / "engines")
+    with pytest.raises(UsageError, match=r"a line break within the header 'x-team': "):
+        await Adapter(settings(url, headers={"X-Team": "a\r\nb"})).__aenter__()
+    monkeypatch.setenv("OPENAI_API_KEY", "se\ncret")
+    with pytest.raises(UsageError, match=r"'authorization' \(the key in OPENAI_API_KEY\)") as caught:
+        await Adapter(settings(url)).__aenter__()
+    assert "cret" not in caught.value.message
+
+
 async def test_the_model_must_be_there(stub: StubEngine) -> None:
     with pytest.raises(UsageError, match=r"has no model 'stob'; did you mean 'stub'\?"):
         await Adapter(settings(stub.url, name="stob")).__aenter__()
@@ -272,6 +294,91 @@ async def test_somebody_else_listens(status: int, location: str, said: str) -> N
     async with TestServer(app) as server:
         with pytest.raises(UsageError, match=said):
             await Adapter(settings(str(server.make_url("/v1")))).__aenter__()
+
+
+@asynccontextmanager
+async def saying(body: Any) -> AsyncIterator[Adapter]:
+    """The adapter before an engine that answers every chat completion with this body and status 200."""
+
+    async def say(_: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", say)
+    async with TestServer(app) as server, entered(str(server.make_url("/v1")), api="chat") as adapter:
+        yield adapter
+
+
+@pytest.mark.parametrize("more", [{}, {"choices": []}])
+async def test_an_overflow_that_a_router_passes_on_is_one(more: dict[str, Any]) -> None:
+    refusal = {"code": 400, "message": "This model's maximum context length is 8 tokens"}
+    async with saying({"error": refusal, **more}) as adapter:
+        response = decoded(await adapter.respond(model_call(), context()))
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
+async def test_another_refusal_that_a_router_passes_on() -> None:
+    async with saying({"error": {"code": 403, "message": "flagged"}}) as adapter:
+        with pytest.raises(ModelRefused, match="answered 403: flagged"):
+            await adapter.respond(model_call(), context())
+
+
+@pytest.mark.parametrize(
+    ("params", "shown"),
+    [
+        ({"top_logprobs": 1}, True),
+        ({"include": ["message.output_text.logprobs"]}, True),
+        ({}, False),
+    ],
+)
+async def test_log_probabilities_are_in_the_answer_where_they_were_asked_for(
+    params: dict[str, Any], shown: bool
+) -> None:
+    candidate = {"token": "é", "logprob": -0.5, "bytes": None}
+    content = [{**candidate, "top_logprobs": [{**candidate, "bytes": [9], "rank": 1}]}]
+    choice = {"message": {"content": "é"}, "finish_reason": "stop", "logprobs": {"content": content}}
+    async with saying({"choices": [choice]}) as adapter:
+        (said,) = output(await adapter.respond(model_call(**params), context()))
+    top = {"token": "é", "logprob": -0.5, "bytes": [9]}
+    expected = [{**candidate, "bytes": [0xC3, 0xA9], "top_logprobs": [top]}]
+    assert said["content"][0]["logprobs"] == (expected if shown else None)
+
+
+async def test_an_engine_without_log_probabilities_answers_all_the_same() -> None:
+    choice = {"message": {"content": "x"}, "finish_reason": "stop", "logprobs": None}
+    async with saying({"choices": [choice]}) as adapter:
+        (said,) = output(await adapter.respond(model_call(top_logprobs=1), context()))
+    assert said["content"][0]["logprobs"] is None
+
+
+async def test_hosted_tools_that_are_left_out_are_in_the_log_once(capsys: pytest.CaptureFixture[str]) -> None:
+    choice = {"message": {"content": "x"}, "finish_reason": "stop"}
+    hosted = [{"type": "web_search"}, {"type": "image_generation"}]
+    logs.start()
+    async with saying({"choices": [choice]}) as adapter:
+        for number in (1, 2):
+            offered = {"tools": hosted[:number], "metadata": {"hosted_tools": "optional"}}
+            await adapter.respond(model_call(**offered), context())
+        with pytest.raises(TaskError, match="no tools of type 'web_search'"):
+            await adapter.respond(model_call(tools=hosted), context())
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["tool"]) for line in said] == [
+        ("warning", "web_search"),
+        ("warning", "image_generation"),
+    ]
+    assert said[0]["url"].startswith("http://127.0.0.1:")
+
+
+async def test_an_engine_of_its_own_api_gets_the_tools_that_a_harness_offers(stub: StubEngine) -> None:
+    tools = [{"type": "web_search"}]
+    async with entered(stub.url, api="responses") as adapter:
+        await adapter.respond(
+            model_call(tools=tools, metadata={"hosted_tools": "optional", "a": "b"}), context()
+        )
+    asked = json.loads(stub.last().body)
+    assert (asked["tools"], asked["metadata"]) == (tools, {"a": "b"})
 
 
 @pytest.mark.slow

@@ -147,7 +147,8 @@ async def test_weights_are_the_other_adapters_business(path: Path) -> None:
     [
         ("record/", {}, "record/PROVIDER/NAME"),
         ("record/scripted", {}, "record/PROVIDER/NAME"),
-        ("record/skripted/echo", {}, "did you mean 'scripted'"),
+        ("record/skripted/echo", {}, "no model provider 'skripted'; did you mean 'scripted'"),
+        ("record/nosuch/x", {}, "--model record/nosuch/x: there is no model provider 'nosuch'"),
         ("record/scripted/echo", {"record": 3}, "the path of a file, not 3"),
         ("record/scripted/echo", {"record": ""}, "the path of a file"),
         ("record/scripted/echo", {"txt": "x"}, "txt"),

@@ -15,7 +15,8 @@ from gym_resources.aviary.pages import PAGES_AT_MOST, RecentPages
 from gym_runtime import Reply, catalogue
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.replay import session_of
-from gym_runtime.resource import Episode, Resource
+from gym_runtime.resource import Resource
+from gym_runtime.shapes import Episode
 from resources.judging import SHARED, call
 
 pytestmark = pytest.mark.anyio

@@ -71,8 +71,17 @@ def test_a_module_in_the_working_directory_is_found(workdir: Path, name: str) ->
 def test_an_unknown_name_gets_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="there is no environment 'mqca'; did you mean 'mcqa'"):
         catalogue.environment("mqca")
-    with pytest.raises(UsageError, match="there is no model 'xyzzy'; 'gym-runtime ls' lists what there is"):
+    with pytest.raises(
+        UsageError, match="there is no model 'xyzzy'; 'gym-runtime ls models' lists what there is"
+    ):
         catalogue.load("models", "xyzzy")
+
+
+def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> None:
+    (workdir / "shout.py").write_text("Adapter = 5\nclass Agent: ...\n")
+    assert catalogue.load_class("agents", "shout").__name__ == "Agent"
+    with pytest.raises(UsageError, match=r"^shout\.py has no class 'Adapter'$"):
+        catalogue.load_class("models", "shout")
 
 
 def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:

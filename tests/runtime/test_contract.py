@@ -53,6 +53,18 @@ class Goal(Episode[GoalTask]):
 environment = Environment(resource=Goal, description="Say the goal.")
 """
 CRASHING = SESSION.format(look="1 / len(at)").replace("at: str", "at: str = ''")
+BOOMING = """
+class Goal(Session[GoalTask]):
+    @tool
+    def look(self, at: str) -> str:
+        "Look at something."
+        raise ValueError("boom")
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(0.0)
+
+environment = Environment(resource=Goal, description="Say the goal.")
+"""
 LOOK = {
     "type": "function",
     "name": "look",
@@ -161,6 +173,12 @@ async def test_what_breaks_a_rule_is_found(
     found = await broken(tmp_path, body, examples)
     assert list(found) == [rule]
     assert detail in found[rule]
+
+
+async def test_a_score_that_is_missed_because_a_tool_raised_says_so(tmp_path: Path) -> None:
+    found = await broken(tmp_path, BOOMING, with_tool())
+    wanted = "row 1 scores 0 instead of 1; look raised ValueError: boom; row 2 scores"
+    assert found["the perfect rollout scores full"].startswith(wanted)
 
 
 async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:

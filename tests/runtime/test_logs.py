@@ -75,7 +75,7 @@ def test_off_a_terminal_every_line_is_json_that_of_libraries_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "events"), [("debug", 6), ("info", 5), ("warning", 4), ("error", 1), ("loud", 4), ("ERROR", 1)]
+    ("level", "events"), [("debug", 6), ("info", 5), ("warning", 4), ("error", 1), ("", 4), ("ERROR", 1)]
 )
 def test_the_level_is_a_variable(level: str, events: int) -> None:
     assert len(speak(level)) == events

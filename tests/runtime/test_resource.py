@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Text, ToolError, Verdict, tool
-from gym_runtime.errors import ModelUnavailable, ResourceError, TaskError
+from gym_runtime.errors import ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_runtime.files.results import failure_class
 from gym_runtime.replay import rejudge
 from gym_runtime.resource import Resource
@@ -109,6 +109,108 @@ async def test_only_episodes_have_steps() -> None:
 def test_an_environment_names_its_shape() -> None:
     shapes = [Environment(resource=r, description="d").shape for r in (plain_verify, AsyncSession, Countdown)]
     assert shapes == ["verify", "session", "episode"]
+
+
+# -- what authors forget ------------------------------------------------------------------------------
+
+
+class NotATask(msgspec.Struct):
+    goal: int
+
+
+def takes_a_dict(task: dict[str, Any], reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+
+def takes_a_struct(task: NotATask, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+
+def takes_nothing() -> Verdict:
+    return Verdict(1.0)
+
+
+def says_nothing(task, reply):  # type: ignore[no-untyped-def]
+    return Verdict(1.0)
+
+
+class Bank(Session):  # type: ignore[type-arg]
+    pass
+
+
+class Board(Episode):  # type: ignore[type-arg]
+    pass
+
+
+class Vault(Session[NotATask]):  # type: ignore[type-var]
+    pass
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (takes_a_dict, "verify's first parameter must be annotated with a subclass of Task"),
+        (takes_a_struct, "verify's first parameter must be annotated with a subclass of Task"),
+        (takes_nothing, "verify's first parameter must be annotated with a subclass of Task"),
+        (says_nothing, "verify's first parameter must be annotated with a subclass of Task"),
+        (
+            Bank,
+            "Bank does not name its task: class Bank(Session[BankTask]), where the task derives from Task",
+        ),
+        (Board, "Board does not name its task: class Board(Episode[BoardTask]), where the task derives"),
+        (Vault, "Vault does not name its task: class Vault(Session[VaultTask]), where the task derives"),
+    ],
+)
+def test_a_task_without_its_type_is_one_line_with_its_place(shape: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Resource(shape)
+    assert f"{__file__}:" in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plain_task_may_be_named() -> None:
+    assert Resource(judge_as(None)).task_type is Task
+    assert Resource(Desk).task_type is Task
+
+
+@pytest.mark.anyio
+async def test_a_session_says_what_it_lacks() -> None:
+    desk = Resource(Desk)
+    with pytest.raises(ResourceError, match=r"^Desk has no verify: async def verify") as caught:
+        await desk.verify(await desk.open(ROW), SILENCE)
+    assert caught.value.stage == "verify"
+
+    class Still(Episode[Task]):
+        pass
+
+    still = Resource(Still)
+    session = await still.open(ROW)
+    with pytest.raises(ResourceError, match=r"^Still has no step: async def step") as caught:
+        await still.step(session, SILENCE)
+    assert caught.value.stage == "step"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("observation", [5, ["go on"], {"role": "user"}])
+async def test_an_observation_that_is_none_says_what_one_is(observation: Any) -> None:
+    class Odd(Episode[GoalTask]):
+        async def reset(self) -> Any:
+            return observation
+
+        async def step(self, reply: Reply) -> Step:
+            return Step(observation=observation)
+
+    resource = Resource(Odd)
+    session = await resource.open(ROW)
+    assert isinstance(session, Odd)
+    wanted = (
+        f"returned the observation {observation!r}; it must be a text, a list of items (each a dict), or None"
+    )
+    for stage, work in (("reset", resource.reset(session)), ("step", resource.step(session, SILENCE))):
+        with pytest.raises(ResourceError) as caught:
+            await work
+        assert (str(caught.value), caught.value.stage) == (f"{stage} {wanted}", stage)
 
 
 # -- rows ---------------------------------------------------------------------------------------------

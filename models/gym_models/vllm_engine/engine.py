@@ -230,7 +230,7 @@ class VllmEngine(Engine):
             completion, said = chat_tokens.decode(answer.body)
             response = chat_answer.response(completion, responses.echo(bytes(call.params)))
         except (ForeignAnswer, msgspec.DecodeError) as error:
-            raise not_an_answer(answer, self.endpoint, str(error)) from error
+            return self._foreign(answer, call, error)
         return ModelAnswer(response=response, tokens=said)
 
     # -- both -----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ _SAME_NAME = (
     *("temperature", "top_p", "top_logprobs", "user", "service_tier", "store", "seed", "safety_identifier"),
     "prompt_cache_key",
 )
-# Beginnings: dates may follow. Not what a client runs itself (custom tools, shells, patches): that is refused.
+# Beginnings: dates may follow. What a client runs itself (custom tools, shells, patches) is refused instead.
 _HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
 _LOGPROBS = "message.output_text.logprobs"
 _IMPOSSIBLE = ("previous_response_id", "prompt", "conversation")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +21,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY"
 _PRIVATE_SUFFIXES = (".local", ".internal", ".svc", ".lan")
 _LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|nvapi|hf|gsk|xai|AIza)[-_][\w*.-]{8,}")
+_KEY_HEADERS = ("authorization", "api-key")
 _BREAK = re.compile(r"[\r\n\0]")
 _NOT_OURS = ("accept", "content-type", "user-agent", "x-stainless-")
 
@@ -55,6 +56,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                     text = text.replace(secret, "[key]")
         return _LOOKS_LIKE_KEY.sub("[key]", text)
 
+    def check_headers(self) -> None:
+        """
+        Raises:
+            UsageError: a key or another header has a line break within, which HTTP cannot carry.
+        """
+        for name, value in self.headers.items():
+            if _BREAK.search(name + value):
+                key = f" (the key in {self.key_variable})" if name in _KEY_HEADERS else ""
+                raise UsageError(
+                    f"a line break within the header {name!r}{key}: keys and headers are one line"
+                )
+
     def __repr__(self) -> str:
         return f"Endpoint(url={self.url!r})"
 
@@ -79,17 +92,11 @@ def at(text: str, settings: ModelSettings) -> Endpoint:
     key = os.environ.get(found.key_variable, "").strip()
     if urlsplit(found.url).hostname == "api.openai.com" and not key:
         raise UsageError(f"{found.url} needs a key: set the environment variable {found.key_variable}")
-    headers = _client_headers(found.url, key)
-    _check(headers, "OPENAI_ORG_ID, OPENAI_PROJECT_ID or OPENAI_CUSTOM_HEADERS of the environment")
-    return msgspec.structs.replace(found, headers=headers | found.headers)
+    return msgspec.structs.replace(found, headers=_client_headers(found.url, key) | found.headers)
 
 
 def plain(text: str, settings: ModelSettings) -> Endpoint:
-    """The endpoint at a URL with nothing but the key and the settings' own headers.
-
-    Raises:
-        UsageError: the key is missing, a line of the headers breaks, or that is no URL.
-    """
+    """The endpoint at a URL with nothing but the key and the settings' own headers."""
     variable = settings.api_key_variable or _KEY
     key = os.environ.get(variable, "").strip()
     if settings.api_key_variable and not key:
@@ -98,21 +105,10 @@ def plain(text: str, settings: ModelSettings) -> Endpoint:
     headers = {"accept": "application/json", "content-type": "application/json"}
     if key:
         headers["authorization"] = f"Bearer {key}"
-    _check(headers, f"the environment variable {variable}")
-    _check(settings.headers, "the model's headers")
     headers.update((name.lower(), value) for name, value in settings.headers.items())
     return Endpoint(
         url=url, headers=headers, private=is_private(host), key_variable=variable, has_key=bool(key)
     )
-
-
-def _check(headers: Mapping[str, str], source: str) -> None:
-    for name, value in headers.items():
-        if _BREAK.search(name + value):
-            raise UsageError(
-                f"there is a line break within the header {name!r}, which comes from {source}: "
-                "a key or a header is one line"
-            )
 
 
 def base_url(text: str) -> tuple[str, str]:

@@ -90,6 +90,7 @@ class Pool:
         self._urls: dict[str, URL] = {}
 
     async def __aenter__(self) -> Pool:
+        self.endpoint.check_headers()
         self._session = aiohttp.ClientSession(
             connector=_Connector(
                 limit=raise_file_limit() - _RESERVED_FILES,

@@ -45,7 +45,6 @@ def bench(
     for name in names:
         environment = catalogue.environment(name)
         catalogue.require(environment)
-        environment.resource.require_task_type()
     if settings:
         require_known(settings, _loaded(names or catalogue.names("environments")))
     found: list[Measured] = []

@@ -31,7 +31,7 @@ import os
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -77,7 +77,7 @@ def load_config(path: Path) -> SystemConfig:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            document = tomllib.load(file)
+            document = tomllib.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -140,5 +140,7 @@ def _refuse_unknown(path: Path, document: dict[str, Any]) -> None:
 def _place(message: str) -> str:
     """msgspec's message, with the place first."""
     what, _, where = message.partition(" - at `$")
+    if what.startswith("Invalid enum value"):  # a pool's kind is the only one
+        what = f"{what}; there are: {', '.join(get_args(Kind))}"
     place = where.rstrip("`").lstrip(".")
     return f"{place}: {what[:1].lower()}{what[1:]}" if place else what

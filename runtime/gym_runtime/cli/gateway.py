@@ -83,10 +83,10 @@ async def _stay(options: GatewayOptions) -> None:
         except OSError as error:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
-        _show(url)
         alive = [decode_presence(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
         for line in unserved(alive, models=options.pools):
             terminal.errors().print(line, soft_wrap=True)
+        _show(url)
         async for _ in signals:
             return
 

@@ -45,14 +45,18 @@ def unserved(
 ) -> list[str]:
     """One line for each name that rollouts ask for and no worker serves now."""
     served = {(worker.kind, pool) for worker in workers for pool in worker.pools}
-    wanted = [("agent", "agent", agents), ("resource", "environment", environments), ("model", "model", models)]
+    wanted = [
+        ("agent", "agent", agents),
+        ("resource", "environment", environments),
+        ("model", "model", models),
+    ]
     lines: list[str] = []
     for kind, noun, names in wanted:
         for name in names:
             if (kind, name) not in served:
                 start = kind if name == MODEL_POOL else f"{kind}:{name}"
                 lines.append(
-                    f"no worker serves {noun} '{name}' now; rollouts that need it wait until one does: "
+                    f"no worker serves {noun} '{name}' now; what asks for it waits until one does: "
                     f"gym-runtime start {start}"
                 )
     return lines

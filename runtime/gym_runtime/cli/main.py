@@ -81,6 +81,10 @@ def _complain(message: str) -> None:
 def _reword(message: str) -> str:
     """The command line library's messages in the form of ours."""
     message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
+    message = message.replace("Value error, ", "")
+    message = re.sub(r"Input should be greater than or equal to (\S+)", r"it must be at least \1", message)
+    message = re.sub(r"Input should be less than or equal to (\S+)", r"it must be at most \1", message)
+    message = re.sub(r"Input should be (a valid \w+),.*", r"it must be \1", message)
     message = re.sub(r"\.? Did you mean (.*)\?$", r"; did you mean \1?", message)
     return message[:1].lower() + message[1:].rstrip(".")
 

@@ -171,9 +171,12 @@ def parse_model(
     known = catalogue.names("models")
     own_file = Path(settings.provider).with_suffix(".py").is_file()
     if settings.provider not in known and not own_file:
+        if "/" not in text:
+            raise UsageError(
+                f"--model {text}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "
+                "'gym-runtime ls models' lists the providers"
+            )
         near = catalogue.suggest(settings.provider, known, "models")
-        if not settings.name and settings.provider in SCRIPTS:
-            near = f"; did you mean 'scripted/{settings.provider}'?"
         raise UsageError(f"--model {text}: there is no model provider '{settings.provider}'{near}")
     if not settings.name:
         raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")

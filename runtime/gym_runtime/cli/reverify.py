@@ -111,6 +111,9 @@ def reverify(options: ReverifyOptions) -> int:
     for flag, path in (("--rollouts", options.rollouts), *(("--inputs", path) for path in options.inputs)):
         if not path.is_file():
             raise UsageError(f"{path} is not a file; {flag} wants rows, JSONL")
+    with options.rollouts.open("rb") as file:
+        if not any(line.strip() for line in file):
+            raise UsageError(f"{options.rollouts} has no rows")
     if options.settings:
         found = [environment] if environment else environments_of(options.rollouts, *options.inputs)
         require_known(options.settings, found)

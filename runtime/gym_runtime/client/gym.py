@@ -209,6 +209,10 @@ class Gym(Flow):
         return Status(workers=workers, queues=queues, runs=runs)
 
 
+def _several(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names
+
+
 def _line(row: AnyRow) -> bytes:
     if isinstance(row, bytes):
         return row
@@ -220,8 +224,8 @@ async def connect(
     nats: str | Sequence[str] | None = None,
     *,
     model: str | ModelSettings | None = None,
-    environments: Sequence[str] = (),
-    agents: Sequence[str] = (),
+    environments: str | Sequence[str] = (),
+    agents: str | Sequence[str] = (),
     workers: int = 1,
     concurrency: int = 1024,
     prefix: str = "gym",
@@ -234,7 +238,8 @@ async def connect(
     Args:
         nats: the broker's URL or URLs.
         model: ``PROVIDER/NAME`` or settings, served as the pool ``policy``.
-        agents: defaults to those that the environments ask for.
+        environments: one or several names, or paths of modules.
+        agents: one or several; defaults to those that the environments ask for.
         workers: processes of each kind.
         concurrency: rollouts in flight, over all agent workers.
 
@@ -242,6 +247,7 @@ async def connect(
         UsageError, BrokerError: the message says what is missing.
     """
     urls = [nats] if isinstance(nats, str) else list(nats or ())
+    environments, agents = _several(environments), _several(agents)
     if not urls and not environments:
         raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
     if not urls and model is None:

@@ -7,8 +7,8 @@
     ====================================  ========================================================
 
 A participant's ``name`` is a hint, whoever it is, and dropped. Sampling settings that the Responses API does
-not have (``seed``, ``stop``, penalties, an engine's own) travel in ``metadata.extra_body`` and reach the engine
-as they are. Source: OpenAI's API reference.
+not have (``seed``, ``stop``, penalties, an engine's own) travel in ``metadata.extra_body`` and reach the
+engine as they are. Source: OpenAI's API reference.
 """
 
 from __future__ import annotations

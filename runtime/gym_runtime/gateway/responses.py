@@ -203,7 +203,7 @@ def _content_part(index: int, part: dict[str, Any]) -> Iterator[tuple[str, dict[
     field = "refusal" if part["type"] == "refusal" else "text"
     said, place = part.get(field) or "", {"content_index": index}
     more: dict[str, Any] = {"logprobs": part.get("logprobs") or []} if part["type"] == "output_text" else {}
-    unsaid = {field: "", **({"logprobs": []} if part.get("logprobs") else {})}
+    unsaid: dict[str, Any] = {field: "", **({"logprobs": []} if part.get("logprobs") else {})}
     yield "content_part.added", {**place, "part": {**part, **unsaid}}
     yield f"{part['type']}.delta", {**place, "delta": said, **more}
     yield f"{part['type']}.done", {**place, field: said, **more}

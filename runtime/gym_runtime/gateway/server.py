@@ -95,7 +95,8 @@ class Gateway:
     ) -> None:
         self.in_use = 0
         self._ask = ask
-        self._models = tuple(models)
+        about = {"object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
+        self._models = {name: {"id": name, **about} for name in models}
         self._captures = captures
         self._capacity = capacity
         self._timeout_s = timeout_s
@@ -123,8 +124,8 @@ class Gateway:
         except TaskError as error:
             return refusal(dialect, problem_of(error), key)
         except web.HTTPRequestEntityTooLarge:
-            said = f"the body is larger than {MAX_BODY_BYTES} bytes"
-            return refusal(dialect, Problem(kind="too_large", message=said), key)
+            large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
+            return refusal(dialect, large, key)
         if self.in_use >= self._capacity:
             busy = Busy(f"the gateway is at its capacity of {self._capacity} calls")
             return refusal(dialect, problem_of(busy), key)
@@ -222,11 +223,11 @@ class Gateway:
         return self._captures.continued(rollout, call)
 
     async def _list_models(self, request: web.Request) -> web.Response:
-        return _json({"object": "list", "data": [_model(name) for name in self._models], "has_more": False})
+        return _json({"object": "list", "data": list(self._models.values()), "has_more": False})
 
     async def _show_model(self, request: web.Request) -> web.Response:
         if (name := request.match_info["model"]) in self._models:
-            return _json(_model(name))
+            return _json(self._models[name])
         said = f"there is no model '{name}' here, only {', '.join(self._models)}"
         return refusal(RESPONSES, Problem(kind="not_found", message=said))
 
@@ -248,9 +249,8 @@ class Gateway:
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
         dialect = MESSAGES if MESSAGES.path in request.path else RESPONSES
-        asked = f"{request.method} {request.path}"
-        said = f"{asked}: there is no such address here; base URLs end with /v1, Anthropic's before it"
-        return refusal(dialect, Problem(kind="not_found", message=said))
+        said = "there is no such address here; base URLs end with /v1, Anthropic's before it"
+        return refusal(dialect, Problem(kind="not_found", message=f"{request.method} {request.path}: {said}"))
 
 
 @asynccontextmanager
@@ -295,10 +295,6 @@ async def _begun(request: web.Request, key: str) -> web.StreamResponse:
     stream = web.StreamResponse(headers=headers)
     await stream.prepare(request)
     return stream
-
-
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
 
 
 def _json(document: object) -> web.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -68,18 +68,24 @@ class Collation:
         self._downloading = downloading
         self._stack = ExitStack()
         self._splits: dict[Split, _Checked] = {}
+        self._made: list[Path] = []
 
     def __enter__(self) -> Collation:
+        output = self._recipe.output
+        self._made = [folder for folder in (output, *output.parents) if not folder.exists()]
         try:
-            self._recipe.output.mkdir(parents=True, exist_ok=True)
+            output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"cannot create {self._recipe.output}: {error.strerror}") from None
-        self._origins = Origins(self._recipe.output / "sources.json")
+            raise UsageError(f"cannot create {output}: {error.strerror}") from None
+        self._origins = Origins(output / "sources.json")
         self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="gym-runtime-")))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        for folder in self._made:
+            with suppress(OSError):
+                folder.rmdir()  # succeeds where nothing was written
 
     def check(self, split: Split, wanted: Sequence[Wanted]) -> None:
         """Get the rows of a split and check every one.

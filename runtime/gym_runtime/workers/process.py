@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -155,7 +155,11 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
 def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
     """An agent, or a model's adapter for its settings."""
-    made = catalogue.load_class(kind, name)
+    made: Any = catalogue.load_class(kind, name)
+    if kind == "models" and not (hasattr(made, "__aenter__") and hasattr(made, "__aexit__")):
+        raise UsageError(
+            f"{name}: its class 'Adapter' needs the methods __aenter__ and __aexit__, both async"
+        )
     try:
         inspect.signature(made).bind(*arguments)
     except TypeError as error:
@@ -172,7 +176,6 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     loaded = [catalogue.environment(name) for name in pool.names]
     for environment in loaded:
         catalogue.require(environment)
-        environment.resource.require_task_type()
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
 
@@ -214,12 +217,7 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
         )
     settings = pool.model
-    adapter = _made("models", settings.provider, settings)
-    if not isinstance(adapter, AbstractAsyncContextManager):
-        raise UsageError(
-            f"{settings.provider}: its class 'Adapter' needs the methods __aenter__ and __aexit__, both async"
-        )
-    async with adapter:
+    async with _made("models", settings.provider, settings) as adapter:
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
         service = hosted.service
 

@@ -15,8 +15,8 @@ from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.heavy import verify_heavy
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
-from gym_runtime.resource import Episode
 from gym_runtime.runs import decode_run
+from gym_runtime.shapes import Episode
 from gym_runtime.verdict import Verdict
 from gym_runtime.workers.budget import Budget
 from gym_runtime.workers.service import Service

@@ -16,7 +16,8 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
-from gym_runtime.resource import Session, close_session
+from gym_runtime.resource import close_session
+from gym_runtime.shapes import Session
 
 REMEMBERED_ANSWERS = 256
 GRACE_S = 30.0

@@ -54,6 +54,15 @@ def test_new_says_where_it_cannot_write(folder: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.startswith("gym-runtime: cannot write to taken/deep: ")
 
 
+@pytest.mark.parametrize("name", ["json", "random"])
+def test_new_hides_no_module_of_pythons_own(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["new", name]) == 2
+    assert f"'{name}' is a module of Python's own library; choose another name" in capsys.readouterr().err
+    assert not list(folder.iterdir())
+
+
 def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["new", "broken_rule", "--shape", "verify"]) == 0
     module = Path("broken_rule.py")
@@ -70,6 +79,16 @@ BROKEN = {
     "x = = 3": "SyntaxError: invalid syntax",
     "1 / 0": "ZeroDivisionError: division by zero",
     "import no_such_package": "pip install no_such_package",
+    "from gym_runtime import Environment\nenvironment = Environment(resource=5, description='')": (
+        "unusable_module.py:2: Environment(resource=5): it must be a function verify(task, reply)"
+    ),
+    "from gym_runtime import Environment, Session, Task, tool\n"
+    "class Bank(Session[Task]):\n"
+    "    @tool\n"
+    "    def deposit(self, amount): ...\n"
+    "environment = Environment(resource=Bank, description='')": (
+        "unusable_module.py:3: the tool 'deposit' does not say the type of 'amount': annotate it"
+    ),
     "x = 1": "has no global 'environment = Environment(...)'",
 }
 
@@ -81,6 +100,56 @@ def test_a_module_that_cannot_be_used_is_one_line(text: str, capsys: pytest.Capt
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert BROKEN[text] in error
+
+
+def test_a_task_without_its_type_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("untyped_module.py").write_text(
+        "from gym_runtime import Environment\n"
+        "def verify(task, reply): ...\n"
+        "environment = Environment(resource=verify, description='')\n"
+    )
+    assert main.run(["test", "untyped_module"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "untyped_module.py:2: verify's first parameter must be annotated with a subclass of Task" in error
+
+
+RAISING = '''"""A bank whose till is broken."""
+from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+
+class Bank(Session[Task]):
+    @tool
+    def deposit(self, amount: int) -> int:
+        "Put money in."
+        password = "hunter" + str(2)
+        raise ValueError("boom")
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(0.0)
+
+environment = Environment(resource=Bank, description="A bank.")
+'''
+DEPOSIT = {"type": "function_call", "call_id": "c", "name": "deposit", "arguments": '{"amount": 1}'}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("command", [("test", "--json"), ("bench", "--json", "--seconds", "0.01")])
+def test_what_a_tool_raises_is_logged_apart_and_without_its_variables(command: tuple[str, ...]) -> None:
+    Path("bank.py").write_text(RAISING)
+    row = json.dumps({"responses_create_params": {"input": "go"}, "gold": [DEPOSIT, "done"]})
+    Path("bank.jsonl").write_text(f"{row}\n" * 5)
+    script = Path(sys.executable).with_name("gym-runtime")
+    done = subprocess.run([script, command[0], "bank", *command[1:]], capture_output=True, text=True)
+    (report,) = json.loads(done.stdout)
+    assert report["environment"] == "bank"
+    assert "ValueError: boom" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+    if command[0] == "test":
+        details = [finding["detail"] for finding in report["findings"]]
+        assert any(
+            d.startswith("row 1 scores 0 instead of 1; deposit raised ValueError: boom") for d in details
+        )
 
 
 NEIGHBOURLY = """

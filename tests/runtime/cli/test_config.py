@@ -35,12 +35,16 @@ def test_several_brokers(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, 'nats = ["nats://a", "nats://b"]')).urls == ("nats://a", "nats://b")
 
 
+def test_a_byte_order_mark_is_no_setting(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, '\ufeffprefix = "lab"')).prefix == "lab"
+
+
 REFUSED = {
     'nast = "nats://a"': "there is no setting 'nast'; did you mean 'nats'?",
     "colour = 3": "there is no setting 'colour'; there are: nats, prefix",
     '[[pools]]\nkind = "agent"\nproceses = 2': "'proceses' in pools[0]; did you mean 'processes'?",
     MODEL + 'providr = "x"': "'providr' in pools[0].model; did you mean 'provider'?",
-    '[[pools]]\nkind = "agents"': "pools[0].kind: invalid enum value 'agents'",
+    '[[pools]]\nkind = "agents"': "pools[0].kind: invalid enum value 'agents'; there are: agent, resource",
     '[[pools]]\nnames = ["mcqa"]': "pools[0]: object missing required field `kind`",
     '[[pools]]\nkind = "agent"\nprocesses = "two"': "pools[0].processes: expected `int`, got `str`",
     '[[pools]]\nkind = "agent"\nprocesses = 0': "at least one process",

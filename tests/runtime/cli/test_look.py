@@ -11,6 +11,11 @@ from gym_runtime.cli import main
 from gym_runtime.cli.look import describe_environment
 from runtime.cli.started import SCRIPT, Started
 
+UNSERVED = (
+    "no worker serves agent 'nosuch' now; what asks for it waits until one does: "
+    "gym-runtime start agent:nosuch\n"
+)
+
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     status = main.run(list(arguments))
@@ -88,8 +93,27 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         )
         assert all(set(depth) == {"waiting", "in_flight"} for depth in status["queues"].values())
         assert "scripted/message" in output(capsys, "status")
-        assert output(capsys, "cancel", run, "--task", "1", "--rollout", "0") == f"cancelled {run}.1.0\n"
-        assert output(capsys, "cancel", run) == f"cancelled {run}\n"
-        assert json.loads(output(capsys, "ls", "runs", "--json"))[0]["state"] == "cancelled"
+        assert output(capsys, "cancel", run) == f"run {run} is finished already\n"
+        assert json.loads(output(capsys, "ls", "runs", "--json"))[0]["state"] == "finished"
+
+        assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0
+        waiting, said = capsys.readouterr()
+        waiting = waiting.strip()
+        assert said == UNSERVED
+        assert UNSERVED in output(capsys, "status")
+        assert output(capsys, "cancel", waiting, "--task", "1", "--rollout", "0") == (
+            f"cancelled {waiting}.1.0\n"
+        )
+        assert main.run(["cancel", waiting, "--task", "99"]) == 0
+        assert f"run {waiting} is of 5 rollouts: unless it was resumed" in capsys.readouterr().err
+        collect = [SCRIPT, "collect", waiting, "-o", str(tmp_path / "none.jsonl")]
+        with subprocess.Popen(
+            collect, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == UNSERVED
+            process.terminate()
+        assert output(capsys, "cancel", waiting) == f"cancelled {waiting}\n"
+        assert json.loads(output(capsys, "ls", "runs", "--json"))[1]["state"] == "cancelled"
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")

@@ -53,10 +53,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 MISTAKES = {
     "rnu": "no such command 'rnu'; did you mean 'run'?",
     "run --repeat 3": "did you mean --repeats",
-    "run --repeats 0": "'--repeats'",
-    "run --repeats x": "'--repeats'",
-    "run --top-p 2": "'--top-p'",
-    "run --model-api soap": "'soap' is not one of 'auto', 'responses', 'chat'",
+    "run --repeats 0": "invalid value for '--repeats': it must be at least 1",
+    "run --repeats x": "invalid value for '--repeats': it must be a valid integer",
+    "run --top-p 2": "invalid value for '--top-p': it must be at most 1",
+    "run --model-api soap": "'--model-api': 'soap' is not one of 'auto', 'responses', 'chat'",
     "run": "gym-runtime run NAME",
     "run mqca": "did you mean 'mcqa'?",
     "run mcqa -i missing.jsonl": "missing.jsonl",
@@ -64,6 +64,10 @@ MISTAKES = {
     "run mcqa --model nobody/x": "there is no model provider 'nobody'",
     "run mcqa --model scriptde/message": "did you mean 'scripted'?",
     "run mcqa --model openai": "--model openai/NAME",
+    "run mcqa --model echo": "write it as PROVIDER/NAME, such as openai/NAME or scripted/echo",
+    "run mcqa --model scripted/echo --model-url http://127.0.0.1:1": "leave --model-url out",
+    "run xyzzy": "'gym-runtime ls environments' lists what there is",
+    "gateway --port 99999": "invalid value for '--port': it must be at most 65535",
     "run mcqa --model-url http://127.0.0.1:1/v1": "--model openai/NAME",
     "run mcqa --model openai/m --model-url http://me:pw@host/v1": "holds a user or a password",
     "start agents": "did you mean 'agent'?",
@@ -124,6 +128,23 @@ def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     assert out == ""
     assert err.startswith("gym-runtime: no broker at nats://127.0.0.1:1")
     assert err.count("\n") == 1
+
+
+def test_a_password_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["run", "mcqa", "--model-url", "http://me:hunter2@host/v1"]) == 2
+    err = capsys.readouterr().err
+    assert "--model-url needs the model's name" in err
+    assert "hunter2" not in err
+
+
+def test_a_level_of_logs_that_there_is_none_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GYM_LOG_LEVEL", "infoo")
+    assert main.run(["run", "mcqa", "--model", "scripted/echo"]) == 2
+    expected = "gym-runtime: GYM_LOG_LEVEL is 'infoo'; it is one of debug, info, warning, error\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_an_error_in_a_task_group_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

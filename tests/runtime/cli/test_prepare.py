@@ -55,6 +55,19 @@ def test_a_file_becomes_data_with_agent_ref_and_metrics(prepare: Prepare, write:
     ]  # fmt: skip
 
 
+def test_a_failure_leaves_no_folder(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [{"number": "x"}])
+    Path("there").mkdir()
+    assert prepare("apples_env", "--input", "in.jsonl", "-o", "some/where")[0] == 2
+    assert prepare("apples_env", "--input", "in.jsonl", "-o", "there")[0] == 2
+    assert not Path("some").exists()
+    assert Path("there").is_dir()
+
+
+def test_help_names_the_files_of_a_source(prepare: Prepare) -> None:
+    assert "x_prepare.jsonl" in prepare("--help")[1]
+
+
 def test_what_was_prepared_is_what_run_reads(prepare: Prepare) -> None:
     assert prepare("apples_env", "--split", "example", "-o", "out")[0] == 0
     assert all("gold" not in one for one in read("out/example.jsonl"))
@@ -75,7 +88,7 @@ def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: 
     assert lines[2].startswith("apples.jsonl:5:")
     assert lines[3] == "pears.jsonl:1: the row is of 'apples_env', not of 'pears_env'"
     assert len(lines) == 4
-    assert list(Path("out").iterdir()) == []
+    assert not Path("out").exists()
 
 
 def test_environments_are_blended_by_weight_and_seed(prepare: Prepare, write: Write) -> None:
@@ -155,7 +168,7 @@ def test_a_source_that_contradicts_its_metrics_stops_everything(prepare: Prepare
     assert status == 2
     assert "the data is not what pears_metrics.json says" in said
     assert "'Number of examples' was 2 and is 1" in said
-    assert not list(Path("out").iterdir())
+    assert not Path("out").exists()
     assert not list(Path().glob("*_prepare.jsonl"))
     assert json.loads(Path("pears_metrics_conflict.json").read_text())["Number of examples"] == 1
 

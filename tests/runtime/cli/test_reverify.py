@@ -42,6 +42,14 @@ def test_rewards_are_computed_anew(name: list[str], capsys: pytest.CaptureFixtur
     assert [(row["reward"], row["_previous_reward"]) for row in rows] == [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)]
 
 
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_file_without_rows_is_refused(content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("none.jsonl").write_text(content)
+    assert main.run(["reverify", "summed", "--rollouts", "none.jsonl", "-o", "anew.jsonl"]) == 2
+    assert capsys.readouterr().err == "gym-runtime: none.jsonl has no rows\n"
+    assert not Path("anew.jsonl").exists()
+
+
 def test_a_row_that_cannot_be_judged_is_named_and_the_others_go_on(
     rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -278,6 +278,46 @@ async def test_what_may_pass_says_when_to_ask_again() -> None:
     assert caught.value.response.headers["x-should-retry"] == "true"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_in_a_namespace_as_codex_makes_it(stream: bool) -> None:
+    """The client finds its tool by namespace and name; the model and its history know one longer name."""
+    tools: Any = [{"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [TOOL]}]
+    called = function_call("agents__weather", '{"city":  "Ulm"}', "call_1")
+    asked: Any = {"model": "policy", "tools": tools, "input": list(USER)}
+    async with standing(answer(called), answer("It rains.")) as stand, client(stand) as made:
+        if stream:
+            async with made.responses.stream(**asked) as events:
+                said = await events.get_final_response()
+        else:
+            said = await made.responses.create(**asked)
+        (call,) = said.output
+        assert (call.type, call.namespace, call.name) == ("function_call", "agents", "weather")
+        asked["input"] += [
+            {
+                **call.model_dump(include={"type", "namespace", "name", "call_id"}),
+                "arguments": '{"city":"Ulm"}',
+            },
+            {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+        ]
+        assert (await made.responses.create(**asked)).output_text == "It rains."
+    first, second = (call for call, _ in stand.engine.calls.items)
+    (offered,) = json.loads(bytes(first.params))["tools"]
+    assert offered == {**TOOL, "name": "agents__weather", "description": "Helpers."}
+    assert json.loads(bytes(second.input[1])) == called
+
+
+async def test_log_probabilities_in_a_stream() -> None:
+    logprobs = [{"token": "x", "bytes": [120], "logprob": -0.5, "top_logprobs": []}]
+    part = {"type": "output_text", "text": "x", "annotations": [], "logprobs": logprobs}
+    turn = answer({"type": "message", "id": "m", "role": "assistant", "content": [part]})
+    async with standing(turn) as stand, client(stand) as made:
+        asked: Any = {"model": "policy", "input": "hi", "top_logprobs": 1, "stream": True}
+        found = {one.type: one async for one in await made.responses.create(**asked)}
+    assert found["response.content_part.added"].part.logprobs == []
+    for name in ("delta", "done"):
+        assert [one.logprob for one in found[f"response.output_text.{name}"].logprobs] == [-0.5]
+
+
 async def test_models_are_the_pools() -> None:
     async with standing(answer("x")) as stand, client(stand) as made:
         assert [model.id async for model in made.models.list()] == ["policy", "judge"]

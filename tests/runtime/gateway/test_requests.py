@@ -40,6 +40,14 @@ def responses(**more: Any) -> dict[str, Any]:
     return {"model": "m", "input": [USER], **more}
 
 
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "name": name, **more}
+
+
+def space(name: str, *tools: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "namespace", "name": name, "tools": tools, **more}
+
+
 def items(asked: Asked) -> list[Any]:
     return [json.loads(bytes(raw)) for raw in asked.call.input]
 
@@ -104,6 +112,18 @@ CHAT_MESSAGES = {
     "roles": (
         said({"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, USER),
         [{"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, USER],
+    ),
+    "names are hints": (
+        said({**USER, "name": "Ada"}, {"role": "assistant", "name": "Bob", "refusal": "no"}),
+        [
+            USER,
+            {
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "refusal", "refusal": "no"}],
+            },
+        ],
     ),
     "parts": (
         said(
@@ -208,6 +228,38 @@ def test_responses_pass_through_as_they_are() -> None:
     assert asked.stream
 
 
+def test_tools_in_namespaces_become_functions_of_longer_names() -> None:
+    agents = space("agents", tool("spawn", description="Start one."), tool("wait"), description="Sub-agents.")
+    tools = [tool("shell"), agents, space("mcp__files__", tool("read")), space("empty")]
+    asked = read(RESPONSES, responses(tools=tools))
+    assert params(asked)["tools"] == [
+        tool("shell"),
+        tool("agents__spawn", description="Sub-agents.\n\nStart one."),
+        tool("agents__wait"),
+        tool("mcp__files__read"),
+    ]
+    assert asked.namespaces == {
+        "agents__spawn": ("agents", "spawn"),
+        "agents__wait": ("agents", "wait"),
+        "mcp__files__read": ("mcp__files__", "read"),
+    }
+    assert "metadata" not in params(asked)
+
+
+def test_calls_in_namespaces_come_back_as_the_model_made_them() -> None:
+    call: dict[str, Any] = {"type": "function_call", "call_id": "c", "arguments": "{}"}
+    plain = {**call, "name": "shell", "namespace": None}
+    asked = read(RESPONSES, responses(input=[{**call, "name": "wait", "namespace": "agents"}, plain]))
+    assert items(asked) == [{**call, "name": "agents__wait"}, plain]
+
+
+def test_hosted_tools_are_an_offer_and_a_programs_own_metadata_stay_out() -> None:
+    """Codex says with each turn which turn it is; parameters that differ are put together anew each time."""
+    hosted = {"type": "web_search", "external_web_access": False}
+    asked = read(RESPONSES, responses(tools=[hosted], metadata={"a": "b"}, client_metadata={"turn": "7"}))
+    assert params(asked) == {"tools": [hosted], "metadata": {"a": "b", "hosted_tools": "optional"}}
+
+
 REFUSED = [
     (CHAT, b"[]", "the body is not a JSON object"),
     (CHAT, b"{", "the body is not a JSON object"),
@@ -228,7 +280,6 @@ REFUSED = [
         "tool_choice: Object missing required field `function`",
     ),
     (CHAT, said(USER, {"role": "robot", "content": "x"}), r"messages\[1\]: role: there is no 'robot'"),
-    (CHAT, said({**USER, "name": "Ada"}), r"messages\[0\]: name: "),
     (CHAT, said({"role": "user"}), r"messages\[0\]: content: this field is required"),
     (CHAT, said({"role": "tool", "content": "x"}), "tool_call_id: this field is required"),
     (CHAT, said({"role": "function", "name": "f", "content": "x"}), "'function' is of the past"),
@@ -259,6 +310,14 @@ REFUSED = [
         r"input\[1\]: responses are not",
     ),
     (RESPONSES, responses(input=[{"type": "function_call"}]), r"input\[0\]: .*missing required field"),
+    (RESPONSES, responses(tools=[{}]), "tools: Object missing required field `type`"),
+    (
+        RESPONSES,
+        responses(tools=[space("a", {"type": "custom", "name": "f"})]),
+        "'a' has a tool of type 'custom'",
+    ),
+    (RESPONSES, responses(tools=[space("a", tool("b")), tool("a__b")]), "two of them would be named 'a__b'"),
+    (RESPONSES, responses(tools=[space("a", tool("b")), space("a__", tool("b"))]), "named 'a__b'"),
     (RESPONSES, {"model": "m"}, "input: this field is required"),
     (RESPONSES, responses(model=7), "model: Expected `str`"),
 ]

@@ -307,6 +307,12 @@ async def test_addresses_that_are_none() -> None:
             "POST /v1/completions: there is no such address here; "
             "base URLs end with /v1, Anthropic's before it",
         )
+        status, said = await stand.get("/v1/models/gpt-5")
+        assert (status, said["error"]["message"]) == (
+            404,
+            "there is no model 'gpt-5' here, only policy, judge",
+        )
+        assert (await stand.get("/rollouts/r/v1/models/judge"))[1]["id"] == "judge"
         status, said, _ = await stand.post("/v1/messages/count_tokens", ANTHROPIC)
         assert (status, said["type"], said["error"]["type"]) == (404, "error", "not_found_error")
         assert await stand.get("/health") == (200, {"in_use": 0, "capacity": 1024})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Any, Self
 import anyio
 import pytest
 from gym_models.scripted import Adapter as Scripted
-from gym_runtime import clock
+from gym_runtime import clock, logs
 from gym_runtime.bus.contract import Bus
 from gym_runtime.bus.memory import MemoryBroker
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
@@ -101,6 +102,27 @@ async def test_an_engine_that_is_overloaded_is_asked_again_until_it_answers() ->
     pauses_s = [after - before for before, after in zip(engine.asked_s, engine.asked_s[1:], strict=False)]
     assert pauses_s[0] >= 0.1
     assert pauses_s == sorted(pauses_s) or pauses_s[-1] > pauses_s[0]
+
+
+async def test_each_reason_to_ask_again_is_a_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others of a burst are not, nor is a reason that differs in its numbers."""
+    reasons = ["busy, request 1", "gone", "busy, request 2", "gone", "busy, request 3"]
+    waits_s = [1, 60, 60, 60, 60]
+
+    def outcome(asked: int) -> calls.ModelAnswer | GymError:
+        if asked > len(reasons):
+            return ANSWER
+        return ModelUnavailable(reasons[asked - 1], retry_after_s=waits_s[asked - 1])
+
+    logs.start()
+    async with working(Engine(outcome)) as bus:
+        assert (await call(bus, "model.policy", request(CALL, within_s=36000))).fault is None
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["error"]) for line in said] == [
+        ("warning", "busy, request 1"),
+        ("warning", "gone"),
+    ]
+    assert said[1]["wait_s"] == 60
 
 
 async def test_an_engine_that_stays_overloaded_is_asked_a_bounded_number_of_times() -> None:

@@ -309,9 +309,9 @@ async def test_a_worker_that_stops_closes_all_its_sessions(
 
 HEAVY = """
 import os
-from gym_runtime import Environment, Task, Verdict
+from gym_runtime import Environment, Reply, Task, Verdict
 
-def verify(task, reply):
+def verify(task: Task, reply: Reply) -> Verdict:
     return Verdict(float(reply.text == "42"), fields={"pid": os.getpid()})
 
 environment = Environment(resource=verify, description="slow", heavy=True)

@@ -208,9 +208,13 @@ async def test_the_broker_is_started_again_where_it_was_with_what_it_had() -> No
 
 CRASHING = """
 import os
-from gym_runtime import Environment, Verdict
+from gym_runtime import Environment, Reply, Task, Verdict
 {crash}
-environment = Environment(resource=lambda task, reply: Verdict(1.0), description="crashes")
+
+def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+environment = Environment(resource=verify, description="crashes")
 """
 
 
@@ -255,6 +259,58 @@ async def test_a_worker_that_says_why_it_cannot_start_stops_everything_with_that
         async with running(SystemSpec(pools=(*others, pool))):
             pass
     assert is_empty(temporary)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+ADAPTER = """
+class Adapter:
+    def __init__(self{settings}): ...
+    async def {enter}(self): ...
+    async def __aexit__(self, *exception): ...
+"""
+UNTYPED = """
+from gym_runtime import Environment, Verdict
+def verify(task, reply): return Verdict(1.0)
+environment = Environment(resource=verify, description="")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("model", "class Adaptor: ...", r"^shout\.py has no class 'Adapter'$"),
+        (
+            "model",
+            ADAPTER.format(settings="", enter="__aenter__"),
+            r"shout.py: its class 'Adapter' is made with __init__\(self, ModelSettings\): too many",
+        ),
+        (
+            "model",
+            ADAPTER.format(settings=", settings", enter="enter"),
+            "shout.py: its class 'Adapter' needs the methods __aenter__ and __aexit__, both async",
+        ),
+        ("agent", "class Loop: ...", r"^shout\.py has no class 'Agent'$"),
+        (
+            "agent",
+            "class Agent:\n    def __init__(self, settings): ...",
+            r"is made with __init__\(self\): missing a required argument: 'settings'",
+        ),
+        ("resource", UNTYPED, r"shout.py:3: verify's first parameter must be annotated with a subclass of"),
+    ],
+)
+async def test_a_module_that_lacks_what_it_is_for_is_one_line_at_once(
+    kind: Any, text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "shout.py"
+    module.write_text(text)
+    settings = ModelSettings(provider=str(module), name="x") if kind == "model" else None
+    pool = PoolSpec(kind=kind, names=("policy" if settings else str(module),), model=settings)
+    said: list[Event] = []
+    with anyio.fail_after(10), pytest.raises(UsageError, match=message) as caught:
+        async with running(SystemSpec(pools=(pool,)), said.append):
+            pass
+    assert "\n" not in str(caught.value)
+    assert "restarted" not in [event.event for event in said]
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -73,7 +73,9 @@ def prepare(
 ) -> int:
     """Get rows, check every one, blend them, and write them with their metrics.
 
-    Writes DIR/SPLIT.jsonl, DIR/SPLIT_metrics.json and DIR/sources.json, which pins what was downloaded.
+    Writes DIR/SPLIT.jsonl, DIR/SPLIT_metrics.json and DIR/sources.json, which pins what was downloaded; and
+    all rows of each source with their metrics: beside an --input x.jsonl as x_prepare.jsonl and
+    x_metrics.json, else (and with --prompt) as DIR/NAME_SPLIT_prepare.jsonl and DIR/NAME_SPLIT_metrics.json.
     """
     from gym_runtime.cli import prepare as preparing
 

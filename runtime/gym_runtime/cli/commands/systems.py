@@ -99,7 +99,9 @@ def gateway(
     host: Annotated[
         str, typer.Option(metavar="HOST", help="Where to listen; whoever reaches it may use the models.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 lets the system choose.")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="0 lets the system choose.")
+    ] = 0,
     model_pool: Annotated[
         list[str] | None,
         typer.Option(
