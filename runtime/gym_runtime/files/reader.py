@@ -160,7 +160,8 @@ class RowReader:
         ref = head.ref
         if not ref:
             if self._default is None:
-                raise BadRow(Complaint(1, "the row has no 'agent_ref', and no environment was named for it"))
+                unnamed = "the row has no 'agent_ref', and no environment was named for it"
+                raise BadRow(Complaint(1, f"{unnamed}: run NAME --input FILE, publish FILE --environment NAME"))
             return self._default
         found = self._resolved.get(ref)
         if found is None:
