@@ -160,8 +160,10 @@ class RowReader:
         ref = head.ref
         if not ref:
             if self._default is None:
-                unnamed = "the row has no 'agent_ref', and no environment was named for it"
-                raise BadRow(Complaint(1, f"{unnamed}: run NAME --input FILE, publish FILE --environment NAME"))
+                remedy = "run NAME --input FILE, publish FILE --environment NAME"
+                raise BadRow(
+                    Complaint(1, f"the row has no 'agent_ref', and no environment was named for it: {remedy}")
+                )
             return self._default
         found = self._resolved.get(ref)
         if found is None:
