@@ -264,23 +264,29 @@ async def test_attempts_go_on_counting_from_where_an_interrupted_run_stopped(sys
     assert record.attempt == 5
 
 
+class Unlucky:
+    """An agent between whose tool calls the worker that holds its session dies, once."""
+
+    def __init__(self, system: SmallSystem, desk: LoadedEnvironment) -> None:
+        self.system = system
+        self.desk = desk
+        self.killed = False
+
+    async def run(self, rollout: Rollout) -> None:
+        turn = await rollout.respond()
+        await rollout.call_tools(turn.function_calls)
+        if not self.killed:
+            self.killed = True
+            await self.system.add_resource(self.desk, name="resource-2")
+            self.system.kill("resource-1")
+        await rollout.call_tools(turn.function_calls)
+
+
 async def test_a_session_that_is_lost_makes_a_new_attempt_at_another_worker(
     system: SmallSystem, desk: LoadedEnvironment, ledger: Mailbox[str]
 ) -> None:
-    killed: list[str] = []
-
-    class Unlucky:
-        async def run(self, rollout: Rollout) -> None:
-            turn = await rollout.respond()
-            await rollout.call_tools(turn.function_calls)
-            if not killed:
-                killed.append("resource-1")
-                await system.add_resource(desk, name="resource-2")
-                system.kill("resource-1")
-            await rollout.call_tools(turn.function_calls)
-
     await system.add_model(Engine(answer(function_call("work"))))
-    await system.add_agent({"tool_loop": Unlucky()})
+    await system.add_agent({"tool_loop": Unlucky(system, desk)})
     (record,) = await system.make(rollout_task(row(), replayable=False))
     assert record.outcome == Completed()
     assert (record.attempt, record.tool_calls) == (2, 2)
@@ -329,20 +335,8 @@ async def test_a_verifier_that_fails_for_a_reason_that_may_pass_is_asked_again()
 async def test_a_session_that_is_lost_is_rebuilt_by_repeating_its_calls(
     system: SmallSystem, desk: LoadedEnvironment, ledger: Mailbox[str]
 ) -> None:
-    killed: list[str] = []
-
-    class Unlucky:
-        async def run(self, rollout: Rollout) -> None:
-            turn = await rollout.respond()
-            await rollout.call_tools(turn.function_calls)
-            if not killed:
-                killed.append("resource-1")
-                await system.add_resource(desk, name="resource-2")
-                system.kill("resource-1")
-            await rollout.call_tools(turn.function_calls)
-
     await system.add_model(Engine(answer(function_call("work"))))
-    await system.add_agent({"tool_loop": Unlucky()})
+    await system.add_agent({"tool_loop": Unlucky(system, desk)})
     (record,) = await system.make(rollout_task(row()))
     assert record.outcome == Completed()
     assert (record.attempt, record.tool_calls) == (1, 2)
