@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import anyio
 
+from gym_runtime.cli.options import require_broker
 from gym_runtime.client import Gym, connect
 from gym_runtime.model import ModelSettings
 from gym_runtime.workers.presence import Presence
@@ -19,7 +20,12 @@ MODEL_POOL = "policy"
 
 
 def ask(urls: tuple[str, ...], prefix: str, question: Callable[[Gym], Awaitable[T]]) -> T:
-    """Ask a running system one thing."""
+    """Ask a running system one thing.
+
+    Raises:
+        UsageError: nobody said which system.
+    """
+    urls = require_broker(urls)
 
     async def main() -> T:
         async with connect(urls, prefix=prefix) as gym:

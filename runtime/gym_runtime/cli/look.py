@@ -1,24 +1,19 @@
-"""``status``, ``ls`` and ``cancel``: what there is, what is alive, and stopping a run."""
+"""``status`` and ``ls``: what there is, and what is alive."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from rich.table import Table
 
 from gym_runtime import catalogue
 from gym_runtime.cli import figures, joined, terminal
-from gym_runtime.cli.options import require_broker
-from gym_runtime.client import Gym
 from gym_runtime.errors import UsageError
 from gym_runtime.runs import RunInfo, Status
-
-T = TypeVar("T")
 
 WIDE = 110
 
@@ -55,7 +50,7 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
 def ls(what: str, *, nats: tuple[str, ...], prefix: str, as_json: bool, markdown: bool = False) -> None:
     """Print a listing. Only that of the runs asks a running system."""
     if what == "runs":
-        runs = _ask(nats, prefix, lambda gym: gym.runs())
+        runs = joined.ask(nats, prefix, lambda gym: gym.runs())
         if as_json:
             terminal.print_json([_in_full(run) for run in runs])
         else:
@@ -190,7 +185,7 @@ def _show_runs(runs: list[RunInfo]) -> None:
 
 def status(*, nats: tuple[str, ...], prefix: str, as_json: bool) -> None:
     """Print what is alive and what is waiting."""
-    found = _ask(nats, prefix, lambda gym: gym.status())
+    found = joined.ask(nats, prefix, lambda gym: gym.status())
     if as_json:
         terminal.print_json(
             {
@@ -239,43 +234,7 @@ def _show_status(found: Status) -> None:
         console.print("no run is active")
 
 
-# -- cancel -------------------------------------------------------------------------------------------
-
-
-def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, ...], prefix: str) -> None:
-    """Stop a run, one of its tasks, or one rollout; one that is finished already stays so.
-
-    Raises:
-        UsageError: there is no such run, or a rollout was named without its task.
-    """
-    if rollout is not None and task is None:
-        raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
-
-    async def stop(gym: Gym) -> RunInfo:
-        info = await gym.run(run)
-        if info.state != "finished":
-            await gym.cancel(run, task, rollout)
-        return info
-
-    info = _ask(nats, prefix, stop)
-    if info.state == "finished":
-        terminal.output().print(f"run {run} is finished already", soft_wrap=True)
-        return
-    which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
-    terminal.output().print(f"cancelled {which}", soft_wrap=True)
-    if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
-        terminal.errors().print(
-            f"run {run} is of {info.total:,} rollouts: unless it was resumed, it has no task {task}",
-            soft_wrap=True,
-        )
-
-
 # -- what they share ----------------------------------------------------------------------------------
-
-
-def _ask(nats: tuple[str, ...], prefix: str, question: Callable[[Gym], Awaitable[T]]) -> T:
-    """Ask a running system one thing."""
-    return joined.ask(require_broker(nats), prefix, question)
 
 
 def _in_full(struct: msgspec.Struct) -> dict[str, Any]:

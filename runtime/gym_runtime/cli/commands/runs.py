@@ -127,6 +127,6 @@ def cancel(
     broker: flags.Broker,
 ) -> None:
     """Stop a run, one of its tasks, or one rollout."""
-    from gym_runtime.cli import look
+    from gym_runtime.cli import cancel as cancelling
 
-    look.cancel(run, task, rollout, nats=broker.urls, prefix=broker.prefix)
+    cancelling.cancel(run, task, rollout, nats=broker.urls, prefix=broker.prefix)

@@ -1,0 +1,36 @@
+"""``cancel``: stopping a run, or a part of it."""
+
+from __future__ import annotations
+
+from gym_runtime.cli import joined, terminal
+from gym_runtime.client import Gym
+from gym_runtime.errors import UsageError
+from gym_runtime.runs import RunInfo
+
+
+def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, ...], prefix: str) -> None:
+    """Stop a run, one of its tasks, or one rollout; one that is finished already stays so.
+
+    Raises:
+        UsageError: there is no such run, or a rollout was named without its task.
+    """
+    if rollout is not None and task is None:
+        raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
+
+    async def stop(gym: Gym) -> RunInfo:
+        info = await gym.run(run)
+        if info.state != "finished":
+            await gym.cancel(run, task, rollout)
+        return info
+
+    info = joined.ask(nats, prefix, stop)
+    if info.state == "finished":
+        terminal.output().print(f"run {run} is finished already", soft_wrap=True)
+        return
+    which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
+    terminal.output().print(f"cancelled {which}", soft_wrap=True)
+    if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
+        terminal.errors().print(
+            f"run {run} is of {info.total:,} rollouts: unless it was resumed, it has no task {task}",
+            soft_wrap=True,
+        )
