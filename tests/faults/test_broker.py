@@ -441,6 +441,32 @@ async def test_a_run_goes_on_when_one_of_three_brokers_is_killed(
         await command.completes()
 
 
+async def test_a_reader_does_not_wait_for_a_broker_that_is_frozen(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as nodes:
+        urls = ",".join(url for url, _ in nodes.values())
+        async with nats.connect(urls) as bus:
+            assert await bus.commit("rollout.run.1", b"record")
+        leader = (await stream_info(urls, "gym_ROLLOUTS"))["cluster"]["leader"]
+        victim = next(name for name in nodes if name != leader)
+
+        async def read(bus: nats.NatsBus) -> None:
+            async for record in bus.records("rollout.>"):
+                assert record.payload == b"record"
+                break
+
+        async with nats.connect(nodes[leader][0]) as bus:
+            os.kill(nodes[victim][1], signal.SIGSTOP)
+            try:
+                with anyio.fail_after(45):
+                    async with anyio.create_task_group() as tasks:
+                        # The cluster gives some of them to the frozen node, until it has noticed.
+                        for _ in range(12):
+                            tasks.start_soon(read, bus)
+                            await anyio.sleep(0.3)
+            finally:
+                os.kill(nodes[victim][1], signal.SIGCONT)
+
+
 @pytest.mark.soak
 async def test_everything_is_stored_three_times_in_a_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:

@@ -9,7 +9,6 @@ only when most of the last one has been read.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from typing import Any
 
@@ -107,31 +106,29 @@ class Reader:
         self._stale = False
         self._consumed = self._left = 0
         self._drained = False
-        self._name = secrets.token_hex(8)
         self._inbox = self._link.inbox()
         self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
         config = {
-            "name": self._name,
             "filter_subject": self._pattern,
             "ack_policy": "none",
             "inactive_threshold": int(INACTIVE_S * NS),
             "mem_storage": True,
-            "num_replicas": 1,
             **policy,
         }
         try:
-            consumer = await self._streams.create_consumer(self._stream, config)
+            consumer = await self._streams.create_ephemeral(self._stream, config)
         except BaseException:
             self._stale = True
             raise
+        self._name = consumer.name
         self._pending = consumer.num_pending
         self.opened_s = consumer.ts.timestamp() if consumer.ts else 0.0
 
     def _drop(self) -> None:
         self._stale = True
         self._link.unlisten(self._sid)
-        if self._name and self._link.up:
-            self._link.post(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
+        if self._name:
+            self._streams.delete_consumer(self._stream, self._name)
         self._name = ""
 
     def _ask(self, terms: dict[str, Any]) -> None:

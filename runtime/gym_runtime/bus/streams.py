@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 
 PATIENCE_S = 60.0
 ATTEMPT_S = 10.0
+EPHEMERAL_S = 5.0
 OPEN_S = 5.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
@@ -56,6 +57,10 @@ STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
 T = TypeVar("T")
+
+
+class Unanswered(BrokerError):
+    """The broker was patiently asked and did not answer."""
 
 
 class Streams:
@@ -139,13 +144,16 @@ class Streams:
             ) from error
         return msgspec.json.decode(answer.payload, type=kind)
 
-    async def ask(self, subject: str, payload: bytes, *, header: bytes = b"") -> tuple[Answer, int]:
+    async def ask(
+        self, subject: str, payload: bytes, *, header: bytes = b"", patience_s: float | None = None
+    ) -> tuple[Answer, int]:
         """Ask something that is safe to repeat, until it is answered; also returns how often it was sent.
 
         Raises:
-            BrokerError: There was no answer within `PATIENCE_S`.
+            Unanswered: There was no answer within ``patience_s``, by default `PATIENCE_S`.
         """
-        give_up = time.monotonic() + PATIENCE_S
+        patience_s = PATIENCE_S if patience_s is None else patience_s
+        give_up = time.monotonic() + patience_s
         attempts = 0
         while True:
             try:
@@ -159,8 +167,8 @@ class Streams:
                 if self._link.closed:
                     raise
                 if time.monotonic() > give_up:
-                    raise BrokerError(
-                        f"the broker stored or answered nothing within {PATIENCE_S:.0f} s ({error}): "
+                    raise Unanswered(
+                        f"the broker stored or answered nothing within {patience_s:.0f} s ({error}): "
                         "see its log; is its disk full?"
                     ) from error
                 missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
@@ -177,10 +185,12 @@ class Streams:
             return False
         return True
 
-    async def api(self, verb: str, body: dict[str, Any] | None, kind: type[T]) -> T:
+    async def api(
+        self, verb: str, body: dict[str, Any] | None, kind: type[T], *, patience_s: float | None = None
+    ) -> T:
         """A request to JetStream's management interface."""
         payload = b"" if body is None else msgspec.json.encode(body)
-        answer, _ = await self.ask(f"$JS.API.{verb}", payload)
+        answer, _ = await self.ask(f"$JS.API.{verb}", payload, patience_s=patience_s)
         return msgspec.json.decode(answer.payload, type=kind)
 
     async def store(
@@ -278,20 +288,54 @@ class Streams:
             if not page or len(found) >= info.total:
                 return found
 
-    async def create_consumer(self, stream: str, config: dict[str, Any]) -> Consumer:
+    async def create_ephemeral(self, stream: str, config: dict[str, Any]) -> Consumer:
+        """Create a consumer of one replica, under a name of its own.
+
+        A cluster may give it to a node that has just died or frozen, and leaves it there for as long as it is
+        asked for by the same name; so one that is not answered for is given up for one of another name.
+
+        Raises:
+            BrokerError: The broker refuses it, or answers for none within `PATIENCE_S`.
+        """
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            name = secrets.token_hex(8)
+            try:
+                return await self.create_consumer(
+                    stream, {**config, "name": name, "num_replicas": 1}, patience_s=EPHEMERAL_S
+                )
+            except BaseException as error:
+                self.delete_consumer(stream, name)
+                if not isinstance(error, Unanswered):
+                    raise
+                if time.monotonic() > give_up:
+                    raise Unanswered(
+                        f"the broker made no reader of {config['filter_subject']!r} within "
+                        f"{PATIENCE_S:.0f} s: see its log; is its disk full?"
+                    ) from error
+
+    def delete_consumer(self, stream: str, name: str) -> None:
+        """Ask for it and do not wait; what is not deleted expires."""
+        if self._link.up:
+            self._link.post(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
+
+    async def create_consumer(
+        self, stream: str, config: dict[str, Any], *, patience_s: float | None = None
+    ) -> Consumer:
         """Create a consumer, or adapt one of the same name.
 
         Raises:
+            Unanswered: There was no answer within ``patience_s``.
             BrokerError: The broker refuses it.
         """
         verb = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
         body = {"stream_name": stream, "config": config, "action": ""}
         give_up = time.monotonic() + PATIENCE_S
-        consumer = await self.api(verb, body, Consumer)
+        consumer = await self.api(verb, body, Consumer, patience_s=patience_s)
         while _lacks_stream(consumer) and time.monotonic() < give_up:
             if not await self._restored():
                 await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
-            consumer = await self.api(verb, body, Consumer)
+            consumer = await self.api(verb, body, Consumer, patience_s=patience_s)
         if consumer.error is not None:
             raise BrokerError(
                 f"the broker refuses the consumer {config['name']} of {config['filter_subject']!r}: "
