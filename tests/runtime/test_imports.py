@@ -35,7 +35,7 @@ HEAVY = {
     "typer",
     "xllamacpp",
 }
-BROUGHT_ALONG = {"rich", "aiohttp", "nats"}
+BROUGHT_ALONG = {"rich", "nats"}
 """What structlog and nats-py import by themselves."""
 
 
@@ -60,7 +60,18 @@ def relative(path: Path) -> str:
 
 def test_only_one_module_talks_to_the_brokers_client() -> None:
     users = {relative(path) for _, path in modules() if "nats" in imported(path)}
-    assert users == {"runtime/gym_runtime/bus/nats.py"}
+    assert users == {"runtime/gym_runtime/bus/library.py"}
+    assert [relative(path) for _, path in modules() if "gym_runtime.bus.library" in path.read_text()] == [
+        "runtime/gym_runtime/bus/nats.py"
+    ]
+
+
+def test_the_brokers_client_brings_no_websockets_along() -> None:
+    assert "aiohttp" not in watched("import gym_runtime.bus.nats")
+    after = "import gym_runtime.bus.nats, aiohttp; print(aiohttp.ClientSession.__name__)"
+    assert run(after).split() == ["ClientSession"]
+    before = "import aiohttp, gym_runtime.bus.nats, nats.aio.transport as t; print(t.aiohttp is aiohttp)"
+    assert run(before).split() == ["True"]
 
 
 @pytest.mark.parametrize("package", SOURCES)

@@ -23,14 +23,13 @@ from typing import Any, cast
 
 import anyio
 import structlog
-from nats import errors
-from nats.aio.client import Client, Server, Srv
 
 from gym_runtime.bus import addresses, refusals
 from gym_runtime.bus.addresses import Addresses, without_credentials
 from gym_runtime.bus.client import NatsBus
 from gym_runtime.bus.identity import credentials_for, is_jwt, trust
 from gym_runtime.bus.interests import Interest, Interests
+from gym_runtime.bus.library import Client, Server, Srv, errors
 from gym_runtime.bus.link import Answer, Listener, Role
 from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.subjects import Names

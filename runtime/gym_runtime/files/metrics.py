@@ -1,7 +1,8 @@
 """Metrics of a run, kept up as rollouts finish: per agent, over its rollouts and over its groups.
 
-Of a rollout it keeps twelve bytes, and eight for every numeric field of its row. Failed and cancelled
-rollouts are counted; their numbers enter no statistic but the totals of tokens, turns and tool calls.
+Of a rollout it keeps twelve bytes, and eight for every numeric field of its row, on the disk until the end of
+the run. Failed and cancelled rollouts are counted; their numbers enter no statistic but the totals of
+tokens, turns and tool calls.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from gym_runtime.files.columns import Column, Spill
 from gym_runtime.files.sample import USAGE, Sample, sample_record
 from gym_runtime.files.scores import STATISTICS, PassScores, describe, steps
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -51,41 +53,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     mean_duration_s: float | None
 
 
-class AgentTable:
-    """The numbers of one agent's rollouts that have a verdict, by column; and counts of all."""
+class Table(msgspec.Struct, frozen=True):
+    """The numbers of one agent's rollouts that have a verdict, by column; NaN where a rollout has none."""
 
-    def __init__(self) -> None:
-        self.task_indices = array("q")
-        self.rollout_indices = array("i")
-        self.columns: dict[str, array[float]] = {}
-        self.outcomes: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.totals: Counter[str] = Counter()
-        self.reward_sum = 0.0
-        self.rewards = 0
-        self.duration_s = 0.0
-
-    def add(self, sample: Sample) -> None:
-        """Take one finished rollout in."""
-        self.outcomes[sample.outcome] += 1
-        if sample.failure:
-            self.failures[sample.failure] += 1
-        self.totals["turns"] += sample.turns
-        self.totals["tool_calls"] += sample.tool_calls
-        for name in USAGE:
-            self.totals[name] += int(sample.numbers.get(name, 0))
-        self.duration_s += sample.duration_s
-        if sample.reward is None:
-            return
-        self.reward_sum += sample.reward
-        self.rewards += 1
-        for name in sample.numbers:
-            if name not in self.columns:
-                self.columns[name] = array("d", [_NAN]) * len(self.task_indices)
-        for name, column in self.columns.items():
-            column.append(sample.numbers.get(name, _NAN))
-        self.task_indices.append(sample.task_index)
-        self.rollout_indices.append(sample.rollout_index)
+    task_indices: array[int]
+    rollout_indices: array[int]
+    columns: dict[str, array[float]]
 
     def order(self) -> array[int]:
         """The positions in the columns, sorted by task index, then by rollout index."""
@@ -117,8 +90,56 @@ class AgentTable:
 
     def reward_groups(self) -> Iterator[list[float]]:
         """The rewards of each group, in the order of its rollouts."""
+        rewards = self.columns.get("reward", ())
         for _, positions in self.groups():
-            yield [self.columns["reward"][position] for position in positions]
+            yield [rewards[position] for position in positions]
+
+
+class AgentTable:
+    """One agent's rollouts as they come: the numbers of those that have a verdict, and counts of all."""
+
+    def __init__(self) -> None:
+        self._spill = Spill()
+        self._task_indices = Column(self._spill, "q")
+        self._rollout_indices = Column(self._spill, "i")
+        self._columns: dict[str, Column] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        self.reward_sum = 0.0
+        self.rewards = 0
+        self.duration_s = 0.0
+
+    def add(self, sample: Sample) -> None:
+        """Take one finished rollout in."""
+        self.outcomes[sample.outcome] += 1
+        if sample.failure:
+            self.failures[sample.failure] += 1
+        self.totals["turns"] += sample.turns
+        self.totals["tool_calls"] += sample.tool_calls
+        for name in USAGE:
+            self.totals[name] += int(sample.numbers.get(name, 0))
+        self.duration_s += sample.duration_s
+        if sample.reward is None:
+            return
+        self.reward_sum += sample.reward
+        self.rewards += 1
+        for name in sample.numbers:
+            if name not in self._columns:
+                self._columns[name] = Column(self._spill, "d", missing=len(self._task_indices))
+        for name, column in self._columns.items():
+            column.append(sample.numbers.get(name, _NAN))
+        self._task_indices.append(sample.task_index)
+        self._rollout_indices.append(sample.rollout_index)
+
+    def read(self, *names: str) -> Table:
+        """The columns of these names, or all, as they are now."""
+        wanted = names or self._columns
+        return Table(
+            cast("array[int]", self._task_indices.values()),
+            cast("array[int]", self._rollout_indices.values()),
+            {name: column.values() for name, column in self._columns.items() if name in wanted},
+        )
 
 
 class Metrics:
@@ -160,7 +181,7 @@ class Metrics:
         outcomes = sum((table.outcomes for table in tables), Counter[str]())
         failures = sum((table.failures for table in tables), Counter[str]())
         totals = sum((table.totals for table in tables), Counter[str]())
-        scores = pass_scores(tables)
+        scores = pass_scores([table.read("reward") for table in tables])
         rewards = sum(table.rewards for table in tables)
         duration_s = sum(table.duration_s for table in tables)
         return Summary(
@@ -188,15 +209,16 @@ class Metrics:
         which the rollouts came.
         """
         yield b"["
-        for position, (agent, table) in enumerate(sorted(self.agents.items())):
+        for position, (agent, entry) in enumerate(sorted(self.agents.items())):
+            table = entry.read()
             agent_metrics = table.statistics() | _pass_metrics(pass_scores([table]))
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"
             yield b'"agent_ref":' + _encode({"name": agent})
             yield b',\n"agent_metrics":' + _pretty(agent_metrics)
             yield b',\n"key_metrics":' + _pretty(key_metrics)
-            if table.failures:
-                yield b',\n"failures":' + _encode(dict(table.failures.most_common()))
+            if entry.failures:
+                yield b',\n"failures":' + _encode(dict(entry.failures.most_common()))
             yield b',\n"group_level_metrics":['
             for number, (task_index, positions) in enumerate(table.groups()):
                 group = {"_ng_task_index": task_index, **table.statistics(positions)}
@@ -205,7 +227,7 @@ class Metrics:
         yield b"\n]\n"
 
 
-def pass_scores(tables: Sequence[AgentTable]) -> PassScores:
+def pass_scores(tables: Sequence[Table]) -> PassScores:
     """pass@k of all groups, for the usual ``k`` up to the size of the largest group."""
     most = max((len(rewards) for table in tables for rewards in table.reward_groups()), default=0)
     scores = PassScores(steps(most))

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.metrics import AgentTable, Metrics
+from gym_runtime.files.metrics import Metrics, Table
 from gym_runtime.files.sample import USAGE
 
 _NUMBERS = ("_ng_task_index", "_ng_rollout_index")
@@ -39,7 +39,8 @@ def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[byt
     with materialized_inputs.open("rb") as file:
         expected.extend(_decode_number(line).task_index for line in file)
     expected = array("q", sorted(expected))
-    ordered = [(table, table.order()) for table in metrics.agents.values()]
+    tables = [table.read() for table in metrics.agents.values()]
+    ordered = [(table, table.order()) for table in tables]
     written = KeyCounts()
     with materialized_inputs.open("rb") as file:
         for line in file:
@@ -61,7 +62,7 @@ def _slice(order: array[int], task_indices: array[int], task_index: int) -> arra
 
 
 def _profile(
-    line: bytes, task_index: int, table: AgentTable, positions: Sequence[int], expected: int
+    line: bytes, task_index: int, table: Table, positions: Sequence[int], expected: int
 ) -> dict[str, Any]:
     sample = {name: value for name, value in _decode_fields(line).items() if name not in _NUMBERS}
     return {
@@ -76,7 +77,7 @@ def _profile(
     }
 
 
-def _rollout_info(task_index: int, table: AgentTable, position: int) -> dict[str, Any]:
+def _rollout_info(task_index: int, table: Table, position: int) -> dict[str, Any]:
     rollout_index = table.rollout_indices[position]
     info: dict[str, Any] = {
         "rollout_id": f"{task_index}:{rollout_index}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -175,26 +176,45 @@ def test_profiles_join_inputs_and_rollouts(
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.soak
-def test_a_rollout_costs_a_few_bytes_per_field() -> None:
-    numbers = {"reward": 1.0, "input_tokens": 5.0, "output_tokens": 6.0, "total_tokens": 11.0}
-    metrics = Metrics()
-    tracemalloc.start()
-    for index in range(100_000):
+def fill(metrics: Metrics, rollouts: range) -> None:
+    for index in rollouts:
+        late = {"late": 1.0} if index > 1500 else {}
         metrics.add_sample(
             Sample(
                 task_index=index // 4,
                 rollout_index=index % 4,
                 agent="a",
                 outcome="completed",
-                reward=1.0,
-                numbers=numbers,
+                reward=index % 2.0,
+                numbers={"reward": index % 2.0, "output_tokens": index % 7.0, **late},
             )
         )
+
+
+def test_a_long_run_waits_on_the_disk_and_is_read_again_exactly() -> None:
+    metrics = Metrics()
+    fill(metrics, range(5000))
+    tracemalloc.start()
+    fill(metrics, range(5000, 15_000))
     kept, _ = tracemalloc.get_traced_memory()
-    written = sum(map(len, metrics.aggregate()))
-    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 100_000 * 60
-    assert peak < 100_000 * 200 < written * 2
+    assert kept < 100_000, "ten bytes per rollout"
+    (entry,) = aggregate(metrics)
+    values = [index % 7.0 for index in range(15_000)]
+    assert entry["agent_metrics"]["mean/output_tokens"] == pytest.approx(statistics.fmean(values))
+    assert entry["agent_metrics"]["std/output_tokens"] == pytest.approx(statistics.stdev(values))
+    assert entry["agent_metrics"]["pass@2/reward"] == pytest.approx(100 * 5 / 6)
+    groups = entry["group_level_metrics"]
+    assert [group["_ng_task_index"] for group in groups] == list(range(3750))
+    assert groups[1]["mean/output_tokens"] == statistics.fmean([4.0, 5.0, 6.0, 0.0])
+    assert "mean/late" not in groups[374]
+    assert groups[375]["mean/late"] == 1.0
+    assert aggregate(metrics) == [entry]
+
+
+def test_a_full_disk_costs_memory_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, on_disk = Metrics(), Metrics()
+    fill(on_disk, range(5000))
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    fill(metrics, range(5000))
+    assert aggregate(metrics) == aggregate(on_disk)
