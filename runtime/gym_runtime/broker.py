@@ -35,6 +35,8 @@ STOP_S = 5.0
 POLL_S = 0.001
 LOG_TAIL_LINES = 12
 MAX_LOG_BYTES = 64 * 1024 * 1024
+GARBAGE_PERCENT = "50"
+"""GOGC, unless the environment sets it: Go's default of 100 keeps as much garbage as there is data."""
 
 _PR_SET_PDEATHSIG = 1
 _USER = "gym"
@@ -97,6 +99,7 @@ class Broker:
             raise BrokerError(f"cannot use {self._dir} for the broker: {error.strerror or error}") from error
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
+            env={"GOGC": GARBAGE_PERCENT, **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -79,7 +79,9 @@ async def sessions_are_closed(gym: Gym) -> None:
             await anyio.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL]
+)
 async def test_a_client_that_ends_leaves_no_call_at_the_engine(number: signal.Signals) -> None:
     with stub_engine.running("--latency-s", "60") as engine:
         model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
@@ -119,7 +121,7 @@ async def test_a_cancelled_run_group_or_rollout_is_aborted_at_the_engine(
             tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL])
 async def test_a_client_that_ends_leaves_no_sandbox(number: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "spin.jsonl"
     script.write_text(json.dumps([SPIN]) + "\n")

@@ -64,10 +64,10 @@ async def run(strikes: dict[int, Strike]) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize(
     "victim",
     [
-        "agent",
+        pytest.param("agent", marks=pytest.mark.soak),
         pytest.param("resource", marks=pytest.mark.soak),
         pytest.param("model", marks=pytest.mark.soak),
-        "broker",
+        pytest.param("broker", marks=pytest.mark.soak),
     ],
 )
 async def test_killing_one_of_two_workers_or_the_broker_ends_with_every_rollout_once(victim: str) -> None:

@@ -127,6 +127,7 @@ async def test_a_tool_call_then_a_message(adapter: Adapter, kind: str) -> None:
     assert [item["type"] for item in second] == ["message"]
 
 
+@pytest.mark.slow
 async def test_many_at_once(adapter: Adapter, kind: str) -> None:
     count = 16 if kind in GENERATES else 512
     ids: set[str] = set()

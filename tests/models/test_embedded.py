@@ -109,7 +109,10 @@ async def test_a_call_in_progress_when_the_engine_dies(adapter: Adapter) -> None
     "choice",
     [
         {"type": "function", "name": "add"},
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]},
+        pytest.param(
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]},
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 async def test_a_named_tool_is_called_as_its_schema_says(adapter: Adapter, choice: dict[str, Any]) -> None:

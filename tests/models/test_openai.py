@@ -61,6 +61,7 @@ async def until(stub: StubEngine, **wanted: int) -> None:
             await anyio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [

@@ -168,6 +168,7 @@ async def test_what_is_no_fault_of_a_replica_keeps_it(
         assert up(replicas) == {one.url, other.url}
 
 
+@pytest.mark.slow
 async def test_a_file_of_urls(stubs: Callable[..., StubEngine], tmp_path: Path) -> None:
     one, other = stubs("--latency-s", "0.5"), stubs()
     listed = tmp_path / "engines"

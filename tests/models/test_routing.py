@@ -123,6 +123,7 @@ def test_whose_calls_are_taken_away(missed: int, others: list[ReplicaState], exp
     assert is_forsaken(silent, [*others, silent]) is expected
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, unique_by=lambda one: one.url))
 def test_calls_are_only_taken_from_the_frozen_and_only_where_another_is_up(
     replicas: list[ReplicaState],

@@ -74,6 +74,7 @@ async def steps(
     return read, worth, over
 
 
+@pytest.mark.slow
 async def test_the_tools_come_from_the_library(name: str) -> None:
     resource = needed(name)
     async with session_of(resource, row(SUM if name == "gsm8k_aviary" else QUESTION)) as session:

@@ -131,6 +131,7 @@ async def test_a_test_does_not_see_what_another_has_left(isolation: None) -> Non
     assert (await run(code, ("", "0"), ("", "0"))).status == "passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "given", "expected", "status"),
     [

@@ -15,6 +15,7 @@ HEAVY = {
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in NAMES]

@@ -166,6 +166,7 @@ async def test_with_the_filters_a_molecule_must_be_plausible(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("filters")
 async def test_functional_groups_are_those_of_exmol() -> None:
     for groups, answer, wanted in [

@@ -65,6 +65,7 @@ def test_no_answer_takes_long() -> None:
     assert time.perf_counter() - start_s < 2
 
 
+@pytest.mark.slow
 async def test_the_session_answers_like_a_prompt_and_remembers(isolation: None) -> None:
     got = await outputs(
         "math_with_code",

@@ -64,6 +64,7 @@ async def test_answers_are_scored_by_the_datasets_scorer(source: str) -> None:
         await verify_heavy(source, row, bytes(Reply.of("pihs").raw), 15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "answer"),
     [

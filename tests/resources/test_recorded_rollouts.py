@@ -143,6 +143,7 @@ def recorded(fields: dict[str, Any], output: Items, reward: float) -> bytes:
     return msgspec.json.encode(row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_recorded_rollout_is_judged_by_what_was_said_and_done(name: str) -> None:
     environment = catalogue.environment(name)

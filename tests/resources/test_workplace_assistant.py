@@ -158,6 +158,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...] = tuple(resource().tools)) -> 
     return name, arguments
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(calls(), max_size=6))
 def test_every_call_is_answered_and_replay_rebuilds_the_state(made: list[Call]) -> None:
@@ -228,6 +229,7 @@ def test_bad_rows_are_refused(change: Callable[[dict[str, Any]], Any]) -> None:
         resource().task(json.dumps(bad).encode())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not NEMO_ROWS, reason="NeMo Gym's example rows are not here")
 @pytest.mark.parametrize("line", NEMO_ROWS)
 def test_nemo_gym_rows_are_taken_as_they_are(line: str) -> None:

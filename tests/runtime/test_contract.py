@@ -175,6 +175,7 @@ async def test_what_breaks_a_rule_is_found(
     assert detail in found[rule]
 
 
+@pytest.mark.slow
 async def test_a_score_that_is_missed_because_a_tool_raised_says_so(tmp_path: Path) -> None:
     found = await broken(tmp_path, BOOMING, with_tool())
     wanted = "row 1 scores 0 instead of 1; look raised ValueError: boom; row 2 scores"

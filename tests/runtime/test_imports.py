@@ -58,6 +58,7 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.mark.slow
 def test_only_one_module_talks_to_the_brokers_client() -> None:
     users = {relative(path) for _, path in modules() if "nats" in imported(path)}
     assert users == {"runtime/gym_runtime/bus/library.py"}
@@ -74,6 +75,7 @@ def test_the_brokers_client_brings_no_websockets_along() -> None:
     assert run(before).split() == ["True"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", SOURCES)
 def test_imports_point_towards_the_runtime(package: str) -> None:
     others = set(SOURCES) - {package, "gym_runtime"}
@@ -81,6 +83,7 @@ def test_imports_point_towards_the_runtime(package: str) -> None:
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
+@pytest.mark.slow
 def test_no_import_is_relative() -> None:
     wrong = [
         relative(path)
@@ -168,6 +171,7 @@ def test_what_authors_import_is_light() -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_public_name_is_there() -> None:
     program = (
         "import gym_runtime; print(*[name for name in gym_runtime.__all__ if getattr(gym_runtime, name)])"
@@ -195,5 +199,6 @@ def test_an_agent_is_light() -> None:
     assert watched("\n".join(f"import {module}" for module in all_modules("gym_agents"))) <= {"rich"}
 
 
+@pytest.mark.slow
 def test_a_worker_imports_no_engine_and_no_tracing_before_it_needs_them() -> None:
     assert watched("import gym_runtime.workers.process, gym_runtime.workers.supervisor") <= BROUGHT_ALONG

@@ -515,6 +515,7 @@ KNOWN = [
 ]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     known=st.sampled_from(KNOWN),

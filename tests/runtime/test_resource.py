@@ -374,6 +374,7 @@ async def test_arguments_that_do_not_fit_get_the_reason(arguments: str, reason: 
     assert problem["msg"].startswith(reason)
 
 
+@pytest.mark.slow
 @given(
     arguments=st.text(max_size=40)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)

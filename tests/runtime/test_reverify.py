@@ -159,6 +159,7 @@ async def test_an_environment_may_be_given_for_rows_that_name_none(tmp_path: Pat
     assert (row.reward, row.changed) == (0.0, False)
 
 
+@pytest.mark.slow
 async def test_heavy_environments_are_judged_under_their_limit(tmp_path: Path) -> None:
     module = tmp_path / "spinner.py"
     module.write_text(

@@ -200,6 +200,7 @@ print(n, flush=True)
     assert many.timed_out
 
 
+@pytest.mark.slow
 async def test_memory_files_disk_and_processor_time_are_limited() -> None:
     limits = Limits(memory_bytes=256 << 20, file_bytes=1 << 20, disk_bytes=4 << 20, cpu_s=1, open_files=32)
     code = """
@@ -420,6 +421,7 @@ async def test_without_isolation_it_refuses_with_the_remedy(
             pass
 
 
+@pytest.mark.slow
 async def test_the_weak_mode_limits_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_SANDBOX", "weak")
     monkeypatch.setenv("PLANTED_SECRET", "hunter2")

@@ -165,6 +165,7 @@ async def test_files_are_seen_by_nobody_else_and_are_gone_at_the_end() -> None:
         assert (await again.execute(look, 10)).stdout == "[]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weak", [False, True])
 async def test_what_no_one_can_delete_easily_is_deleted(weak: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_SANDBOX", "weak" if weak else "bubblewrap")
@@ -185,6 +186,7 @@ os.chmod("locked", 0)
     assert not [name for name in left if name.startswith("gym-sandbox-")]
 
 
+@pytest.mark.slow
 async def test_the_memory_of_all_processes_together_is_limited() -> None:
     result = await run(f"{HOARD}time.sleep(600)", SMALL, timeout_s=60)
     assert result.exit_code == 128 + 9
@@ -203,6 +205,7 @@ async def test_in_the_weak_mode_processes_are_limited_from_outside(monkeypatch: 
     assert b"processes at a time, more than" in result.stderr
 
 
+@pytest.mark.slow
 async def test_output_without_end_costs_no_memory_and_its_writers_are_killed() -> None:
     before = psutil.Process().memory_info().rss
     # The program ends at once; the pipes stay open in who goes on writing.
@@ -215,6 +218,7 @@ async def test_output_without_end_costs_no_memory_and_its_writers_are_killed() -
     assert psutil.Process().memory_info().rss - before < 30 << 20
 
 
+@pytest.mark.slow
 async def test_many_sandboxes_leave_no_descriptor_and_no_process() -> None:
     async def once() -> None:
         with anyio.move_on_after(10):

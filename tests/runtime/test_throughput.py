@@ -30,6 +30,7 @@ async def test_a_stateless_environment_is_measured() -> None:
     assert found.session.calls == found.gold.calls + found.silence.calls
 
 
+@pytest.mark.slow
 async def test_tools_and_steps_are_measured_by_name() -> None:
     found = await throughput.measure(catalogue.environment("example_session_state_mgmt"), 0.05)
     assert set(found.tools) == {"increment_counter", "get_counter_value"}
@@ -87,6 +88,7 @@ environment = Environment(resource=verify, description="Adds.", heavy=True)
 ROW = {"responses_create_params": {"input": "Well?"}, "gold": "yes"}
 
 
+@pytest.mark.slow
 async def test_a_heavy_environment_is_measured_where_it_is_judged(tmp_path: Path) -> None:
     (tmp_path / "adds_up.py").write_text(HEAVY)
     (tmp_path / "adds_up.jsonl").write_text(json.dumps(ROW) + "\n")
@@ -105,6 +107,7 @@ async def test_an_environment_that_fails_says_so(where: str, tmp_path: Path) -> 
         await throughput.measure(catalogue.environment(str(tmp_path / "fails_always.py")), 0.1)
 
 
+@pytest.mark.slow
 def test_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["bench", "xstest", "blackjack", "--seconds", "0.05"]) == 0
     lines = capsys.readouterr().out.splitlines()

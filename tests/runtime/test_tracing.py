@@ -236,6 +236,7 @@ def test_it_is_on_when_the_standard_variables_ask_for_it(
     assert tracing.wanted() is wanted
 
 
+@pytest.mark.slow
 def test_off_it_imports_nothing_and_says_nothing() -> None:
     program = """
 import sys

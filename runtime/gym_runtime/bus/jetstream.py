@@ -10,7 +10,8 @@ import msgspec
 from gym_runtime.bus.subjects import Names
 
 DAY_S = 24 * 3600
-DUPLICATE_WINDOW_S = 120
+DUPLICATE_WINDOW_S = 75
+"""How long the broker remembers the ids of what it stored: a little longer than anything is repeated for."""
 
 ALREADY_STORED = {10071, 10164}
 STREAM_NAME_IN_USE = 10058

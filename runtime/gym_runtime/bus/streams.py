@@ -201,7 +201,7 @@ class Streams:
         Raises:
             BrokerError: The broker refuses, or does not answer.
         """
-        nonce = secrets.token_hex(12)
+        nonce = secrets.token_urlsafe(12)
         if expect is None:
             headers = {**headers, "Nats-Msg-Id": nonce}
         else:

@@ -305,6 +305,7 @@ async def test_a_replica_that_is_out_keeps_weights_from_changing(stub: StubVllm)
         assert stub.commands == []
 
 
+@pytest.mark.slow
 async def test_a_command_that_nobody_hears_is_an_error() -> None:
     async with AsyncExitStack() as server:
         stub = await server.enter_async_context(StubVllm().running())

@@ -23,6 +23,7 @@ def test_the_last_match_counts(pattern: str, text: str, captured: str | None) ->
     assert last_matches([pattern], text) == [captured]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_an_expression_that_backtracks_is_stopped() -> None:
     assert await last_matches_guarded([r"(a+)b", "c"], "aab") == ["aa", None]

@@ -14,6 +14,7 @@ def test_every_instruction_has_cases() -> None:
     assert set(CASES) == set(CHECKERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction", CHECKERS)
 def test_texts_that_follow_are_told_from_those_that_do_not(instruction: str) -> None:
     if instruction in EXTRAS:
@@ -24,6 +25,7 @@ def test_texts_that_follow_are_told_from_those_that_do_not(instruction: str) -> 
         assert [text for text in others if check(text)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("instruction", "text"),
     [

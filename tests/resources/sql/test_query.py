@@ -22,6 +22,7 @@ def test_a_query_gives_columns() -> None:
     assert execute(QUAY, "SELECT CAST(x'61ff' AS TEXT)", 5).columns == [["a\ufffd"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "message"),
     [

@@ -437,6 +437,7 @@ async def test_serving_goes_on_after_a_reconnection(bus: Bus, fragile: Fragile) 
                 await anyio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there(
     bus: Bus, fragile: Fragile
 ) -> None:
@@ -568,6 +569,7 @@ async def test_a_handler_that_settles_nothing_gives_the_task_back(
         assert await counts.until(2) == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["freeze", "cut"])
 async def test_the_task_of_a_lost_worker_is_delivered_again_after_the_ack_wait(
     bus: Bus, fragile: Fragile, fault: str
@@ -587,6 +589,7 @@ async def test_the_task_of_a_lost_worker_is_delivered_again_after_the_ack_wait(
         fragile.mend()
 
 
+@pytest.mark.slow
 async def test_a_lost_ack_means_a_redelivery(bus: Bus, fragile: Fragile) -> None:
     await bus.enqueue("task.a.b", b"x")
     acked = anyio.Event()
@@ -606,6 +609,7 @@ async def test_a_lost_ack_means_a_redelivery(bus: Bus, fragile: Fragile) -> None
         fragile.thaw()
 
 
+@pytest.mark.slow
 async def test_an_abandoned_delivery_is_neither_given_back_nor_kept_alive(bus: Bus, other: Bus) -> None:
     await bus.enqueue("task.a.b", b"x")
     times_s: Mailbox[float] = Mailbox()
@@ -1023,6 +1027,7 @@ async def test_a_lease_ends_when_it_is_not_renewed_and_no_sooner(bus: Bus, other
         assert anyio.current_time() - began_s >= 2.4 * LEASE_S
 
 
+@pytest.mark.slow
 async def test_who_looks_later_sees_no_ended_lease(bus: Bus, other: Bus) -> None:
     await bus.renew("agent.ended", b"", ttl_s=60)
     await bus.renew("agent.host-1.run-out", b"", ttl_s=LEASE_S)
@@ -1083,6 +1088,7 @@ async def test_large_requests_and_answers(bus: Bus, other: Bus, size: int) -> No
         assert await ask(bus, "service.echo", payload, headers={"k": "v"}) == payload[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES[1:])
 async def test_large_signals(bus: Bus, other: Bus, size: int) -> None:
     seen: Mailbox[Incoming] = Mailbox()
@@ -1091,6 +1097,7 @@ async def test_large_signals(bus: Bus, other: Bus, size: int) -> None:
         assert await seen.until(1) == [Incoming("signal.large", pattern_bytes(size), "", {"k": "v"})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES[1:])
 async def test_large_tasks(bus: Bus, other: Bus, size: int) -> None:
     await bus.enqueue("task.a.b", pattern_bytes(size), headers={"k": "v"})

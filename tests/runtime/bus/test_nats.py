@@ -186,6 +186,7 @@ async def test_a_bad_prefix_is_refused() -> None:
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_tls(start_server: StartServer, broker_url: str, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
@@ -278,6 +279,7 @@ async def test_a_full_buffer_does_not_outlast_a_requests_deadline(
                 await bus.request("x", b"", deadline_s=soon(0.2))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_failover_leaves_a_frozen_broker_with_unsent_bytes_and_fails_what_is_in_flight(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
@@ -552,6 +554,7 @@ async def test_a_request_while_disconnected_waits_for_the_broker_but_not_beyond_
 # ---- storing through restarts
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_commits_and_tasks_survive_a_broker_that_is_killed_and_restarted(broker: Broker) -> None:
     async with connect(broker.url) as bus:
@@ -605,6 +608,7 @@ async def test_a_commit_knows_its_own_record_when_the_answer_was_lost(
         assert not await bus.commit("rollout.r.theirs", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_id(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
@@ -679,6 +683,7 @@ async def test_a_broker_that_stays_away_is_reported(broker: Broker, monkeypatch:
 # ---- records
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_records_come_once_and_in_order_through_a_restart(broker: Broker) -> None:
     async with connect(broker.url) as bus, connect(broker.url) as writer:
@@ -895,6 +900,7 @@ async def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(
         assert await bus.depth("a") == QueueDepth(waiting=2, in_flight=0)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_work_that_takes_longer_than_the_wait_is_kept_alive(broker_url: str, prefix: str) -> None:
     async with connect(broker_url, prefix=prefix) as bus:
@@ -1004,6 +1010,7 @@ def start_worker(url: str, prefix: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
@@ -1069,6 +1076,7 @@ async def test_leases_begin_renew_end_and_expire(broker_url: str, prefix: str) -
         await later.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_leases_expire_while_the_broker_is_frozen_and_come_back_after_its_restart(
     broker: Broker, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ messages = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(messages, max_size=6), st.lists(st.integers(1, 700), min_size=1, max_size=30))
 def test_messages_arrive_whole_and_in_order_however_they_are_split(
     sent: list[Message], pieces: list[int]

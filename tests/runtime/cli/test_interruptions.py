@@ -64,7 +64,12 @@ async def gone(processes: list[psutil.Process]) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL]
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.soak),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.soak),
+        signal.SIGKILL,
+    ],
 )
 async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: int, tmp_path: Path) -> None:
     with stub_engine.running("--latency-s", "0.05") as engine:

@@ -96,6 +96,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_one_line_and_status_2(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -196,6 +197,7 @@ def test_ctrl_c_is_130_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--version"], ["ls", "--json"], ["ls"]])
 def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
     process = subprocess.Popen([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -207,6 +209,7 @@ def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_terminal_without_utf_8_gets_what_it_can_show(tmp_path: Path) -> None:
     done = subprocess.run(
         [SCRIPT, "test", "example_single_tool_call"],

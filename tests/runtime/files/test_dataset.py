@@ -151,6 +151,7 @@ def test_rows_are_located_for_messages(line: Line, write_lines: Write) -> None:
         assert [row.line for row in dataset.read()] == [line(1), line(2), line(3)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 3)), min_size=1, max_size=25))
 def test_two_passes_number_as_one_pass_does(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int | None]]

@@ -30,6 +30,7 @@ def paths(value: Any, path: str = "$") -> list[tuple[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from([None, 1]), st.booleans())
 def test_every_value_is_found_at_its_path(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)

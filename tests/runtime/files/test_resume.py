@@ -77,6 +77,7 @@ def test_rows_without_a_manifest_are_nobodys(files: OutputFiles, make_run: MakeR
         go_on(files, make_run())
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_the_rest_is_exactly_what_is_missing(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, record: Record, make_run: MakeRun

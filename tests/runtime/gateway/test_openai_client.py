@@ -141,6 +141,7 @@ async def response(turn: Any, *, stream: bool, **more: Any) -> Any:
             return await events.get_final_response()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_response(stream: bool) -> None:
     said = await response(THINKS, stream=stream, temperature=0.25, metadata={"a": "b"})

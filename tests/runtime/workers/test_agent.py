@@ -157,6 +157,7 @@ async def test_a_rollout_that_a_limit_ends_is_truncated_and_judged_all_the_same(
     assert record.reward == row_of(record)["reward"] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("turns", "fault", "transcript"),
     [
@@ -505,6 +506,7 @@ def all_tasks() -> list[Any]:
     return [rollout_task(row(), task=task, rollout=rollout) for task in (1, 10) for rollout in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [8, 1], ids=["running", "waiting"])
 @pytest.mark.parametrize(
     ("subject", "cancelled"),

@@ -357,6 +357,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(EVENTS, st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
 def test_no_order_of_events_opens_answers_or_closes_anything_twice(

@@ -74,6 +74,7 @@ def test_a_calm_system_leaves_nothing_at_all() -> None:
     assert (played.parts, played.stored) == (1, {"task": 0, "rollout": 0, "journal": 0})
 
 
+@pytest.mark.slow
 def test_a_seed_is_replayed_message_by_message() -> None:
     plans = [
         next(plan for plan in map(Plan.of, range(100)) if plan.chances == chances) for chances in CHANCES

@@ -394,7 +394,7 @@ async def busiest(gym: Gym, kind: str) -> int:
     return max((worker.in_use for worker in await gym.workers() if worker.kind == kind), default=0)
 
 
-@pytest.mark.parametrize("kind", ["resource", "model"])
+@pytest.mark.parametrize("kind", ["resource", pytest.param("model", marks=pytest.mark.soak)])
 async def test_what_a_killed_agent_has_left_at_a_worker_does_not_delay_the_end(
     broker: Broker, kind: str
 ) -> None:
