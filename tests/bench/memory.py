@@ -5,8 +5,9 @@
 
 The command, its workers and its broker are sampled while ``gym-runtime run`` makes rollouts of a cheap
 environment with the scripted model. The table shows the resident memory when the run is warm (after a third
-of it), at its end, and the slope of a straight line between, per 10,000 rollouts. What grows by design is the
-output on the disk and, in the command, a few dozen bytes per rollout for the metrics and the resume.
+of it), with its last rollout, and the slope of a straight line between, per 10,000 rollouts; and the most,
+which for the command is when it reads the metrics back after the last rollout. What grows by design is the
+output on the disk, and in the broker about a hundred bytes per rollout until the run is closed.
 """
 
 from __future__ import annotations
@@ -112,13 +113,13 @@ def memory(root: psutil.Process) -> list[tuple[str, float]]:
 
 def described(name: str, points: list[tuple[float, float]], rollouts: int) -> list[object]:
     """A row of the table."""
-    warm = [point for point in points if point[0] >= rollouts * WARM]
+    warm = [point for point in points if rollouts * WARM <= point[0] < rollouts]
     first, last = warm[0][1], warm[-1][1]
     return [
         name,
         f"{first:.1f}",
         f"{last:.1f}",
-        f"{max(mib for _, mib in warm):.1f}",
+        f"{max(mib for _, mib in points):.1f}",
         f"{slope(warm) * 1e4:.2f}",
     ]
 
