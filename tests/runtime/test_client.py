@@ -13,10 +13,10 @@ import pytest
 from gym_runtime import catalogue, connect
 from gym_runtime.bus.contract import QueueDepth
 from gym_runtime.bus.memory import Fate, Passing
-from gym_runtime.client import Gym, RunInfo, make_pools, new_run_id
+from gym_runtime.client import Gym, RunInfo, flow, make_pools, new_run_id
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.files.rows import expand
-from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.tasks import RolloutTask
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.workers.resource import ResourceWorker
@@ -324,6 +324,37 @@ async def test_several_collectors_each_get_everything_and_several_publishers_do_
         assert len(records) == 30
         assert {(record.run, record.task_index) for record in records} == {(run, n) for n in range(30)}
     assert len(found.items) == 4
+
+
+async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow, "SHED", 10)
+    taken: list[RolloutRecord] = []
+    stored: dict[int, int] = {}
+    async with scene() as here:
+        bus = here.gym.bus
+        await open_run(here.gym, "long", 100)
+
+        async def again(record: RolloutRecord) -> bool:
+            return await bus.commit(f"rollout.{record.rollout_id}", encode_record(record))
+
+        async def publish() -> None:
+            tasks = here.tasks("long", 100)
+            for done in range(5, 101, 5):
+                await here.gym.publish(tasks[done - 5 : done])
+                await settled(lambda done=done: len(taken) == done)
+                stored[done] = len(await bus.counts("rollout.long.>"))
+                assert not await again(taken[-1])
+                assert done != 60 or await again(taken[0])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(publish)
+            assert await here.gym.follow("long", 100, taken.append, shed=True)
+        assert not await again(taken[-1])
+    assert sorted(record.task_index for record in taken) == list(range(100))
+    assert stored[15] == 15
+    assert max(stored.values()) <= 26
 
 
 @pytest.mark.slow

@@ -187,9 +187,9 @@ class NatsBus:
             for kept in stored
         ]
 
-    async def forget(self, pattern: str) -> int:
+    async def forget(self, pattern: str, *, before: int | None = None) -> int:
         self._names.stream(pattern)
-        return await self._streams.purge(self._names.pattern(pattern))
+        return await self._streams.purge(self._names.pattern(pattern), before=before)
 
     async def depth(self, consumer: str) -> QueueDepth:
         state = await self._streams.consumer(self._names.stream("task"), self._names.consumer(consumer))

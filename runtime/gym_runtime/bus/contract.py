@@ -187,8 +187,11 @@ class Bus(Protocol):
         """The newest record of every stored subject of a pattern, in stored order."""
         ...
 
-    async def forget(self, pattern: str) -> int:
-        """Delete what is stored under a pattern (tasks included); returns how many records."""
+    async def forget(self, pattern: str, *, before: int | None = None) -> int:
+        """Delete what is stored under a pattern (tasks included); returns how many records.
+
+        With ``before`` only records with a smaller sequence; not for tasks.
+        """
         ...
 
     async def depth(self, consumer: str) -> QueueDepth:

@@ -268,9 +268,10 @@ class Streams:
     def _stream(self, subject: str) -> str:
         return self.names.stream(self.names.bare(subject.encode()))
 
-    async def purge(self, pattern: str) -> int:
-        """Delete what is stored under a wire pattern; returns how many messages that were."""
-        purged = await self.api(f"STREAM.PURGE.{self._stream(pattern)}", {"filter": pattern}, Purged)
+    async def purge(self, pattern: str, *, before: int | None = None) -> int:
+        """Delete what is stored under a wire pattern, or ``before`` a sequence; returns how many messages."""
+        body: dict[str, Any] = {"filter": pattern} if before is None else {"filter": pattern, "seq": before}
+        purged = await self.api(f"STREAM.PURGE.{self._stream(pattern)}", body, Purged)
         if purged.error is not None:
             raise BrokerError(f"the broker does not delete {pattern!r}: {purged.error.description}")
         return purged.purged

@@ -264,7 +264,7 @@ class _Run:
                     missing = self._missing(dataset, progress, inputs)
                     group.start_soon(partial(gym.publish, missing, window=window))
                     group.start_soon(_flush, inputs, writer)
-                    attended.finished = await gym.follow(self._run_id, left, take)
+                    attended.finished = await gym.follow(self._run_id, left, take, shed=True)
                     group.cancel_scope.cancel()
 
     def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutTask]:

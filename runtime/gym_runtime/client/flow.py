@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -17,12 +18,15 @@ from gym_runtime.background import Stream, background
 from gym_runtime.bus.contract import Bus, Incoming
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError, UsageError
+from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.tasks import RolloutTask, encode_task
 from gym_runtime.runs import RunInfo, decode_run
 
 PUBLISHERS = 64
 CANCEL_GRACE_S = 2.0
+SHED = 10_000
+"""Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""
 T = TypeVar("T")
 
 
@@ -96,16 +100,22 @@ class Flow(Runs):
         run: str,
         total: int | Callable[[], int],
         take: Callable[[RolloutRecord], Awaitable[None] | None],
+        *,
+        shed: bool = False,
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
 
-        ``total`` may be a function where ``take`` leads to more of them.
+        ``total`` may be a function where ``take`` leads to more of them. With ``shed`` the broker forgets
+        what was handed over long ago, so that a long run needs no more of its memory and disk than a short
+        one; nobody else can collect all of the run then.
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
         """
         expected = total if callable(total) else lambda: total
         count = 0
+        had = KeyCounts()
+        mark = 0
         waiting_since_s = math.inf
 
         async def stop_when_over(scope: anyio.CancelScope) -> None:
@@ -124,11 +134,17 @@ class Flow(Runs):
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
                     record = decode_record(stored.payload)
-                    taken = take(record)
-                    if taken is not None:
-                        await taken
-                    self._sweep_up(record, tasks)
-                    count += 1
+                    # An attempt may be so late that the broker has shed the record of the one before.
+                    if had.increase(record.task_index, record.rollout_index) == 1:
+                        taken = take(record)
+                        if taken is not None:
+                            await taken
+                        self._sweep_up(record, tasks)
+                        count += 1
+                        if shed and count % SHED == 0:
+                            if mark:
+                                tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
+                            mark = stored.sequence
                     if count >= expected():
                         break
                     waiting_since_s = anyio.current_time()

@@ -174,7 +174,7 @@ class Gym(Flow):
         """Publish a run and pass its records on; the run is over however this ends."""
         async with self.attend(batch.info()) as attended, background() as tasks:
             tasks.start_soon(partial(self.publish, batch.tasks, window=batch.window))
-            attended.finished = await self.follow(batch.run, total, take)
+            attended.finished = await self.follow(batch.run, total, take, shed=True)
 
     # -- looking around -------------------------------------------------------------------------------
 

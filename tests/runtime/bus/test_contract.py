@@ -962,6 +962,18 @@ async def test_forget_deletes_what_is_stored_under_a_pattern(bus: Bus, other: Bu
     assert sequence > (await bus.latest("journal.run1.0.0"))[0].sequence
 
 
+async def test_forget_deletes_what_is_before_a_sequence(bus: Bus, other: Bus) -> None:
+    for number in range(6):
+        assert await bus.commit(f"rollout.run{number % 2}.{number}", b"%d" % number)
+    fourth = (await take(bus, "rollout.>", 4))[3]
+    assert await other.forget("rollout.run0.>", before=fourth.sequence) == 2
+    assert [int(record.payload) for record in await take(bus, "rollout.>", 4)] == [1, 3, 4, 5]
+    assert await other.forget("rollout.run1.>", before=fourth.sequence) == 1
+    assert not await bus.commit("rollout.run1.3", b"again")
+    assert await bus.commit("rollout.run1.1", b"again")
+    assert [int(record.payload) for record in await take(bus, "rollout.run1.*", 2)] == [3, 5]
+
+
 async def test_counts(bus: Bus) -> None:
     assert await bus.counts("journal.>") == {}
     for number in range(5):

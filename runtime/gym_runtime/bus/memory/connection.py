@@ -216,10 +216,12 @@ class MemoryBus:
         stream = self._stream(pattern)
         return await self._stored(pattern, lambda: stream.latest(pattern))
 
-    async def forget(self, pattern: str) -> int:
+    async def forget(self, pattern: str, *, before: int | None = None) -> int:
         _starts_with(pattern, "task", "rollout", "journal", "runs", is_pattern=True)
-        stored = self._stream(pattern) if not pattern.startswith("task.") else self._broker.queue
-        return await self._stored(pattern, lambda: stored.forget(pattern))
+        if pattern.startswith("task."):
+            return await self._stored(pattern, lambda: self._broker.queue.forget(pattern))
+        stream = self._stream(pattern)
+        return await self._stored(pattern, lambda: stream.forget(pattern, before))
 
     async def counts(self, pattern: str) -> dict[str, int]:
         _starts_with(pattern, "task", "rollout", "journal", "runs", is_pattern=True)

@@ -62,13 +62,17 @@ class Stream:
         matches = compiled(pattern).fullmatch
         return dict(Counter(record.subject for record in self._records if matches(record.subject)))
 
-    def forget(self, pattern: str) -> int:
-        """Delete the records of a pattern; returns how many."""
+    def forget(self, pattern: str, before: int | None = None) -> int:
+        """Delete the records of a pattern, or those ``before`` a sequence; returns how many."""
         matches = compiled(pattern).fullmatch
-        before = len(self._records)
-        self._records = [record for record in self._records if not matches(record.subject)]
-        self._newest = {subject: record for subject, record in self._newest.items() if not matches(subject)}
-        return before - len(self._records)
+
+        def stays(record: Record) -> bool:
+            return not matches(record.subject) or (before is not None and record.sequence >= before)
+
+        count = len(self._records)
+        self._records = list(filter(stays, self._records))
+        self._newest = {subject: record for subject, record in self._newest.items() if stays(record)}
+        return count - len(self._records)
 
     def when_stored(self, event: anyio.Event) -> None:
         """Set an event at the next `store`, unless `give_up` is called before."""
