@@ -7,7 +7,7 @@ The command, its workers and its broker are sampled while ``gym-runtime run`` ma
 environment with the scripted model. The table shows the resident memory when the run is warm (after a third
 of it), with its last rollout, and the slope of a straight line between, per 10,000 rollouts; and the most,
 which for the command is when it reads the metrics back after the last rollout. What grows by design is the
-output on the disk, and in the broker about a hundred bytes per rollout until the run is closed.
+output on the disk.
 """
 
 from __future__ import annotations
