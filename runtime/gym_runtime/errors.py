@@ -147,9 +147,13 @@ class ConnectionLost(TransportError):
 
 
 class BrokerError(TransportError):
-    """The broker refuses a request, or lacks what the runtime needs of it."""
+    """The broker refuses a request, or lacks what the runtime needs of it; or it is ``silent``."""
 
     retryable = False
+
+    def __init__(self, message: str = "", *, stage: str = "", silent: bool = False) -> None:
+        super().__init__(message, stage=stage)
+        self.silent = silent
 
 
 class PayloadTooLarge(TransportError):

@@ -29,6 +29,8 @@ BLOCK = 64
 
 DIGEST_BYTES = 9
 READ_S = 10.0
+FRESH_S = 6.0
+"""Who has stored a turn within this time still has the task; for longer a worker may have been frozen."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -86,6 +88,7 @@ class Journal:
         self._open: list[Answered] = []
         self._fresh: list[Answered] = []
         self._sequence = 0
+        self._known_s = 0.0
 
     @property
     def shared(self) -> bool:
@@ -109,7 +112,7 @@ class Journal:
             with anyio.move_on_after(READ_S):
                 async for record in bus.records(self._subject):
                     self._records.append(_decode(record.payload))
-                    self._sequence = record.sequence
+                    self._sequence, self._known_s = record.sequence, anyio.current_time()
                     if len(self._records) == count:
                         return
         self._records, self._sequence = [], 0
@@ -175,8 +178,20 @@ class Journal:
         sequence = await self._bus.append(self._subject, _encode(record), expect=self._sequence)
         if sequence is None:
             raise Overtaken("another attempt goes on with this rollout", stage="agent")
-        self._sequence = sequence
+        self._sequence, self._known_s = sequence, anyio.current_time()
         self._fresh = []
+
+    async def confirm(self) -> None:
+        """See before the end that nobody else has gone on, unless a turn was stored a moment ago.
+
+        Raises:
+            Overtaken: another attempt has stored a turn meanwhile, or has finished, and all is forgotten.
+        """
+        if self._bus is None or not self._sequence or anyio.current_time() < self._known_s + FRESH_S:
+            return
+        newest = await self._bus.latest(self._subject)
+        if not newest or newest[-1].sequence != self._sequence:
+            raise Overtaken("another attempt goes on with this rollout", stage="agent")
 
 
 class Sweep:

@@ -14,6 +14,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime import clock
+from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs, is_reference, must_travel_by_reference
 from gym_runtime.bus.contract import Delivery, Headers, Incoming, Lease, QueueDepth, Record
 from gym_runtime.bus.leases import LeaseWatch, lease_headers
@@ -192,7 +193,9 @@ class NatsBus:
         return await self._streams.purge(self._names.pattern(pattern), before=before)
 
     async def depth(self, consumer: str) -> QueueDepth:
-        state = await self._streams.consumer(self._names.stream("task"), self._names.consumer(consumer))
+        state = await consumers.look_up(
+            self._streams, self._names.stream("task"), self._names.consumer(consumer)
+        )
         if state is None:
             return QueueDepth(waiting=0, in_flight=0)
         return QueueDepth(waiting=state.num_pending, in_flight=state.num_ack_pending)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
+from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs
 from gym_runtime.bus.contract import Delivery
 from gym_runtime.bus.delivery import QueueDelivery
@@ -136,7 +137,8 @@ class Puller:
             raise ConnectionLost("the connection to the broker is closed")
 
     async def _create(self) -> None:
-        await self._streams.create_consumer(
+        await consumers.create(
+            self._streams,
             self._stream,
             {
                 "name": self._consumer,

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from gym_runtime.bus import consumers
 from gym_runtime.bus.jetstream import Kept, Stamp
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
@@ -116,7 +117,7 @@ class Reader:
             **policy,
         }
         try:
-            consumer = await self._streams.create_ephemeral(self._stream, config)
+            consumer = await consumers.create_ephemeral(self._link, self._streams, self._stream, config)
         except BaseException:
             self._stale = True
             raise
@@ -128,7 +129,7 @@ class Reader:
         self._stale = True
         self._link.unlisten(self._sid)
         if self._name:
-            self._streams.delete_consumer(self._stream, self._name)
+            consumers.delete(self._link, self._stream, self._name)
         self._name = ""
 
     def _ask(self, terms: dict[str, Any]) -> None:

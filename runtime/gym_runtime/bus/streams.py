@@ -21,16 +21,13 @@ from gym_runtime.bus.jetstream import (
     ALREADY_STORED,
     ESSENTIALS,
     JETSTREAM_OFF,
-    NO_CONSUMER,
     NO_JETSTREAM,
     NO_MESSAGE,
     NO_PEERS,
-    NO_STREAM,
     STREAM_NAME_IN_USE,
     STREAM_STORE_FAILED,
     UNAVAILABLE,
     Account,
-    Consumer,
     Found,
     Kept,
     Purged,
@@ -47,7 +44,6 @@ log = structlog.get_logger(__name__)
 
 PATIENCE_S = 60.0
 ATTEMPT_S = 10.0
-EPHEMERAL_S = 5.0
 OPEN_S = 5.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
@@ -57,10 +53,6 @@ STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
 T = TypeVar("T")
-
-
-class Unanswered(BrokerError):
-    """The broker was patiently asked and did not answer."""
 
 
 class Streams:
@@ -87,7 +79,7 @@ class Streams:
         if account.error is not None:
             raise BrokerError(f"{NO_JETSTREAM} ({account.error.description})")
         if account.streams < len(ESSENTIALS):
-            await self._restored()
+            await self.restored()
 
     async def _ensure(self, kind: str) -> None:
         replicas = self._replicas or (3 if self._link.clustered else 1)
@@ -150,7 +142,7 @@ class Streams:
         """Ask something that is safe to repeat, until it is answered; also returns how often it was sent.
 
         Raises:
-            Unanswered: There was no answer within ``patience_s``, by default `PATIENCE_S`.
+            BrokerError: There was no answer within ``patience_s``, by default `PATIENCE_S`; it is ``silent``.
         """
         patience_s = PATIENCE_S if patience_s is None else patience_s
         give_up = time.monotonic() + patience_s
@@ -167,16 +159,18 @@ class Streams:
                 if self._link.closed:
                     raise
                 if time.monotonic() > give_up:
-                    raise Unanswered(
+                    raise BrokerError(
                         f"the broker stored or answered nothing within {patience_s:.0f} s ({error}): "
-                        "see its log; is its disk full?"
+                        "see its log; is its disk full?",
+                        silent=True,
                     ) from error
                 missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
-                if missing and await self._restored() and attempts == 1:
+                if missing and await self.restored() and attempts == 1:
                     continue
                 await anyio.sleep(PAUSES_S[min(attempts, len(PAUSES_S)) - 1] * random.uniform(0.5, 1.5))
 
-    async def _restored(self) -> bool:
+    async def restored(self) -> bool:
+        """Create the streams that are missing; says whether they are there."""
         # We are the first here, or a broker that lost its state directory has lost the streams as well.
         try:
             await self.open()
@@ -288,71 +282,3 @@ class Streams:
             found |= page
             if not page or len(found) >= info.total:
                 return found
-
-    async def create_ephemeral(self, stream: str, config: dict[str, Any]) -> Consumer:
-        """Create a consumer of one replica, under a name of its own.
-
-        A cluster may give it to a node that has just died or frozen, and leaves it there for as long as it is
-        asked for by the same name; so one that is not answered for is given up for one of another name.
-
-        Raises:
-            BrokerError: The broker refuses it, or answers for none within `PATIENCE_S`.
-        """
-        give_up = time.monotonic() + PATIENCE_S
-        while True:
-            name = secrets.token_hex(8)
-            try:
-                return await self.create_consumer(
-                    stream, {**config, "name": name, "num_replicas": 1}, patience_s=EPHEMERAL_S
-                )
-            except BaseException as error:
-                self.delete_consumer(stream, name)
-                if not isinstance(error, Unanswered):
-                    raise
-                if time.monotonic() > give_up:
-                    raise Unanswered(
-                        f"the broker made no reader of {config['filter_subject']!r} within "
-                        f"{PATIENCE_S:.0f} s: see its log; is its disk full?"
-                    ) from error
-
-    def delete_consumer(self, stream: str, name: str) -> None:
-        """Ask for it and do not wait; what is not deleted expires."""
-        if self._link.up:
-            self._link.post(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
-
-    async def create_consumer(
-        self, stream: str, config: dict[str, Any], *, patience_s: float | None = None
-    ) -> Consumer:
-        """Create a consumer, or adapt one of the same name.
-
-        Raises:
-            Unanswered: There was no answer within ``patience_s``.
-            BrokerError: The broker refuses it.
-        """
-        verb = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
-        body = {"stream_name": stream, "config": config, "action": ""}
-        give_up = time.monotonic() + PATIENCE_S
-        consumer = await self.api(verb, body, Consumer, patience_s=patience_s)
-        while _lacks_stream(consumer) and time.monotonic() < give_up:
-            if not await self._restored():
-                await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
-            consumer = await self.api(verb, body, Consumer, patience_s=patience_s)
-        if consumer.error is not None:
-            raise BrokerError(
-                f"the broker refuses the consumer {config['name']} of {config['filter_subject']!r}: "
-                f"{consumer.error.description}"
-            )
-        return consumer
-
-    async def consumer(self, stream: str, name: str) -> Consumer | None:
-        """A consumer's present state; None when there is none."""
-        consumer = await self.api(f"CONSUMER.INFO.{stream}.{name}", None, Consumer)
-        if consumer.error is None:
-            return consumer
-        if consumer.error.err_code == NO_CONSUMER:
-            return None
-        raise BrokerError(f"the broker does not know the consumer {name}: {consumer.error.description}")
-
-
-def _lacks_stream(consumer: Consumer) -> bool:
-    return consumer.error is not None and consumer.error.err_code == NO_STREAM

@@ -177,6 +177,8 @@ class AgentWorker:
                     record = await attempt.run(before)
                 if attempt.unattended and isinstance(record.outcome, Cancelled):
                     return await delivery.release(RETURN_S)
+                if not isinstance(record.outcome, Cancelled):
+                    await journal.confirm()
                 if not await self._bus.commit(subject, encode_record(record)):
                     logger().info("refused a second result", attempt=record.attempt)
             await delivery.ack()

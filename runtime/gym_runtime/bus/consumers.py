@@ -1,0 +1,84 @@
+"""Consumers: what JetStream keeps for whoever reads a stream or works on a queue."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from typing import Any
+
+import anyio
+
+from gym_runtime.bus.jetstream import NO_CONSUMER, NO_STREAM, Consumer
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
+from gym_runtime.errors import BrokerError
+
+EPHEMERAL_S = 5.0
+"""An ephemeral consumer is there at once, or lies with a node that is not."""
+
+
+async def create(
+    streams: Streams, stream: str, config: dict[str, Any], *, patience_s: float | None = None
+) -> Consumer:
+    """Create a consumer, or adapt one of the same name.
+
+    Raises:
+        BrokerError: The broker refuses it, or is ``silent`` for ``patience_s``.
+    """
+    verb = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
+    body = {"stream_name": stream, "config": config, "action": ""}
+    give_up = time.monotonic() + PATIENCE_S
+    consumer = await streams.api(verb, body, Consumer, patience_s=patience_s)
+    while _lacks_stream(consumer) and time.monotonic() < give_up:
+        if not await streams.restored():
+            await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
+        consumer = await streams.api(verb, body, Consumer, patience_s=patience_s)
+    if consumer.error is not None:
+        raise BrokerError(
+            f"the broker refuses the consumer {config['name']} of {config['filter_subject']!r}: "
+            f"{consumer.error.description}"
+        )
+    return consumer
+
+
+async def create_ephemeral(link: Link, streams: Streams, stream: str, config: dict[str, Any]) -> Consumer:
+    """Create a consumer of one replica, under a name of its own.
+
+    A cluster may give it to a node that has just died or frozen, and leaves it there for as long as it is
+    asked for by the same name; so one that is not answered for is given up for one of another name.
+
+    Raises:
+        BrokerError: The broker refuses it, or is silent for `PATIENCE_S`.
+    """
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        name = secrets.token_hex(8)
+        try:
+            return await create(
+                streams, stream, {**config, "name": name, "num_replicas": 1}, patience_s=EPHEMERAL_S
+            )
+        except BaseException as error:
+            delete(link, stream, name)
+            if not isinstance(error, BrokerError) or not error.silent or time.monotonic() > give_up:
+                raise
+
+
+def delete(link: Link, stream: str, name: str) -> None:
+    """Ask for it and do not wait; what is not deleted expires."""
+    if link.up:
+        link.post(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
+
+
+async def look_up(streams: Streams, stream: str, name: str) -> Consumer | None:
+    """A consumer's present state; None when there is none."""
+    consumer = await streams.api(f"CONSUMER.INFO.{stream}.{name}", None, Consumer)
+    if consumer.error is None:
+        return consumer
+    if consumer.error.err_code == NO_CONSUMER:
+        return None
+    raise BrokerError(f"the broker does not know the consumer {name}: {consumer.error.description}")
+
+
+def _lacks_stream(consumer: Consumer) -> bool:
+    return consumer.error is not None and consumer.error.err_code == NO_STREAM
