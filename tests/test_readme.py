@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from gym_runtime.testing import stub_engine
+from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

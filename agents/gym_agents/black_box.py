@@ -37,12 +37,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime import clock
-from gym_runtime.agent import Rollout
 from gym_runtime.errors import GymError, ModelRefused, ResourceError, TaskError, UsageError
-from gym_runtime.gateway.transcript import Transcript
 from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.messages.items import Message, decode_items
 from gym_runtime.processes.child import Child, EndOfProcess
+from gym_runtime.recordings.transcript import Transcript
+from gym_runtime.rollout.agent import Rollout
 from msgspec import Raw
 
 if TYPE_CHECKING:

@@ -29,12 +29,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 from gym_models.wire import endpoint, entra
 from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http import Authorize
@@ -130,7 +130,7 @@ class Adapter(HttpAdapter):
             model=self._settings.name,
             api="chat" if self._classic else self._api,
             extra_body=msgspec.json.encode(self._settings.extra_body),
-            dialect=Dialect(reasoning=self._options.reasoning, max_tokens=self._options.max_tokens),
+            dialect=ChatVariant(reasoning=self._options.reasoning, max_tokens=self._options.max_tokens),
             authorize=self._authorize,
         )
 

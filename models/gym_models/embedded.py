@@ -39,19 +39,21 @@ from gym_runtime import clock
 from gym_runtime.errors import ModelUnavailable, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.model import CallContext, ModelSettings
+from gym_runtime.workers.adapter import CallContext, ModelSettings
 
 from gym_models import llama_cpp
 from gym_models.llama_cpp.process import Launch, ServerProcess
 from gym_models.llama_cpp.weights import PACKAGED, Report, fetch_weights
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 
 __all__ = ["Adapter", "Options", "fetch_weights"]
 
 _SAMPLING: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
-_DIALECT = Dialect(stream=True, narrow_choice=True, token_fields=(("logprobs", True), ("top_logprobs", 1)))
+_DIALECT = ChatVariant(
+    stream=True, narrow_choice=True, token_fields=(("logprobs", True), ("top_logprobs", 1))
+)
 _HEADERS = {"content-type": "application/json"}
 _FEW_CORES = 4
 MAX_RESTARTS = 3

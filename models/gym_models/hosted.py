@@ -14,12 +14,12 @@ from importlib.resources import files
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 from gym_models.wire import endpoint
 from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 
@@ -83,7 +83,7 @@ class Adapter(HttpAdapter):
             model=self._settings.name,
             api=self._host.api,
             extra_body=msgspec.json.encode(self._settings.extra_body),
-            dialect=Dialect(reasoning=self._host.reasoning, max_tokens=self._host.max_tokens),
+            dialect=ChatVariant(reasoning=self._host.reasoning, max_tokens=self._host.max_tokens),
         )
 
 

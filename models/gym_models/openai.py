@@ -26,11 +26,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 
@@ -64,7 +64,7 @@ class Adapter(HttpAdapter):
             model=settings.name,
             api=msgspec.convert(settings.api, Api),
             extra_body=msgspec.json.encode(settings.extra_body),
-            dialect=Dialect(
+            dialect=ChatVariant(
                 reasoning=self._options.reasoning,
                 max_tokens=self._options.max_tokens or ("max_completion_tokens" if newer else "max_tokens"),
             ),

@@ -2,7 +2,7 @@
 
 What follows ``record/`` names the model as ever, and all of its settings hold. Each call becomes one line
 of ``options.record`` (``calls.jsonl`` unless said otherwise): the conversation, the parameters, the answer
-or the error, the tokens, the time (`gym_runtime.gateway.entry.CallEntry`). ``--model replay/calls.jsonl``
+or the error, the tokens, the time (`gym_runtime.recordings.entry.CallEntry`). ``--model replay/calls.jsonl``
 gives the same answers again. Keys and headers are never written.
 
 A line is with the system when its answer is given: what a crash of this process leaves behind is whole.
@@ -18,12 +18,13 @@ from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
-from gym_runtime import catalogue, clock
+from gym_runtime import clock
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import GymError, ModelRefused, UsageError
-from gym_runtime.gateway.calls_file import CallsFile
-from gym_runtime.gateway.entry import make_entry
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
-from gym_runtime.model import CallContext, Controllable, ModelSettings
+from gym_runtime.recordings.calls_file import CallsFile
+from gym_runtime.recordings.entry import make_entry
+from gym_runtime.workers.adapter import CallContext, Controllable, ModelSettings
 
 DEFAULT_PATH = "calls.jsonl"
 

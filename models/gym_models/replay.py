@@ -19,10 +19,10 @@ from typing import NamedTuple, Self
 import anyio.to_thread
 import msgspec
 from gym_runtime.errors import ModelRefused, UsageError
-from gym_runtime.gateway import recording
-from gym_runtime.gateway.fold import digests, fold
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.model import CallContext, ModelSettings
+from gym_runtime.recordings import recording
+from gym_runtime.recordings.canonical import digests, fold
+from gym_runtime.workers.adapter import CallContext, ModelSettings
 
 _SHOWN_CHARS = 200
 

@@ -30,7 +30,7 @@ import anyio
 import msgspec
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
-from gym_runtime.model import CallContext, ModelSettings
+from gym_runtime.workers.adapter import CallContext, ModelSettings
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -39,7 +39,7 @@ from gym_models.vllm_engine.engine import VllmEngine
 from gym_models.vllm_engine.in_process import InProcess, require_vllm
 from gym_models.wire import pieces, preflight
 from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.replicas import Replicas
 
@@ -116,7 +116,7 @@ class Adapter:
             model=settings.name,
             api="responses" if self._api == "responses" else "chat",
             extra_body=msgspec.json.encode(settings.extra_body),
-            dialect=Dialect(reasoning=self._options.reasoning),
+            dialect=ChatVariant(reasoning=self._options.reasoning),
             exact=self._options.exact,
         )
 
@@ -151,7 +151,7 @@ class Adapter:
         return await self._replicas.ask(context, lambda engine: engine.respond(call, context))
 
     async def control(self, command: Control) -> ControlAnswer:
-        """Do one thing to the weights of every engine; see `gym_runtime.model.Controllable`.
+        """Do one thing to the weights of every engine; see `gym_runtime.workers.adapter.Controllable`.
 
         Raises:
             ModelRefused: an engine cannot do this; the message says what it lacks.

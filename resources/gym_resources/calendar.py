@@ -21,7 +21,7 @@ from itertools import pairwise
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
 
 from gym_resources.extract import jsons
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
 
 TEST_LIMIT_S = 10.0
 FENCE = "```"

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
 from gym_runtime.errors import TaskError
 
 LIMIT_S = 10.0

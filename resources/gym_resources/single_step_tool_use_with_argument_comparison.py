@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Literal
 
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
 from gym_runtime.messages.items import FunctionCall
 
 from gym_resources.calls.arguments import alike

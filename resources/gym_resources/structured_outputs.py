@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
 from gym_runtime.errors import TaskError
 
 from gym_resources.schema.formats import Format, Malformed, read

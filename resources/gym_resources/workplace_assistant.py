@@ -29,9 +29,9 @@ from typing import Any
 
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
+from gym_runtime.environment.tools import collect_tools, render
 from gym_runtime.messages.items import FunctionCall, Part
-from gym_runtime.tools import collect_tools, render
 
 from gym_resources.extract import jsons
 from gym_resources.workplace.analytics import Analytics

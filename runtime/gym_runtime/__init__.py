@@ -9,40 +9,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gym_runtime.agent import Agent as Agent
-    from gym_runtime.client import Gym as Gym
+    from gym_runtime.client import Client as Client
     from gym_runtime.client import connect as connect
-    from gym_runtime.environment import Environment as Environment
+    from gym_runtime.environment.environment import Environment as Environment
+    from gym_runtime.environment.shapes import Episode as Episode
+    from gym_runtime.environment.shapes import Session as Session
+    from gym_runtime.environment.shapes import Step as Step
+    from gym_runtime.environment.shapes import Task as Task
+    from gym_runtime.environment.tools import Text as Text
+    from gym_runtime.environment.tools import ToolError as ToolError
+    from gym_runtime.environment.tools import tool as tool
+    from gym_runtime.environment.verdict import Reply as Reply
+    from gym_runtime.environment.verdict import Verdict as Verdict
     from gym_runtime.errors import GymError as GymError
-    from gym_runtime.model import Adapter as Adapter
-    from gym_runtime.rollout import Rollout as Rollout
-    from gym_runtime.shapes import Episode as Episode
-    from gym_runtime.shapes import Session as Session
-    from gym_runtime.shapes import Step as Step
-    from gym_runtime.shapes import Task as Task
-    from gym_runtime.tools import Text as Text
-    from gym_runtime.tools import ToolError as ToolError
-    from gym_runtime.tools import tool as tool
-    from gym_runtime.verdict import Reply as Reply
-    from gym_runtime.verdict import Verdict as Verdict
+    from gym_runtime.rollout.agent import Agent as Agent
+    from gym_runtime.rollout.rollout import Rollout as Rollout
+    from gym_runtime.workers.adapter import Adapter as Adapter
 
 _HOME = {
-    "Adapter": "model",
-    "Agent": "agent",
-    "Environment": "environment",
-    "Episode": "shapes",
-    "Gym": "client",
+    "Adapter": "workers.adapter",
+    "Agent": "rollout.agent",
+    "Environment": "environment.environment",
+    "Episode": "environment.shapes",
+    "Client": "client",
     "GymError": "errors",
-    "Reply": "verdict",
-    "Rollout": "rollout",
-    "Session": "shapes",
-    "Step": "shapes",
-    "Task": "shapes",
-    "Text": "tools",
-    "ToolError": "tools",
-    "Verdict": "verdict",
+    "Reply": "environment.verdict",
+    "Rollout": "rollout.rollout",
+    "Session": "environment.shapes",
+    "Step": "environment.shapes",
+    "Task": "environment.shapes",
+    "Text": "environment.tools",
+    "ToolError": "environment.tools",
+    "Verdict": "environment.verdict",
     "connect": "client",
-    "tool": "tools",
+    "tool": "environment.tools",
 }
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"

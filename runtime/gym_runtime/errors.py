@@ -17,7 +17,7 @@
     │   ├── BrokerError       the broker refuses or lacks what the runtime needs
     │   └── PayloadTooLarge   a message is larger than the broker takes
     ├── DeadlineExceeded      the rollout's one deadline passed; *not* an engine's own time limit
-    ├── Overtaken             another attempt goes on with this rollout; this one stops in silence
+    ├── Fenced             another attempt goes on with this rollout; this one stops in silence
     ├── JournalMismatch       the agent does not do what its journal says; the rollout starts anew
     └── RuntimeFault          ours: a bug; please report it
 
@@ -168,7 +168,7 @@ class DeadlineExceeded(GymError):
     kind = "deadline"
 
 
-class Overtaken(GymError):
+class Fenced(GymError):
     """Another attempt goes on with this rollout."""
 
 

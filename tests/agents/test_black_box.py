@@ -17,6 +17,7 @@ from gym_runtime.cli.main import run
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import ModelAnswer, Tokens
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
+from runtime.workers.hosting import environment, settled
 from runtime.workers.small_system import (
     Engine,
     Hang,
@@ -27,7 +28,6 @@ from runtime.workers.small_system import (
     rollout_task,
     small_system,
 )
-from runtime.workers.stage import environment, settled
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Agent, Environment, Episode, Reply, Step, Task, catalogue
+from gym_runtime import Agent, Environment, Episode, Reply, Step, Task
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.testing.clock import BACKEND
+from runtime.workers.hosting import environment, row, settled
 from runtime.workers.small_system import (
     Engine,
     Hang,
@@ -22,7 +24,6 @@ from runtime.workers.small_system import (
     rollout_task,
     small_system,
 )
-from runtime.workers.stage import environment, row, settled
 
 # A process knows no virtual time: test_black_box holds the same promises in real time.
 NAMES = [name for name in catalogue.names("agents") if name != "black_box"]

@@ -10,6 +10,7 @@ from gym_agents.single_turn import Agent as SingleTurn
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.testing.clock import BACKEND
+from runtime.workers.hosting import environment, row
 from runtime.workers.small_system import (
     Engine,
     Turn,
@@ -19,7 +20,6 @@ from runtime.workers.small_system import (
     rollout_task,
     small_system,
 )
-from runtime.workers.stage import environment, row
 
 pytestmark = pytest.mark.anyio
 

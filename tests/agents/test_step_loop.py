@@ -10,6 +10,7 @@ from gym_agents.step_loop import Agent as StepLoop
 from gym_runtime import Environment, Episode, Reply, Step, Task
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.testing.clock import BACKEND
+from runtime.workers.hosting import environment
 from runtime.workers.small_system import (
     Engine,
     answer,
@@ -18,7 +19,6 @@ from runtime.workers.small_system import (
     rollout_task,
     small_system,
 )
-from runtime.workers.stage import environment
 
 pytestmark = pytest.mark.anyio
 

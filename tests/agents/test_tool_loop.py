@@ -13,6 +13,7 @@ from gym_agents.tool_loop import MAX_REASONING_ONLY
 from gym_runtime import Environment, Reply, Session, Task, Text, ToolError, Verdict, clock, tool
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
 from gym_runtime.testing.clock import BACKEND
+from runtime.workers.hosting import Mailbox, environment
 from runtime.workers.small_system import (
     Engine,
     Item,
@@ -23,7 +24,6 @@ from runtime.workers.small_system import (
     rollout_task,
     small_system,
 )
-from runtime.workers.stage import Mailbox, environment
 
 pytestmark = pytest.mark.anyio
 

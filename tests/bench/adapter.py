@@ -23,10 +23,10 @@ from gym_models.openai import Adapter
 from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
 from gym_models.wire.http import raise_file_limit
 from gym_runtime.messages.calls import ModelCall
-from gym_runtime.model import CallContext, ModelSettings
-from gym_runtime.testing import stub_dialects, stub_engine
+from gym_runtime.workers.adapter import CallContext, ModelSettings
 from measure import ROW, print_table
 from msgspec import Raw
+from stubs import stub_dialects, stub_engine
 
 _PARAMS = json.loads(ROW)["responses_create_params"]
 _ITEMS = [

@@ -17,7 +17,7 @@ from itertools import count
 
 import anyio
 import uvloop
-from gym_runtime.heavy import run_killable
+from gym_runtime.environment.isolated import run_killable
 
 WORK = "x = 0\nfor i in range(150_000): x += i"
 HANGS = {"undisturbed": WORK, "1 % spin": "while True: pass", "1 % sleep": "import time; time.sleep(1e6)"}

@@ -21,10 +21,9 @@ from typing import Literal
 import anyio
 import psutil
 from gym_runtime import connect
-from gym_runtime.client import Gym
+from gym_runtime.client import Client
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
+from gym_runtime.workers.adapter import ModelSettings
 from measure import (
     bare_loop,
     cpu_s,
@@ -33,6 +32,7 @@ from measure import (
     rows,
     tree,
 )
+from stubs import stub_engine
 
 ENVIRONMENT = "example_single_tool_call"
 
@@ -42,7 +42,7 @@ def settings(url: str) -> ModelSettings:
 
 
 async def run(
-    gym: Gym, count: int, in_flight: int, durability: Literal["turn", "result"] = "turn"
+    gym: Client, count: int, in_flight: int, durability: Literal["turn", "result"] = "turn"
 ) -> tuple[int, float]:
     """Make rollouts; how many completed, and the seconds it took."""
     started, completed = time.perf_counter(), 0

@@ -6,7 +6,7 @@ import configparser
 import subprocess
 from pathlib import Path
 
-from gym_runtime.broker import find_binary
+from gym_runtime.system.private_broker import find_binary
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 

@@ -27,16 +27,16 @@ import anyio.to_thread
 import msgspec
 import pytest
 from gym_runtime import connect
-from gym_runtime.broker import Broker, find_binary
-from gym_runtime.bus import nats
+from gym_runtime.bus import connection as nats
 from gym_runtime.bus.jetstream import ESSENTIALS
 from gym_runtime.client import make_pools
 from gym_runtime.errors import BrokerError
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.model import ModelSettings
-from gym_runtime.system import running
+from gym_runtime.system.private_broker import Broker, find_binary
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import running
 from gym_runtime.testing.proxy import Proxy
-from gym_runtime.workers.spec import SystemSpec
+from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 

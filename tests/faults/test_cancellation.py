@@ -19,12 +19,12 @@ import anyio
 import psutil
 import pytest
 from gym_runtime import connect
-from gym_runtime.client import Gym, make_pools
+from gym_runtime.client import Client, make_pools
 from gym_runtime.messages.outcomes import Cancelled
-from gym_runtime.model import ModelSettings
-from gym_runtime.system import System, running
-from gym_runtime.testing import stub_engine
-from gym_runtime.workers.spec import SystemSpec
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, running
+from gym_runtime.workers.adapter import ModelSettings
+from stubs import stub_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -62,7 +62,7 @@ async def soon(condition: Callable[[], object], limit_s: float = 20.0) -> float:
 
 
 @asynccontextmanager
-async def system(environment: str, model: ModelSettings) -> AsyncGenerator[tuple[System, Gym]]:
+async def system(environment: str, model: ModelSettings) -> AsyncGenerator[tuple[System, Client]]:
     pools = make_pools([environment], model, concurrency=ROLLOUTS)
     async with running(SystemSpec(pools=pools)) as started, connect(nats=started.url) as gym:
         yield started, gym
@@ -72,7 +72,7 @@ def client(url: str, environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", CLIENT, url, environment])
 
 
-async def sessions_are_closed(gym: Gym) -> None:
+async def sessions_are_closed(gym: Client) -> None:
     """A worker says so with its next renewal."""
     with anyio.fail_after(WITHIN_S + 2):
         while any(worker.in_use for worker in await gym.workers() if worker.kind == "resource"):

@@ -17,11 +17,11 @@ import anyio
 import pytest
 from aiohttp import web
 from gym_runtime import connect
-from gym_runtime.client import Gym, make_pools
+from gym_runtime.client import Client, make_pools
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.model import ModelSettings
-from gym_runtime.system import running
-from gym_runtime.workers.spec import SystemSpec
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import running
+from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -84,7 +84,7 @@ async def engine() -> AsyncGenerator[Engine]:
         await runner.cleanup()
 
 
-async def busy(gym: Gym, kind: str) -> int:
+async def busy(gym: Client, kind: str) -> int:
     """The process of the worker of a kind that has the rollout."""
     while True:
         for worker in await gym.workers():

@@ -12,10 +12,10 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.model import ModelSettings
-from gym_runtime.system import System, running
-from gym_runtime.testing import stub_engine
-from gym_runtime.workers.spec import SystemSpec
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, running
+from gym_runtime.workers.adapter import ModelSettings
+from stubs import stub_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -20,18 +20,18 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import connect
-from gym_runtime.broker import find_binary
-from gym_runtime.bus import nats
-from gym_runtime.bus.contract import INLINE_BYTES, Delivery, Incoming
+from gym_runtime.bus import connection as nats
+from gym_runtime.bus.connection import NatsBus
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
+from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.link import Role
-from gym_runtime.bus.nats import NatsBus
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.model import ModelSettings
-from gym_runtime.system import System, launch
-from gym_runtime.workers.spec import SystemSpec
+from gym_runtime.system.private_broker import find_binary
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, launch
+from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -18,9 +18,9 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from faults.arena import Aftermath, arena
+from faults.faulty_system import Aftermath, arena
 from faults.schedule import ROLLOUTS, Schedule
-from gym_runtime.testing import stub_engine
+from stubs import stub_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -22,7 +22,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 from aiohttp import web
-from gym_runtime.broker import find_binary
+from gym_runtime.system.private_broker import find_binary
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -186,7 +186,7 @@ async def test_the_models_key_is_nowhere(tmp_path: Path) -> None:
         failures = [json.loads(line) for line in (tmp_path / "out_failures.jsonl").read_bytes().splitlines()]
         assert len(failures) == 2
         assert "I know you" in json.dumps(failures), "the engine's own words are there"
-        assert any(b"gym_runtime.workers.supervisor" in lines for lines in seen)
+        assert any(b"gym_runtime.system.supervisor" in lines for lines in seen)
         assert (tmp_path / "state" / "jetstream").is_dir()
         assert leaks(key, tmp_path, *seen, *tattler.traces) == []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from gym_runtime.testing import stub_engine
-from gym_runtime.testing.stub_engine import StubEngine
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.responses import Response, decode_response
-from gym_runtime.model import CallContext
+from gym_runtime.workers.adapter import CallContext
 from msgspec import Raw
 
 TOOL = {

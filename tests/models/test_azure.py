@@ -18,10 +18,10 @@ from gym_models.azure import Adapter
 from gym_models.wire import entra
 from gym_models.wire.entra import Login, Token
 from gym_runtime.errors import ModelRefused, UsageError
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, decoded, model_call, output
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 KEY = "0123456789abcdef-azure"

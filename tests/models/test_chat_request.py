@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gym_models.wire import chat_request
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.calls import ModelCall
 from hypothesis import given
@@ -20,7 +20,7 @@ def converted(
     params: dict[str, Any] | None = None,
     *,
     extra: dict[str, Any] | None = None,
-    dialect: Dialect | None = None,
+    dialect: ChatVariant | None = None,
     return_tokens: bool = False,
 ) -> dict[str, Any]:
     call = ModelCall(
@@ -28,7 +28,9 @@ def converted(
         input=[Raw(json.dumps(item).encode()) for item in items],
         return_tokens=return_tokens,
     )
-    return json.loads(chat_request.request(call, "m", json.dumps(extra or {}).encode(), dialect or Dialect()))
+    return json.loads(
+        chat_request.request(call, "m", json.dumps(extra or {}).encode(), dialect or ChatVariant())
+    )
 
 
 def messages(items: list[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
@@ -217,12 +219,12 @@ def test_messages(items: list[dict[str, Any]], expected: list[dict[str, Any]]) -
     ],
 )
 def test_earlier_thinking_goes_back_as_the_engine_wants_it(way: Any, expected: dict[str, str]) -> None:
-    found = messages([thought("hm"), said("yes")], dialect=Dialect(reasoning=way))
+    found = messages([thought("hm"), said("yes")], dialect=ChatVariant(reasoning=way))
     assert found == [{"role": "assistant", **expected}]
 
 
 def test_thinking_alone_that_is_dropped_leaves_no_message() -> None:
-    assert messages([user("a"), thought("hm")], dialect=Dialect(reasoning="drop")) == [user("a")]
+    assert messages([user("a"), thought("hm")], dialect=ChatVariant(reasoning="drop")) == [user("a")]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +284,7 @@ def test_what_wins_over_what() -> None:
 
 def test_tokens_and_streams() -> None:
     assert converted([user("hi")], return_tokens=True)["return_token_ids"] is True
-    streaming = Dialect(stream=True)
+    streaming = ChatVariant(stream=True)
     assert converted([user("hi")], dialect=streaming)["stream"] is True
     assert "stream" not in converted([user("hi")], dialect=streaming, return_tokens=True)
     assert "stream" not in converted([user("hi")], {"top_logprobs": 1}, dialect=streaming)

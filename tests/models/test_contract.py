@@ -10,11 +10,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.model import Adapter, ModelSettings
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import Adapter, ModelSettings
 from models.model_calls import TOOL, USER, context, decoded, model_call, output
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 

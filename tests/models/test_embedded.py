@@ -13,7 +13,7 @@ import anyio
 import pytest
 from gym_models.embedded import MAX_RESTARTS, Adapter
 from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(180)]

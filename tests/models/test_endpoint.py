@@ -7,7 +7,7 @@ import sys
 import pytest
 from gym_models.wire.endpoint import resolve
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 
 @pytest.fixture(autouse=True)

@@ -7,17 +7,17 @@ from contextlib import ExitStack, asynccontextmanager
 
 import anyio
 import pytest
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_models.wire.replicas import Replicas
 from gym_models.wire.routing import MISSED_CHECKS, ReplicaState, choose
 from gym_runtime.errors import ModelUnavailable
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
 from gym_runtime.testing.proxy import Proxy
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 LOOK_S = 0.02
@@ -53,7 +53,7 @@ class Caller:
 
 def fleet(*urls: str) -> Replicas[Engine]:
     def engine(endpoint: Endpoint) -> Engine:
-        return Engine(endpoint, model="stub", api="responses", dialect=Dialect())
+        return Engine(endpoint, model="stub", api="responses", dialect=ChatVariant())
 
     settings = ModelSettings(provider="openai", name="stub", urls=urls)
     return Replicas(settings, engine, look_s=LOOK_S, health_limit_s=HEALTH_LIMIT_S)

@@ -7,14 +7,14 @@ import json
 import pytest
 from gym_models import hosted
 from gym_models.hosted import Adapter, hosts
-from gym_runtime import catalogue
-from gym_runtime.cli.look import describe_module
 from gym_runtime.cli.options import parse_model
+from gym_runtime.cli.status import describe_module
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import USER, context, model_call, output
 from models.proxy import proxied
+from stubs import stub_engine
 
 KEY = "sk-host-0123456789"
 

@@ -11,11 +11,11 @@ from gym_models.openai import Adapter
 from gym_models.wire import pace
 from gym_models.wire.pace import Limit
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call, output
 from models.proxy import proxied
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 HOST = "http://models.example.com/v1"

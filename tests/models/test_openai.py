@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from gym_models.openai import Adapter
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_runtime import logs
@@ -29,10 +29,10 @@ from gym_runtime.errors import (
     TaskError,
     UsageError,
 )
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call, output
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 KEY = "sk-test-0123456789"
@@ -192,7 +192,7 @@ async def test_auto_finds_the_api(has: str) -> None:
 async def test_auto_without_a_look_before_pays_once() -> None:
     with stub_engine.running("--api", "chat") as stub:
         endpoint = Endpoint(url=stub.url, headers={}, private=True)
-        async with Engine(endpoint, model="stub", api="auto", dialect=Dialect()) as engine:
+        async with Engine(endpoint, model="stub", api="auto", dialect=ChatVariant()) as engine:
             with pytest.raises(ModelUnavailable):
                 await engine.respond(model_call(), context(x_stub_fault="503"))
             assert engine.api == "auto"

@@ -12,9 +12,9 @@ from gym_models.record import Adapter
 from gym_models.replay import Adapter as Replay
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 SCRIPT = "record/scripted/tool-then-message"

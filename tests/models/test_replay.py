@@ -10,7 +10,7 @@ import pytest
 from gym_models.replay import Adapter
 from gym_runtime.errors import ModelRefused, UsageError
 from gym_runtime.messages.calls import ModelAnswer
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call, output
 
 pytestmark = pytest.mark.anyio

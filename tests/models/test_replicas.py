@@ -12,18 +12,18 @@ from typing import Any
 import anyio
 import gym_runtime
 import pytest
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_models.wire.replicas import Replicas
 from gym_models.wire.routing import ReplicaState
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import DeadlineExceeded, ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import ModelAnswer
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
-from gym_runtime.testing.stub_engine import StubEngine
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
 LOOK_S = 0.02
@@ -31,7 +31,7 @@ LOOK_S = 0.02
 
 def fleet(*urls: str, look_s: float = LOOK_S, **more: Any) -> Replicas[Engine]:
     def engine(endpoint: Endpoint) -> Engine:
-        return Engine(endpoint, model="stub", api="responses", dialect=Dialect())
+        return Engine(endpoint, model="stub", api="responses", dialect=ChatVariant())
 
     return Replicas(ModelSettings(provider="openai", name="stub", urls=urls, **more), engine, look_s=look_s)
 

@@ -11,8 +11,8 @@ from gym_models.wire.responses import ForeignAnswer
 from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.responses import decode_response
-from gym_runtime.testing import stub_dialects
 from msgspec import Raw
+from stubs import stub_dialects
 
 
 def request(

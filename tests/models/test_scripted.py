@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gym_models.scripted import Adapter
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
 
 pytestmark = pytest.mark.anyio

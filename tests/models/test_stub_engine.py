@@ -6,19 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from typing import Any
 
 import pytest
-from gym_runtime.testing import stub_engine
-from gym_runtime.testing.stub_behaviour import FAULTS
-from gym_runtime.testing.stub_engine import StubEngine
 from models.model_calls import TOOL, USER
+from stubs import stub_engine
+from stubs.stub_behaviour import FAULTS
+from stubs.stub_engine import StubEngine
 
 CHAT_TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["parameters"]}}
-COMMAND = [sys.executable, "-m", "gym_runtime.testing.stub_engine"]
+COMMAND = stub_engine.COMMAND
 
 
 def post(url: str, body: dict[str, Any], **headers: str) -> tuple[int, bytes]:

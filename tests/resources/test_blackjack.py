@@ -11,9 +11,10 @@ import gym_runtime
 import msgspec
 import pytest
 from gym_resources.blackjack import ASK, BEST, Blackjack, chosen, environment, total
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import session_of
 from gym_runtime.messages.outcomes import Completed, Truncated
-from gym_runtime.replay import session_of
 from hypothesis import given
 from hypothesis import strategies as st
 from resources.judging import call, judge, row

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from gym_resources.calendar import minutes
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, namesakes, row
 

@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from gym_models import openai
-from gym_runtime import catalogue, examples
+from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment.tools import NOT_FOUND
+from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
-from gym_runtime.model import ModelSettings
-from gym_runtime.tools import NOT_FOUND
-from gym_runtime.verdict import make_response
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call
 from resources.judging import call, judge, namesakes, outputs, row
 

@@ -9,7 +9,7 @@ import pytest
 from gym_resources.code.comparison import same_output
 from gym_resources.code.testing import Case, Outcome, run_tests
 from gym_resources.code_gen import last_block
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.sandbox import bubblewrap
 from resources.judging import judge, namesakes, row

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gym_runtime import catalogue, contract
+from gym_runtime.checks import contract
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 
 NAMES = catalogue.names("environments")

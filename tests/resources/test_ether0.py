@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from gym_resources.ether0 import FUNCTIONS, extract
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
-from gym_runtime.heavy import verify_heavy
-from gym_runtime.verdict import make_response
 from resources.judging import judge, namesakes, row
 
 pytestmark = pytest.mark.anyio
@@ -230,4 +230,4 @@ async def test_it_is_judged_in_a_process() -> None:
     task = row(verifier_metadata={"solution": "product_eval!:!CCOC(C)=O!:!kind"})
     for smiles, wanted in (("CC(=O)OCC", 1.0), ("C" * 4000 + "(", 0.0)):
         response = make_response(f"<answer>{smiles}</answer>")
-        assert (await verify_heavy(source, task, response, 30)).reward == wanted
+        assert (await verify_isolated(source, task, response, 30)).reward == wanted

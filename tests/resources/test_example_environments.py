@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import catalogue
-from gym_runtime.replay import rejudge, session_of
-from gym_runtime.verdict import Verdict, make_response
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import rejudge, session_of
+from gym_runtime.environment.verdict import Verdict, make_response
 
 pytestmark = pytest.mark.anyio
 

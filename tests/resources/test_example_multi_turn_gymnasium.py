@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from gym_runtime import Episode, Reply, catalogue
-from gym_runtime.replay import session_of
+from gym_runtime import Episode, Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import session_of
 from resources.judging import row
 
 pytestmark = pytest.mark.anyio

@@ -5,9 +5,9 @@ import math
 from typing import Any
 
 import pytest
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.tools import SERVER_ERROR
 from gym_runtime.errors import TaskError
-from gym_runtime.tools import SERVER_ERROR
 from resources.judging import call, judge, namesakes, output, outputs, row
 
 pytestmark = pytest.mark.anyio

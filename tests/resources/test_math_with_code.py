@@ -10,9 +10,9 @@ import psutil
 import pytest
 from gym_resources import math_with_code
 from gym_resources.math_with_code import same
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import session_of
 from gym_runtime.errors import UsageError
-from gym_runtime.replay import session_of
 from gym_runtime.sandbox import bubblewrap
 from resources.judging import call, judge, namesakes, output, outputs, row
 

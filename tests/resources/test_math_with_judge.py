@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.heavy import verify_heavy
-from gym_runtime.replay import rejudge
-from gym_runtime.verdict import Verdict, make_response
 
 pytestmark = pytest.mark.anyio
 
@@ -104,4 +105,4 @@ async def test_the_expected_answer_itself_scores_full_on_its_namesakes_rows(sour
         pytest.skip(f"no rows of NeMo Gym's 'math_with_judge' in {SHARED}")
     for line in (SHARED / "example.jsonl").read_bytes().splitlines():
         gold = rf"So \boxed{{{json.loads(line)['expected_answer']}}}"
-        assert (await verify_heavy(source, line, bytes(Reply.of(gold).raw), 15)).reward == 1.0
+        assert (await verify_isolated(source, line, bytes(Reply.of(gold).raw), 15)).reward == 1.0

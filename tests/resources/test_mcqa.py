@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import rejudge
 from gym_runtime.errors import TaskError
-from gym_runtime.replay import rejudge
 from resources.judging import SHARED
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 from gym_resources import reasoning_gym
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.replay import rejudge
 from gym_runtime.errors import ResourceError, TaskError, UsageError
-from gym_runtime.heavy import verify_heavy
-from gym_runtime.replay import rejudge
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ def test_the_answer_is_in_a_tag_or_in_a_box_or_is_the_text(text: str, answer: st
 @pytest.mark.slow
 async def test_answers_are_scored_by_the_datasets_scorer(source: str) -> None:
     async def score(text: str) -> tuple[float, str]:
-        verdict = await verify_heavy(source, msgspec.json.encode(ROW), bytes(Reply.of(text).raw), 15)
+        verdict = await verify_isolated(source, msgspec.json.encode(ROW), bytes(Reply.of(text).raw), 15)
         return verdict.reward, verdict.fields["extracted_answer"]
 
     assert await score("<answer>pihs</answer>") == (1.0, "pihs")
@@ -61,7 +62,7 @@ async def test_answers_are_scored_by_the_datasets_scorer(source: str) -> None:
 
     row = msgspec.json.encode({**ROW, "metadata": {"source_dataset": "spell_sideways"}})
     with pytest.raises(TaskError, match="Dataset 'spell_sideways' not registered"):
-        await verify_heavy(source, row, bytes(Reply.of("pihs").raw), 15)
+        await verify_isolated(source, row, bytes(Reply.of("pihs").raw), 15)
 
 
 @pytest.mark.slow
@@ -144,4 +145,4 @@ async def test_a_board_that_is_right_scores_full(dataset: str, source: str) -> N
     (row,) = reasoning_gym.generate(1, 5, dataset)
     line = json.dumps(row).encode()
     reply = Reply.of(f"<answer>{row['answer']}</answer>")
-    assert (await verify_heavy(source, line, bytes(reply.raw), 15)).reward == 1.0
+    assert (await verify_isolated(source, line, bytes(reply.raw), 15)).reward == 1.0

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import catalogue, examples
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.checks.reverification import reverify
+from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams, Response
-from gym_runtime.reverify import reverify
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 NAMES = catalogue.names("environments")

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.checks.reverification import reverify
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import rejudge
 from gym_runtime.errors import TaskError
-from gym_runtime.replay import rejudge
-from gym_runtime.reverify import reverify
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Reply, catalogue
+from gym_runtime import Reply
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ResourceError, TaskError
-from gym_runtime.replay import rejudge
-from gym_runtime.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

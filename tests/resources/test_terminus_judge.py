@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from gym_runtime import catalogue
+from gym_runtime.checks.reverification import reverify
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
-from gym_runtime.reverify import reverify
-from gym_runtime.verdict import make_response
 from resources.judging import judge, namesakes, row
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,8 @@ from gym_resources.workplace.data import examples, generate
 from gym_resources.workplace.desk import ACTIONS
 from gym_resources.workplace.tables import DATA, Tables, records
 from gym_resources.workplace_assistant import WorkplaceTask, environment
+from gym_runtime.environment.tools import SERVER_ERROR
 from gym_runtime.errors import TaskError
-from gym_runtime.tools import SERVER_ERROR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resources.workplace.office import (

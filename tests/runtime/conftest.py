@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.testing.stub_hub import StubHub, stub_hub
+from stubs.stub_hub import StubHub, stub_hub
 
 MODULE = '''"""An environment whose rows carry a number."""
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import published
+from gym_runtime.environment.environment import published
 
 
 class {kind}Task(Task):

@@ -73,7 +73,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "BrokerError": ("transport", False),
         "PayloadTooLarge": ("transport", False),
         "DeadlineExceeded": ("deadline", False),
-        "Overtaken": ("runtime", False),
+        "Fenced": ("runtime", False),
         "JournalMismatch": ("runtime", True),
         "RuntimeFault": ("runtime", False),
     }

@@ -68,10 +68,12 @@ def test_only_one_module_talks_to_the_brokers_client() -> None:
 
 
 def test_the_brokers_client_brings_no_websockets_along() -> None:
-    assert "aiohttp" not in watched("import gym_runtime.bus.nats")
-    after = "import gym_runtime.bus.nats, aiohttp; print(aiohttp.ClientSession.__name__)"
+    assert "aiohttp" not in watched("import gym_runtime.bus.connection")
+    after = "import gym_runtime.bus.connection, aiohttp; print(aiohttp.ClientSession.__name__)"
     assert run(after).split() == ["ClientSession"]
-    before = "import aiohttp, gym_runtime.bus.nats, nats.aio.transport as t; print(t.aiohttp is aiohttp)"
+    before = (
+        "import aiohttp, gym_runtime.bus.connection, nats.aio.transport as t; print(t.aiohttp is aiohttp)"
+    )
     assert run(before).split() == ["True"]
 
 
@@ -201,4 +203,4 @@ def test_an_agent_is_light() -> None:
 
 @pytest.mark.slow
 def test_a_worker_imports_no_engine_and_no_tracing_before_it_needs_them() -> None:
-    assert watched("import gym_runtime.workers.process, gym_runtime.workers.supervisor") <= BROUGHT_ALONG
+    assert watched("import gym_runtime.system.worker_process, gym_runtime.system.supervisor") <= BROUGHT_ALONG

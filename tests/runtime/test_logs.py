@@ -15,8 +15,8 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.model import ModelSettings
-from gym_runtime.testing import stub_engine
+from gym_runtime.workers.adapter import ModelSettings
+from stubs import stub_engine
 
 SPEAKING = """
 import logging

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from gym_runtime import connect, tracing
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from runtime.workers.small_system import answer, function_call
 
@@ -241,7 +241,7 @@ def test_off_it_imports_nothing_and_says_nothing() -> None:
     program = """
 import sys
 from gym_runtime import tracing
-import gym_runtime.workers.process, gym_runtime.client
+import gym_runtime.system.worker_process, gym_runtime.client
 tracing.start("test")
 with tracing.span("a", {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"}, x=1):
     assert tracing.headers() is None and tracing.trace_id() is None

@@ -26,7 +26,7 @@ import msgspec
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, WeightSpan
 from gym_runtime.messages.packing import pack_ids
-from gym_runtime.model import CallContext
+from gym_runtime.workers.adapter import CallContext
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -34,7 +34,7 @@ from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.continuation import continued
 from gym_models.vllm_engine.tokens import Choice, Generated, Rendering
 from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.failures import is_context_overflow, not_an_answer
@@ -75,7 +75,7 @@ class VllmEngine(Engine):
         model: str,
         api: Api,
         extra_body: bytes = b"{}",
-        dialect: Dialect,
+        dialect: ChatVariant,
         exact: bool = True,
     ) -> None:
         super().__init__(endpoint, model=model, api=api, extra_body=extra_body, dialect=dialect)
@@ -86,7 +86,7 @@ class VllmEngine(Engine):
         self.root = endpoint.url.removesuffix("/v1")
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
-        """Answer one call; see `gym_runtime.model.Adapter.respond`."""
+        """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
         if call.return_tokens and self._exact and self._scales_out:
             try:
                 return await self._exactly(call, context)
@@ -235,7 +235,7 @@ class VllmEngine(Engine):
 
     # -- both -----------------------------------------------------------------------------------------
 
-    def _chat_body(self, call: ModelCall, items: Sequence[Raw], dialect: Dialect | None = None) -> bytes:
+    def _chat_body(self, call: ModelCall, items: Sequence[Raw], dialect: ChatVariant | None = None) -> bytes:
         return chat_request.request(
             replace(call, input=list(items)), self.model, self._extra_body, dialect or self._dialect
         )

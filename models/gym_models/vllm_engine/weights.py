@@ -42,7 +42,7 @@ _decode_state = msgspec.json.Decoder(_State).decode
 
 
 async def control(engine: VllmEngine, command: Control) -> ControlAnswer:
-    """Do what a command says to one engine; see `gym_runtime.model.Controllable`."""
+    """Do what a command says to one engine; see `gym_runtime.workers.adapter.Controllable`."""
     match command.op:
         case "pause":
             await _post(engine, "/pause?mode=keep")

@@ -33,7 +33,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _IMPOSSIBLE = ("previous_response_id", "prompt", "conversation")
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine's Chat Completions differ from the next one's.
 
     Attributes:
@@ -93,7 +93,7 @@ _decode_include = msgspec.json.Decoder(list[str]).decode
 _decode_effort = msgspec.json.Decoder(_Effort).decode
 
 
-def request(call: ModelCall, model: str, extra_body: bytes, dialect: Dialect) -> bytes:
+def request(call: ModelCall, model: str, extra_body: bytes, dialect: ChatVariant) -> bytes:
     """The body of ``POST /chat/completions``; what wins over what is as in `responses.request`.
 
     Raises:
@@ -108,7 +108,7 @@ def request(call: ModelCall, model: str, extra_body: bytes, dialect: Dialect) ->
 
 @lru_cache(maxsize=256)
 def _head(
-    params: bytes, model: str, extra_body: bytes, dialect: Dialect, return_tokens: bool
+    params: bytes, model: str, extra_body: bytes, dialect: ChatVariant, return_tokens: bool
 ) -> tuple[bytes, str | None]:
     """Everything but the messages, which are the last field; and the instructions."""
     fields = {name: value for name, value in pieces.decode_fields(params).items() if not is_null(value)}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY"

@@ -8,10 +8,10 @@ from typing import Literal, Self
 import msgspec
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.model import CallContext
+from gym_runtime.workers.adapter import CallContext
 
 from gym_models.wire import chat_answer, chat_logprobs, chat_request, chat_stream, chat_tokens, responses
-from gym_models.wire.chat_request import Dialect
+from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
@@ -37,7 +37,7 @@ class Engine:
         model: str,
         api: Api,
         extra_body: bytes = b"{}",
-        dialect: Dialect,
+        dialect: ChatVariant,
         authorize: Authorize | None = None,
     ) -> None:
         self.endpoint = endpoint
@@ -59,7 +59,7 @@ class Engine:
         await self.pool.__aexit__()
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
-        """Answer one call; see `gym_runtime.model.Adapter.respond`."""
+        """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
         if self.api == "chat" or (self._free and call.return_tokens):
             return await self._chat(call, context)
         if self.api == "responses":

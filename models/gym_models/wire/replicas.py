@@ -20,7 +20,7 @@ import anyio.to_thread
 from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, UsageError
 from gym_runtime.logs import logger
-from gym_runtime.model import CallContext, ModelSettings
+from gym_runtime.workers.adapter import CallContext, ModelSettings
 
 from gym_models.wire import discovery, endpoint, preflight, routing
 from gym_models.wire.replica import E, Replica, T

@@ -32,7 +32,7 @@ async def last_matches_guarded(
     Raises:
         TaskError: it took longer.
     """
-    from gym_runtime.heavy import run_killable
+    from gym_runtime.environment.isolated import run_killable
 
     try:
         return await run_killable(last_matches, tuple(patterns), text, timeout_s=timeout_s)

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gym_runtime.tools import ToolError, render, tool
+from gym_runtime.environment.tools import ToolError, render, tool
 
 from gym_resources.workplace.tables import Fields, Table, Tables
 

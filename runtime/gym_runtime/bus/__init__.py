@@ -1,1 +1,1 @@
-"""The way between workers. `gym_runtime.bus.contract` says what every bus promises."""
+"""The way between workers. `gym_runtime.bus.interface` says what every bus promises."""

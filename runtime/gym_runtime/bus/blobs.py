@@ -19,7 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES
+from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES
 from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gym_runtime.bus.contract import Headers
+from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.jetstream import Stamp
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.wire import decode_headers
 
 
 class QueueDelivery:
-    """A `gym_runtime.bus.contract.Delivery` of the work queue."""
+    """A `gym_runtime.bus.interface.Delivery` of the work queue."""
 
     def __init__(self, link: Link, subject: str, reply: bytes, header: bytes, payload: bytes) -> None:
         self._link = link

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import structlog
 
-from gym_runtime.bus.contract import Lease
+from gym_runtime.bus.interface import Lease
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.reader import Reader
 from gym_runtime.bus.streams import Streams

@@ -18,8 +18,8 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs
-from gym_runtime.bus.contract import Delivery
 from gym_runtime.bus.delivery import QueueDelivery
+from gym_runtime.bus.interface import Delivery
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.pull import (
     Ask,
@@ -62,7 +62,7 @@ RELEASE_S = (0.0, 0.2, 1.0, 5.0)
 
 
 class Puller:
-    """One call of `gym_runtime.bus.contract.Bus.pull`."""
+    """One call of `gym_runtime.bus.interface.Bus.pull`."""
 
     def __init__(
         self,

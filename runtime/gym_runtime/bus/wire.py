@@ -20,7 +20,7 @@ from typing import Protocol, cast
 
 import anyio
 
-from gym_runtime.bus.contract import Headers
+from gym_runtime.bus.interface import Headers
 from gym_runtime.errors import UsageError
 
 CRLF = b"\r\n"

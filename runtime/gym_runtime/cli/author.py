@@ -11,10 +11,12 @@ import anyio
 import msgspec
 from rich.console import Console
 
-from gym_runtime import catalogue, contract, logs
-from gym_runtime.cli import figures, terminal
-from gym_runtime.contract import Finding
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime import logs
+from gym_runtime.checks import contract
+from gym_runtime.checks.contract import Finding
+from gym_runtime.cli import formatting, terminal
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 
 
@@ -122,6 +124,6 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
     for finding in report.findings:
         if in_full or not finding.passed:
             mark, colour = (good, "green") if finding.passed else (bad, "red")
-            detail = f": {figures.shorten(finding.detail, 2000)}" if finding.detail else ""
+            detail = f": {formatting.shorten(finding.detail, 2000)}" if finding.detail else ""
             console.print(f"  {mark} ", style=colour, end="")
             console.print(f"{finding.rule}{detail}", soft_wrap=True)

@@ -12,12 +12,14 @@ import anyio
 import msgspec
 from rich.table import Table
 
-from gym_runtime import catalogue, logs, throughput
-from gym_runtime.cli import figures, terminal
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime import logs
+from gym_runtime.checks import throughput
+from gym_runtime.checks.throughput import Throughput
+from gym_runtime.cli import formatting, terminal
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import GymError, UsageError
-from gym_runtime.settings import require_known, with_settings
-from gym_runtime.throughput import Throughput
 
 SHOWN_TOOLS = 4
 
@@ -110,5 +112,5 @@ def _cells(one: Throughput) -> list[str]:
         f"{one.gold.cpu_us:,.0f}",
         f"{one.silence.cpu_us:,.0f}",
         f"{one.session.cpu_us:,.0f}",
-        figures.listed(tools, SHOWN_TOOLS),
+        formatting.listed(tools, SHOWN_TOOLS),
     ]

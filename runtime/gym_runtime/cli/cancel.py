@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gym_runtime.cli import joined, terminal
-from gym_runtime.client import Gym
+from gym_runtime.cli import remote, terminal
+from gym_runtime.client import Client
 from gym_runtime.errors import UsageError
-from gym_runtime.runs import RunInfo
+from gym_runtime.messages.run_info import RunInfo
 
 
 def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, ...], prefix: str) -> None:
@@ -17,13 +17,13 @@ def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, 
     if rollout is not None and task is None:
         raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
 
-    async def stop(gym: Gym) -> RunInfo:
+    async def stop(gym: Client) -> RunInfo:
         info = await gym.run(run)
         if info.state != "finished":
             await gym.cancel(run, task, rollout)
         return info
 
-    info = joined.ask(nats, prefix, stop)
+    info = remote.ask(nats, prefix, stop)
     if info.state == "finished":
         terminal.output().print(f"run {run} is finished already", soft_wrap=True)
         return

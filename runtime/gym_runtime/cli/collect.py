@@ -6,8 +6,8 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli.display import Display
-from gym_runtime.cli.joined import unserved
 from gym_runtime.cli.options import CollectOptions, require_broker
+from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.errors import UsageError
 from gym_runtime.files.lock import Lock

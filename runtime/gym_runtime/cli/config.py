@@ -21,7 +21,7 @@
 
 An ``api_key`` is accepted if nobody else can read the file; it goes to the workers through their
 environment, never through arguments, logs or messages. Everything in ``[pools.model]`` but ``api_key`` is a
-field of `gym_runtime.model.ModelSettings`.
+field of `gym_runtime.workers.adapter.ModelSettings`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from typing import Any, cast, get_args
 import msgspec
 
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
-from gym_runtime.workers.spec import Kind, SystemSpec
+from gym_runtime.system.spec import Kind, SystemSpec
+from gym_runtime.workers.adapter import ModelSettings
 
 KEY = "api_key"
 KEY_VARIABLE = "GYM_MODEL_KEY_{number}"

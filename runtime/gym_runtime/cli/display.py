@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gym_runtime.cli import figures, terminal
+from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
 
@@ -75,7 +75,7 @@ class Tally:
         """Failed and cancelled rollouts, by kind; empty if there are none."""
         failures = self.failures.copy()  # another thread may be adding
         failed = sum(failures.values())
-        parts = [f"{failed:,} failed ({figures.breakdown(failures)})"] if failed else []
+        parts = [f"{failed:,} failed ({formatting.breakdown(failures)})"] if failed else []
         return ", ".join([*parts, *([f"{self.cancelled:,} cancelled"] if self.cancelled else [])])
 
 
@@ -99,7 +99,7 @@ class Display:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tally = Tally(total, before)
-        self._label = figures.shorten(label, LABEL_WIDTH)
+        self._label = formatting.shorten(label, LABEL_WIDTH)
         self._now = now
         self._console = console or terminal.errors()
         self._live: Live | None = None
@@ -185,11 +185,12 @@ class Display:
         share = tally.done / tally.total if tally.total else 1.0
         rate = tally.added / elapsed_s
         parts = [
-            f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) in {figures.span(elapsed_s)} "
+            f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) "
+            f"in {formatting.span(elapsed_s)} "
             f"({rate * 60:,.0f} rollouts/min).",
-            f"Mean reward {figures.reward(tally.mean_reward)}." if tally.rewards else "",
+            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.rewards else "",
             f"{tally.trouble}." if tally.trouble else "",
-            f"About {figures.span((tally.total - tally.done) / rate)} left."
+            f"About {formatting.span((tally.total - tally.done) / rate)} left."
             if rate and tally.done < tally.total
             else "",
         ]
@@ -214,15 +215,15 @@ class Display:
         """What stands behind the bar, in its order; the higher the number, the earlier it is left out."""
         tally, over = self.tally, self._ended > self._started
         rate = tally.added / self.wall_s if over else self._rate()
-        pieces = [(2, figures.pace(rate))]
+        pieces = [(2, formatting.pace(rate))]
         if tally.rewards:
             pieces.append((1, f"reward {tally.mean_reward:.3f}"))
         if tally.trouble:
             pieces.append((0, tally.trouble))
         if over:
-            pieces.append((3, f"in {figures.span(self.wall_s)}"))
+            pieces.append((3, f"in {formatting.span(self.wall_s)}"))
         elif rate:
-            pieces.append((3, f"{figures.span((tally.total - tally.done) / rate)} left"))
+            pieces.append((3, f"{formatting.span((tally.total - tally.done) / rate)} left"))
         return pieces
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

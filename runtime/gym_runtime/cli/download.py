@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from gym_runtime import catalogue
 from gym_runtime.cli import terminal
-from gym_runtime.model import ModelSettings
+from gym_runtime.environment import catalogue
+from gym_runtime.workers.adapter import ModelSettings
 
 Report = Callable[[int, int], None]
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from gym_runtime.bus.nats import connect
+from gym_runtime.bus.connection import connect
 from gym_runtime.cli import terminal
-from gym_runtime.cli.joined import unserved
 from gym_runtime.cli.options import require_broker
+from gym_runtime.cli.remote import unserved
 from gym_runtime.errors import UsageError
-from gym_runtime.gateway.calls_file import CallsFile
 from gym_runtime.gateway.capture import Captures
-from gym_runtime.gateway.pools import Pools
+from gym_runtime.gateway.model_pools import Pools
 from gym_runtime.gateway.server import Gateway, serving
-from gym_runtime.workers.presence import decode_presence
-from gym_runtime.workers.router import Router
+from gym_runtime.recordings.calls_file import CallsFile
+from gym_runtime.rpc.registry import decode_heartbeat
+from gym_runtime.rpc.router import Router
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ async def _stay(options: GatewayOptions) -> None:
         except OSError as error:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
-        alive = [decode_presence(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
+        alive = [decode_heartbeat(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
         for line in unserved(alive, models=options.pools):
             terminal.errors().print(line, soft_wrap=True)
         _show(url)

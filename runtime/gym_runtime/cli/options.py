@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 
 ModelApi = Literal["auto", "responses", "chat"]
 

@@ -7,10 +7,10 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from gym_runtime import catalogue
 from gym_runtime.cli import terminal
 from gym_runtime.cli.download import downloading
-from gym_runtime.environment import Split
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.prepare.collate import Collation, Prepared, Recipe
 from gym_runtime.prepare.prompts import read_prompt

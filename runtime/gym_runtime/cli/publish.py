@@ -9,12 +9,12 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
-from gym_runtime.cli.joined import MODEL_POOL, unserved
 from gym_runtime.cli.options import RunOptions, require_broker
+from gym_runtime.cli.remote import MODEL_POOL, unserved
 from gym_runtime.cli.rollouts import run_info, sources, tasks
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.runs import new_run_id
+from gym_runtime.messages.run_info import new_run_id
 
 
 def publish(options: RunOptions) -> str:

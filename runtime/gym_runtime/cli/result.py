@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gym_runtime.cli import figures
+from gym_runtime.cli import formatting
 from gym_runtime.files.metrics import Summary
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def make(
         failures={
             kind: FailureKind(
                 count=summary.failures[kind],
-                example=figures.shorten(fault.message, MESSAGE_LENGTH) if fault else "",
+                example=formatting.shorten(fault.message, MESSAGE_LENGTH) if fault else "",
                 stage=fault.stage if fault else "",
             )
             for kind, fault in faults.items()
@@ -99,20 +99,20 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
     judged = summary.outcomes["completed"] + summary.outcomes["truncated"]
     if result.run:
         yield "run", result.run
-    yield "mean reward", f"{figures.reward(summary.mean_reward)}  (of {_counted(judged, 'rollout')})"
+    yield "mean reward", f"{formatting.reward(summary.mean_reward)}  (of {_counted(judged, 'rollout')})"
     passes = [f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items()]
     if len(passes) > SHOWN_PASSES:
         passes = [*passes[: SHOWN_PASSES - 1], passes[-1]]
     if passes:
         yield "pass@k", "  ".join(passes)
-    yield "rollouts", figures.breakdown(summary.outcomes) or "none"
+    yield "rollouts", formatting.breakdown(summary.outcomes) or "none"
     for kind, failure in result.failures.items():
         stage = f" (in {failure.stage})" if failure.stage else ""
         said = f": {failure.example}" if failure.example else ""
         yield f"failed: {kind}", f"{failure.count:,}{stage}{said}"
     yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
     yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
-    yield "time", f"{figures.span(result.wall_s)}, {figures.pace(result.rollouts_per_s)}"
+    yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
     for name, path in result.files.items():
         yield name.replace("_", " "), path
 
@@ -128,7 +128,7 @@ def _environments(parts: Mapping[str, Summary]) -> Table:
             name,
             f"{part.rollouts:,}",
             f"{part.outcomes['failed']:,}",
-            figures.reward(part.mean_reward),
+            formatting.reward(part.mean_reward),
             "-" if first is None else f"{first:.1%}",
         )
     table.add_row()

@@ -12,16 +12,22 @@ import msgspec
 from msgspec import Raw
 from rich.progress import Progress
 
-from gym_runtime import catalogue
-from gym_runtime.cli import figures, terminal
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.checks.reverification import (
+    FILE_LINE,
+    RejectedRow,
+    ReverifiedRow,
+    Reverifier,
+    environments_of,
+)
+from gym_runtime.cli import formatting, terminal
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import Appender, repair_tail
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.results import OutputFiles, count_lines, failure_class
-from gym_runtime.reverify import FILE_LINE, RejectedRow, ReverifiedRow, Reverifier, environments_of
-from gym_runtime.settings import require_known, with_settings
 
 SHOWN_REJECTIONS = 5
 SHOWN_DIFFERENCES = 20
@@ -165,7 +171,7 @@ async def _reverify(
                     failures.append(_failure(row))
                     failures.flush()
                     if totals.rejected <= SHOWN_REJECTIONS:
-                        said = figures.shorten(row.fault.message, 500)
+                        said = formatting.shorten(row.fault.message, 500)
                         progress.console.print(f"{row.where}: {said}", soft_wrap=True)
                 progress.advance(bar)
 
@@ -283,7 +289,7 @@ def _show(totals: Totals, files: OutputFiles, *, as_json: bool) -> None:
         soft_wrap=True,
     )
     before, after = document["previous_mean_reward"], document["mean_reward"]
-    console.print(f"mean reward {figures.reward(after)}, was {figures.reward(before)}")
+    console.print(f"mean reward {formatting.reward(after)}, was {formatting.reward(before)}")
     console.print(f"rows        {files.rollouts}", soft_wrap=True)
     if totals.rejected:
         console.print(f"failures    {files.failures}", soft_wrap=True)

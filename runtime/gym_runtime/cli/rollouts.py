@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gym_runtime import catalogue, clock
+from gym_runtime import clock
 from gym_runtime.cli.options import RunOptions
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source
 from gym_runtime.files.rows import expand
-from gym_runtime.messages.tasks import RolloutTask
-from gym_runtime.runs import RunInfo
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo
 
 
 def sources(options: RunOptions) -> list[Source]:
@@ -30,8 +31,8 @@ def sources(options: RunOptions) -> list[Source]:
 
 
 def tasks(
-    options: RunOptions, dataset: Dataset, run: str, *, model: str = "policy", attended: bool = False
-) -> Iterator[RolloutTask]:
+    options: RunOptions, dataset: Dataset, run: str, *, model: str = "policy", attached: bool = False
+) -> Iterator[RolloutSpec]:
     """The rollouts to be made, in the order of the rows. The same options give the same ones each time."""
     return expand(
         dataset.read(),
@@ -47,7 +48,7 @@ def tasks(
         max_turns=options.max_turns,
         return_tokens=options.return_token_ids,
         max_staleness=options.max_staleness,
-        attended=attended,
+        attached=attached,
         numbering=dataset.numbering(),
     )
 

@@ -18,15 +18,17 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from gym_runtime import __version__, catalogue, clock, logs, tracing
+from gym_runtime import __version__, clock, logs, tracing
 from gym_runtime.cli import terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.joined import MODEL_POOL, ask, served_model
 from gym_runtime.cli.main import INTERRUPTED
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
+from gym_runtime.cli.remote import MODEL_POOL, ask, served_model
 from gym_runtime.cli.rollouts import run_info, sources, tasks
 from gym_runtime.client import connect, make_pools
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, open_dataset
 from gym_runtime.files.lock import Lock
@@ -36,11 +38,10 @@ from gym_runtime.files.profile import reward_profiles
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, write_whole
 from gym_runtime.files.resume import Progress, start_run
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.tasks import RolloutTask
-from gym_runtime.runs import new_run_id
-from gym_runtime.settings import require_known
-from gym_runtime.system import System, launch
-from gym_runtime.workers.spec import SystemSpec
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, launch
 
 FLUSH_S = 0.2
 START_NOTE_S = 2.0
@@ -152,8 +153,8 @@ class _Run:
             )
         )
 
-    def _tasks(self, dataset: Dataset) -> Iterator[RolloutTask]:
-        return tasks(self._options, dataset, self._run_id, model=self._model_pool, attended=True)
+    def _tasks(self, dataset: Dataset) -> Iterator[RolloutSpec]:
+        return tasks(self._options, dataset, self._run_id, model=self._model_pool, attached=True)
 
     def _manifest(self, dataset: Dataset) -> Manifest:
         options = self._options
@@ -260,14 +261,14 @@ class _Run:
 
             async with connect(url, prefix=self._options.prefix) as gym:
                 info = run_info(self._options, dataset, self._run_id, left)
-                async with gym.attend(info) as attended, anyio.create_task_group() as group:
+                async with gym.attach(info) as attached, anyio.create_task_group() as group:
                     missing = self._missing(dataset, progress, inputs)
                     group.start_soon(partial(gym.publish, missing, window=window))
                     group.start_soon(_flush, inputs, writer)
-                    attended.finished = await gym.follow(self._run_id, left, take, shed=True)
+                    attached.finished = await gym.follow(self._run_id, left, take, shed=True)
                     group.cancel_scope.cancel()
 
-    def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutTask]:
+    def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutSpec]:
         """The rollouts that are left to be made; all of them, made or not, go to the inputs."""
         for task in self._tasks(dataset):
             inputs.add(task)

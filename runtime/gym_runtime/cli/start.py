@@ -15,16 +15,16 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from gym_runtime import catalogue
-from gym_runtime.cli import figures, terminal
+from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.joined import MODEL_POOL
 from gym_runtime.cli.main import INTERRUPTED
 from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_model
+from gym_runtime.cli.remote import MODEL_POOL
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.system import System, launch
-from gym_runtime.workers.spec import Event, Kind, PoolSpec, SystemSpec
+from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
+from gym_runtime.system.system import System, launch
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -195,7 +195,7 @@ def _say(event: Event, notes: Console) -> None:
     if event.event == "restarted":
         notes.print(f"{event.reason}; it is started again", soft_wrap=True)
     elif event.event == "ready":
-        served = figures.listed(event.pools)
+        served = formatting.listed(event.pools)
         notes.print(f"{event.kind} worker {event.pid} is ready, serving {served}", soft_wrap=True)
 
 
@@ -209,7 +209,7 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
     models = {pool.names: pool.model for pool in system.pools}
     for event in running.workers.values():
         model = models.get(event.pools)
-        serves = figures.listed(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
+        serves = formatting.listed(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
         table.add_row(event.kind, serves, event.worker, str(event.pid))
     console.print(table)
     console.print()

@@ -8,9 +8,9 @@ Each of `runs`, `flow` and `gym` builds on the one before: runs and what is know
 a client and the workers, and what a trainer asks for.
 """
 
-from gym_runtime.client.gym import Gym as Gym
-from gym_runtime.client.gym import connect as connect
+from gym_runtime.client.client import Client as Client
+from gym_runtime.client.client import connect as connect
 from gym_runtime.client.pools import make_pools as make_pools
-from gym_runtime.runs import RunInfo as RunInfo
-from gym_runtime.runs import Status as Status
-from gym_runtime.runs import new_run_id as new_run_id
+from gym_runtime.messages.run_info import RunInfo as RunInfo
+from gym_runtime.messages.run_info import Status as Status
+from gym_runtime.messages.run_info import new_run_id as new_run_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gym_runtime import clock
-from gym_runtime.background import background
-from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.background import background
 from gym_runtime.errors import from_fault
 from gym_runtime.messages import calls
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gym_runtime import catalogue
-from gym_runtime.model import ModelSettings
-from gym_runtime.workers.spec import PoolSpec
+from gym_runtime.environment import catalogue
+from gym_runtime.system.spec import PoolSpec
+from gym_runtime.workers.adapter import ModelSettings
 
 
 def make_pools(

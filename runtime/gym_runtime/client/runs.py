@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gym_runtime import catalogue
-from gym_runtime.bus.contract import Bus
+from gym_runtime.bus.interface import Bus
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.journal import Sweep
-from gym_runtime.runs import RunInfo, decode_run, encode_run
+from gym_runtime.messages.run_info import RunInfo, decode_run, encode_run
+from gym_runtime.rollout.journal import Sweep
 
 
 class Runs:

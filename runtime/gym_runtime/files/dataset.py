@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.lines import LineFile
 from gym_runtime.files.reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key, short_key
-from gym_runtime.settings import require_known
 
 MAX_LISTED = 20
 
@@ -52,7 +52,7 @@ class Dataset:
 
     Args:
         limit: take the first rows of each file only.
-        settings: defaults of row fields; `gym_runtime.settings`.
+        settings: defaults of row fields; `gym_runtime.environment.settings`.
         rewrite: what is done to each line before it is read as a row; it may raise `BadRow`.
         max_listed: bad rows that an error names one by one.
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gym_runtime import catalogue
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
 from gym_runtime.messages.responses import CreateParams
-from gym_runtime.settings import filled, with_settings
 
 _PARAMS = "responses_create_params"
 
@@ -110,7 +110,7 @@ class RowReader:
 
     Args:
         environment: where rows without an ``agent_ref`` belong.
-        settings: defaults of row fields (`gym_runtime.settings`), for the environments that have them.
+        settings: defaults of row fields (`environment.settings`), for the environments that have them.
 
     Raises:
         UsageError: there is no such environment, or it can't have such a setting.

@@ -25,7 +25,7 @@ from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.appender import MODE, Appender, repair_tail
 from gym_runtime.files.rows import materialize
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
-from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.messages.rollout_spec import RolloutSpec
 
 TIMEOUT = "timeout_exceeded"
 CANCELLED = "cancelled"
@@ -161,7 +161,7 @@ class InputWriter:
     ) -> None:
         self.close()
 
-    def add(self, task: RolloutTask) -> None:
+    def add(self, task: RolloutSpec) -> None:
         """Write the next rollout's row, unless it is there.
 
         Raises:

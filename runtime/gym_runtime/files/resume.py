@@ -22,7 +22,7 @@ from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import CANCELLED, OutputFiles
 from gym_runtime.files.rows import materialize
 from gym_runtime.files.sample import Sample, sample_row
-from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.messages.rollout_spec import RolloutSpec
 
 MAX_FAILURES = 3
 _LISTED_ROWS = 5
@@ -65,7 +65,7 @@ class Progress:
         key = (task_index, rollout_index)
         return key in self.done or key in self.given_up
 
-    def remaining(self, tasks: Iterable[RolloutTask]) -> Iterator[RolloutTask]:
+    def remaining(self, tasks: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The rollouts that are still to be made, with the attempts already spent on them."""
         for task in tasks:
             if not self.settled(task.task_index, task.rollout_index):
@@ -130,7 +130,7 @@ def start_run(
     resume: bool,
     metrics: Metrics,
     dataset: Dataset | None = None,
-    tasks: Callable[[], Iterable[RolloutTask]] | None = None,
+    tasks: Callable[[], Iterable[RolloutSpec]] | None = None,
 ) -> Progress:
     """Make the output files ready for a run and save its manifest. Hold the `Lock` while you call it.
 
@@ -170,7 +170,7 @@ def _refuse_differences(
     previous: Manifest,
     manifest: Manifest,
     dataset: Dataset | None,
-    tasks: Callable[[], Iterable[RolloutTask]] | None,
+    tasks: Callable[[], Iterable[RolloutSpec]] | None,
 ) -> None:
     changed = previous.differences(manifest)
     if previous.digest != manifest.digest:
@@ -187,7 +187,7 @@ def _refuse_differences(
         )
 
 
-def _changed_rows(path: Path, tasks: Iterable[RolloutTask], dataset: Dataset, per_row: int) -> str:
+def _changed_rows(path: Path, tasks: Iterable[RolloutSpec], dataset: Dataset, per_row: int) -> str:
     """The first rows whose materialized inputs are not what the interrupted run wrote."""
     if not path.exists():
         return ""

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
 from gym_runtime.messages.responses import CreateParams, override
-from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.messages.rollout_spec import RolloutSpec
 
 _PARAMS = "responses_create_params"
 _TAKEN_OUT = (
@@ -115,9 +115,9 @@ def expand(
     return_tokens: bool = False,
     durability: Literal["turn", "result"] = "turn",
     max_staleness: int | None = None,
-    attended: bool = False,
+    attached: bool = False,
     numbering: Numbering | None = None,
-) -> Iterator[RolloutTask]:
+) -> Iterator[RolloutSpec]:
     """The rollouts to be made of some rows: each row's repeats together, in the order of the rows.
 
     It is lazy; lines are checked as they come, `Row` s were checked by who read them.
@@ -146,7 +146,7 @@ def expand(
         base = _base_row(row, sampling)
         task_index, first = numbering.number(row, repeats)
         for rollout_index in range(first, first + repeats):
-            yield RolloutTask(
+            yield RolloutSpec(
                 run=run,
                 task_index=task_index,
                 rollout_index=rollout_index,
@@ -163,7 +163,7 @@ def expand(
                 durability=durability,
                 return_tokens=return_tokens,
                 max_staleness=max_staleness,
-                attended=attended,
+                attached=attached,
             )
 
 
@@ -200,7 +200,7 @@ def _seeded(row: bytes, seed: int) -> bytes:
     return override(row, {"metadata": {**metadata, "extra_body": _encode(extra_body).decode()}})
 
 
-def materialize(task: RolloutTask) -> bytes:
+def materialize(task: RolloutSpec) -> bytes:
     """A rollout's line in the materialized inputs: its row, ``agent_ref`` and numbers."""
     tail = _encode(
         {

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gym_runtime.gateway.calls_file import CallsFile
-from gym_runtime.gateway.entry import CallEntry, encode_entry
-from gym_runtime.gateway.transcript import Transcript
 from gym_runtime.messages.calls import ModelCall, Tokens
+from gym_runtime.recordings.calls_file import CallsFile
+from gym_runtime.recordings.entry import CallEntry, encode_entry
+from gym_runtime.recordings.transcript import Transcript
 
 MAX_BYTES = 256 * 2**20
 

@@ -15,7 +15,7 @@ from msgspec import Raw
 from gym_runtime.errors import ModelRefused
 from gym_runtime.gateway import openai_errors
 from gym_runtime.gateway.chat_request import read
-from gym_runtime.gateway.dialect import Asked, Dialect, Problem, event
+from gym_runtime.gateway.dialect import ApiDialect, Asked, Problem, event
 from gym_runtime.gateway.dialect import encode as _encode
 from gym_runtime.messages.items import FunctionCall, Message, Reasoning, decode_items
 from gym_runtime.messages.responses import Response, Usage, decode_response
@@ -132,7 +132,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-CHAT = Dialect(
+CHAT = ApiDialect(
     name="chat",
     path="/v1/chat/completions",
     read=read,

@@ -46,7 +46,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
     """How one API says what all of them mean.
 
     Attributes:

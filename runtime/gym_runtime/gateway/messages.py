@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import ModelRefused
-from gym_runtime.gateway.dialect import Asked, Dialect, Kind, Problem, event
+from gym_runtime.gateway.dialect import ApiDialect, Asked, Kind, Problem, event
 from gym_runtime.gateway.dialect import encode as _encode
 from gym_runtime.gateway.messages_request import read
 from gym_runtime.messages.items import FunctionCall, Message, Reasoning, decode_items
@@ -140,7 +140,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-MESSAGES = Dialect(
+MESSAGES = ApiDialect(
     name="messages",
     path="/v1/messages",
     read=read,

@@ -28,7 +28,7 @@ from gym_runtime.errors import (
     TaskError,
     TransportError,
 )
-from gym_runtime.gateway.dialect import Dialect, Problem
+from gym_runtime.gateway.dialect import ApiDialect, Problem
 
 RETRY_AFTER_S = 1.0
 
@@ -53,7 +53,7 @@ def problem_of(error: GymError) -> Problem:
             return Problem(kind="internal", message=said)
 
 
-def refusal(dialect: Dialect, problem: Problem, key: str = "") -> web.Response:
+def refusal(dialect: ApiDialect, problem: Problem, key: str = "") -> web.Response:
     """An answer without an answer; ``key`` is the call's id."""
     status, body = dialect.error(problem)
     headers = {**id_headers(key), "x-should-retry": str(problem.retry_after_s is not None).lower()}

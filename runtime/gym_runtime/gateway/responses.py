@@ -21,8 +21,8 @@ from gym_runtime.gateway import namespaces, openai_errors
 from gym_runtime.gateway.dialect import (
     HOSTED_TOOLS,
     OPTIONAL,
+    ApiDialect,
     Asked,
-    Dialect,
     Fields,
     Kind,
     Problem,
@@ -216,7 +216,7 @@ def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-RESPONSES = Dialect(
+RESPONSES = ApiDialect(
     name="responses",
     path="/v1/responses",
     read=read,

@@ -29,13 +29,13 @@ from gym_runtime import clock
 from gym_runtime.errors import Busy, GymError, RuntimeFault, TaskError
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.chat import CHAT
-from gym_runtime.gateway.dialect import Asked, Dialect, Problem, encode
-from gym_runtime.gateway.entry import make_entry
+from gym_runtime.gateway.dialect import ApiDialect, Asked, Problem, encode
 from gym_runtime.gateway.messages import MESSAGES
 from gym_runtime.gateway.refusals import id_headers, problem_of, refusal
 from gym_runtime.gateway.responses import RESPONSES
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.recordings.entry import make_entry
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES)
 QUIET_S = 15.0
@@ -116,7 +116,7 @@ class Gateway:
         app.router.add_route("*", "/{path:.*}", self._nothing_here)
         return app
 
-    async def _serve(self, dialect: Dialect, request: web.Request) -> web.StreamResponse:
+    async def _serve(self, dialect: ApiDialect, request: web.Request) -> web.StreamResponse:
         key = uuid4().hex
         try:
             rollout = _rollout(request)
@@ -147,7 +147,7 @@ class Gateway:
         finally:
             self.in_use -= 1
 
-    async def _body(self, dialect: Dialect, asked: Asked, question: Question) -> bytes | Problem:
+    async def _body(self, dialect: ApiDialect, asked: Asked, question: Question) -> bytes | Problem:
         """The answer in its dialect, whole or as events; or why there is none."""
         started_s = clock.now()
         try:
@@ -171,7 +171,7 @@ class Gateway:
             return error
 
     async def _stream(
-        self, dialect: Dialect, request: web.Request, asked: Asked, question: Question
+        self, dialect: ApiDialect, request: web.Request, asked: Asked, question: Question
     ) -> web.StreamResponse:
         found: list[bytes | Problem] = []
         stream: web.StreamResponse | None = None
@@ -201,7 +201,7 @@ class Gateway:
         return stream
 
     def _capture(
-        self, dialect: Dialect, question: Question, outcome: ModelAnswer | GymError, started_s: float
+        self, dialect: ApiDialect, question: Question, outcome: ModelAnswer | GymError, started_s: float
     ) -> None:
         if self._captures is None or not question.rollout:
             return

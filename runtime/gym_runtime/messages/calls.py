@@ -31,7 +31,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retries: int | None = None
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to a `Request`: a body, or a fault, how full the worker is (0 idle, 1 full), and how
     many of the rollout's retries it took.
     """
@@ -208,7 +208,7 @@ class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 encode = msgspec.json.Encoder().encode
 decode_request = msgspec.json.Decoder(Request).decode
-decode_reply = msgspec.json.Decoder(Reply).decode
+decode_reply = msgspec.json.Decoder(RpcReply).decode
 decode_model_call = msgspec.json.Decoder(ModelCall).decode
 decode_model_answer = msgspec.json.Decoder(ModelAnswer).decode
 decode_control = msgspec.json.Decoder(Control).decode

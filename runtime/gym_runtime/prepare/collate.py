@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.environment import Split
+from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source
 from gym_runtime.files.lock import Lock

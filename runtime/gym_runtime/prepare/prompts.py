@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.diagnosis import Complaint, locate
 from gym_runtime.files.reader import BadRow

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from gym_runtime import catalogue
-from gym_runtime.environment import DatasetSource, LoadedEnvironment, Split
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import DatasetSource, LoadedEnvironment, Split
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.results import write_whole
 from gym_runtime.prepare import hub

@@ -5,5 +5,5 @@
       warm          ├──▶ cgroups ──▶ delegation     limits kept by the kernel, where it lets us
     priority        └──▶ tree                       elsewhere: watched, as /proc shows it
 
-`gym_runtime.heavy` runs verifiers in them, `gym_runtime.sandbox` what models write.
+`gym_runtime.environment.isolated` runs verifiers in them, `gym_runtime.sandbox` what models write.
 """

@@ -6,9 +6,9 @@ A cancellation is a signal (``cancel.<run>[.<task>[.<rollout>]]``), and it is wr
 
 from __future__ import annotations
 
-from gym_runtime.bus.contract import Bus
-from gym_runtime.messages.tasks import RolloutTask
-from gym_runtime.runs import decode_run
+from gym_runtime.bus.interface import Bus
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import decode_run
 
 REMEMBERED = 65536
 
@@ -35,6 +35,6 @@ class Cancellations:
         while len(self._prefixes) > REMEMBERED:
             del self._prefixes[next(iter(self._prefixes))]
 
-    def cover(self, task: RolloutTask) -> bool:
+    def cover(self, task: RolloutSpec) -> bool:
         """Whether a rollout, its group or its run is cancelled."""
         return any(prefix in self._prefixes for prefix in (task.run, task.group_id, task.rollout_id))

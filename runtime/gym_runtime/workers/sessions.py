@@ -14,10 +14,10 @@ import anyio
 from msgspec import Raw
 
 from gym_runtime import clock
+from gym_runtime.environment.resource import close_session
+from gym_runtime.environment.shapes import Session
 from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
-from gym_runtime.resource import close_session
-from gym_runtime.shapes import Session
 
 REMEMBERED_ANSWERS = 256
 GRACE_S = 30.0

@@ -23,7 +23,7 @@ from gym_models.wire.load import read
 from gym_runtime import clock
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ModelAnswer
-from gym_runtime.model import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call
 from models.vllm.counting import ROW
 from models.vllm.server import TEMPLATE, environment

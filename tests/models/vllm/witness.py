@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 from aiohttp import ClientSession, ClientTimeout, web
-from gym_runtime.testing.stub_vllm import SCALE_OUT
+from stubs.stub_vllm import SCALE_OUT
 
 GENERATE = "/inference/v1/generate"
 RENDER = "/v1/chat/completions/render"

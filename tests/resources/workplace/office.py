@@ -10,7 +10,7 @@ from typing import Any
 
 from gym_resources.workplace_assistant import Workplace, environment
 from gym_runtime import Reply, Verdict
-from gym_runtime.resource import Resource
+from gym_runtime.environment.resource import Resource
 
 RAVI = "ravi.joshi@brightmoor.example"
 NO_SUCH = "99999999"

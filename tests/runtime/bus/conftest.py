@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from gym_runtime.broker import Broker
-from gym_runtime.bus import nats
-from gym_runtime.bus.contract import Bus
-from gym_runtime.bus.memory import MemoryBroker
+from gym_runtime.bus import connection as nats
+from gym_runtime.bus.interface import Bus
+from gym_runtime.system.private_broker import Broker
+from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.testing.proxy import Proxy
 
 _prefixes = itertools.count(1)

@@ -1,4 +1,4 @@
-"""Every promise of `gym_runtime.bus.contract`, on every bus.
+"""Every promise of `gym_runtime.bus.interface`, on every bus.
 
 The in-memory bus runs on virtual time, NATS on a real broker. Tests wait for events; where a promise is
 that something does *not* happen, the time within which it would have happened passes.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 import pytest
 from gym_runtime import clock
-from gym_runtime.bus.contract import (
+from gym_runtime.bus.interface import (
     BLOB_BYTES,
     INLINE_BYTES,
     Bus,

@@ -20,12 +20,13 @@ from typing import Any
 import anyio
 import pytest
 import uvloop
-from gym_runtime.broker import Broker, find_binary
-from gym_runtime.bus import blobs, client, nats, reader
+from gym_runtime.bus import blobs, reader
+from gym_runtime.bus import connection as nats
+from gym_runtime.bus import nats as client
 from gym_runtime.bus.addresses import parse
-from gym_runtime.bus.contract import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
+from gym_runtime.bus.connection import Connection, NatsBus, connect
+from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
 from gym_runtime.bus.link import Answer
-from gym_runtime.bus.nats import Connection, NatsBus, connect
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import (
     BrokerError,
@@ -35,6 +36,7 @@ from gym_runtime.errors import (
     PayloadTooLarge,
     UsageError,
 )
+from gym_runtime.system.private_broker import Broker, find_binary
 
 StartServer = Callable[[str], tuple[str, int]]
 
@@ -990,7 +992,7 @@ async def test_overlapping_patterns_are_refused(broker_url: str, prefix: str) ->
 
 WORKER = """
 import sys, anyio
-from gym_runtime.bus.nats import connect
+from gym_runtime.bus.connection import connect
 
 async def main(url, prefix):
     async with connect(url, prefix=prefix) as bus:

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from gym_runtime import catalogue
 from gym_runtime.cli import main
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UsageError
-from gym_runtime.verdict import make_response
 
 pytestmark = pytest.mark.slow
 NAME = "reasoning_gym"

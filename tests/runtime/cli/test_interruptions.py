@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from gym_runtime.testing import stub_engine
+from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime import __version__
-from gym_runtime.cli import figures, main, start
+from gym_runtime.cli import formatting, main, start
 from gym_runtime.errors import BrokerError, UsageError
 
 SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
@@ -227,6 +227,6 @@ def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
     assert done.stderr == "gym-runtime: no such command 'rnu'; did you mean 'run'?\n"
 
 
-@pytest.mark.parametrize("module", [figures, start])
+@pytest.mark.parametrize("module", [formatting, start])
 def test_examples_in_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gym_runtime.cli import main
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.testing.stub_hub import StubHub
+from stubs.stub_hub import StubHub
 
 Capture = pytest.CaptureFixture[str]
 Prepare = Callable[..., tuple[int, str]]

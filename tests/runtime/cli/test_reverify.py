@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.verdict import make_response
+from gym_runtime.environment.verdict import make_response
 
 
 def stored(expected: int, text: str, reward: float | None, name: str = "summed") -> dict[str, Any]:

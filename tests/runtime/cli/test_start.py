@@ -9,11 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gym_runtime import catalogue
 from gym_runtime.cli.options import StartOptions
 from gym_runtime.cli.start import plan
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.workers.spec import PoolSpec
+from gym_runtime.system.spec import PoolSpec
 from rich.console import Console
 from runtime.cli.started import SCRIPT, Started
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gym_runtime.bus.memory.streams import Stream
 from gym_runtime.errors import Fault
 from gym_runtime.files.manifest import Manifest, load_manifest
 from gym_runtime.files.metrics import Metrics
@@ -29,7 +28,8 @@ from gym_runtime.messages.outcomes import (
     decode_record,
     encode_record,
 )
-from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.testing.memory.stored import Stream
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -50,7 +50,7 @@ LOST_BYTES = st.sampled_from((0, 1, 2)) | st.integers(0, 1500)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def make_record(task: RolloutTask, kind: str, attempt: int) -> RolloutRecord:
+def make_record(task: RolloutSpec, kind: str, attempt: int) -> RolloutRecord:
     outcome = OUTCOMES[kind]
     reward = 1.0 if kind == "completed" else None
     row = {
@@ -84,7 +84,7 @@ class Part:
         self.inputs = InputWriter(files.materialized_inputs, resume=progress.previous is not None)
         self.writer = ResultWriter(files)
         self.published = 0
-        self.in_flight: list[RolloutTask] = []
+        self.in_flight: list[RolloutSpec] = []
         self.read = 0
         self.delivered = 0
         self.safe: dict[Path, int] = {}
@@ -118,10 +118,10 @@ class Ledger(RuleBasedStateMachine):
         failed = [f for f in self.failures if key_of(f) == key and isinstance(f.outcome, Failed)]
         return len(failed) >= MAX_FAILURES or OUTCOMES["terminal"] in [f.outcome for f in failed]
 
-    def tasks(self, run: str) -> list[RolloutTask]:
+    def tasks(self, run: str) -> list[RolloutSpec]:
         row = Raw(b'{"responses_create_params":{}}')
         return [
-            RolloutTask(run=run, task_index=t, rollout_index=r, environment="counting", agent="a", row=row)
+            RolloutSpec(run=run, task_index=t, rollout_index=r, environment="counting", agent="a", row=row)
             for t, r in self.keys
         ]
 
@@ -161,7 +161,7 @@ class Ledger(RuleBasedStateMachine):
         task = data.draw(st.sampled_from(self.part.in_flight))
         self.settle(task, make_record(task, kind, task.attempt_base + data.draw(st.integers(1, 3))))
 
-    def settle(self, task: RolloutTask, record: RolloutRecord) -> None:
+    def settle(self, task: RolloutSpec, record: RolloutRecord) -> None:
         """Commit once: the stream takes a subject's first record only."""
         subject = f"rollout.{task.rollout_id}"
         stored = self.stream.store(subject, encode_record(record), expect=0)
@@ -236,7 +236,7 @@ class Ledger(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-def key_of(made: RolloutRecord | RolloutTask) -> Key:
+def key_of(made: RolloutRecord | RolloutSpec) -> Key:
     return made.task_index, made.rollout_index
 
 

@@ -17,7 +17,7 @@ from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, fa
 from gym_runtime.files.resume import MAX_FAILURES, Progress, start_run
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
-from gym_runtime.messages.tasks import RolloutTask
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ Record = Callable[..., RolloutRecord]
 MakeRun = Callable[..., Manifest]
 
 
-def make_tasks(rows: int, repeats: int = 1) -> list[RolloutTask]:
+def make_tasks(rows: int, repeats: int = 1) -> list[RolloutSpec]:
     lines = [b'{"responses_create_params":{},"expected_count":%d}' % count for count in range(rows)]
     return list(expand(lines, run="r", environment="counting", repeats=repeats))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import ModelRefused, ModelUnavailable
-from runtime.gateway.stand import Stand, standing
+from runtime.gateway.running_gateway import RunningGateway, standing
 from runtime.workers.small_system import answer, function_call, reasoning
 
 anthropic = pytest.importorskip("anthropic")
@@ -32,7 +32,7 @@ USER = [{"role": "user", "content": "weather?"}]
 
 
 @asynccontextmanager
-async def client(stand: Stand) -> AsyncGenerator[Any]:
+async def client(stand: RunningGateway) -> AsyncGenerator[Any]:
     base_url = f"{stand.url}/rollouts/r.0.0"
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key="none", max_retries=0) as made:
         yield made

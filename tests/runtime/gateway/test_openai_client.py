@@ -11,7 +11,7 @@ import anyio
 import openai
 import pytest
 from gym_runtime.errors import ModelRefused, ModelUnavailable
-from runtime.gateway.stand import Stand, standing
+from runtime.gateway.running_gateway import RunningGateway, standing
 from runtime.workers.small_system import answer, function_call, reasoning
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ USER: Any = [{"role": "user", "content": "weather?"}]
 
 
 @asynccontextmanager
-async def client(stand: Stand, rollout: str = "r.0.0") -> AsyncGenerator[openai.AsyncOpenAI]:
+async def client(stand: RunningGateway, rollout: str = "r.0.0") -> AsyncGenerator[openai.AsyncOpenAI]:
     base_url = f"{stand.url}/rollouts/{rollout}/v1"
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as made:
         yield made

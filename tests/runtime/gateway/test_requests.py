@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gym_runtime.errors import TaskError
 from gym_runtime.gateway.chat import CHAT
-from gym_runtime.gateway.dialect import Asked, Dialect
+from gym_runtime.gateway.dialect import ApiDialect, Asked
 from gym_runtime.gateway.messages import MESSAGES
 from gym_runtime.gateway.responses import RESPONSES
 
@@ -16,7 +16,7 @@ USER = {"role": "user", "content": "hi"}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
-def read(dialect: Dialect, body: Any) -> Asked:
+def read(dialect: ApiDialect, body: Any) -> Asked:
     return dialect.read(body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
@@ -324,6 +324,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("dialect", "body", "complaint"), REFUSED)
-def test_what_cannot_be_carried_is_refused_by_name(dialect: Dialect, body: Any, complaint: str) -> None:
+def test_what_cannot_be_carried_is_refused_by_name(dialect: ApiDialect, body: Any, complaint: str) -> None:
     with pytest.raises(TaskError, match=complaint):
         read(dialect, body)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from gym_runtime.gateway.chat import CHAT
-from gym_runtime.gateway.dialect import Dialect
-from gym_runtime.gateway.fold import fold
+from gym_runtime.gateway.dialect import ApiDialect
 from gym_runtime.gateway.messages import MESSAGES
 from gym_runtime.gateway.responses import RESPONSES
 from gym_runtime.messages.calls import ModelCall
+from gym_runtime.recordings.canonical import fold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -67,7 +67,7 @@ def responses_client(answer: Any) -> dict[str, Any]:
 )
 @settings(deadline=None)
 @given(output=outputs)
-def test_what_was_said_comes_back_as_the_same(dialect: Dialect, client: Any, output: list[Any]) -> None:
+def test_what_was_said_comes_back_as_the_same(dialect: ApiDialect, client: Any, output: list[Any]) -> None:
     asked = dialect.read(
         json.dumps(client({"choices": [{"message": USER}], "content": "x", "output": []})).encode()
     )

@@ -12,19 +12,19 @@ import pytest
 from gym_models.replay import Adapter as Replay
 from gym_models.scripted import Adapter as Scripted
 from gym_runtime.errors import ModelRefused, NoWorker, PayloadTooLarge, RuntimeFault
-from gym_runtime.gateway.calls_file import CallsFile
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.server import Gateway, serving
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Request, Tokens, pack
 from gym_runtime.messages.responses import decode_response
-from gym_runtime.model import ModelSettings
-from gym_runtime.workers.budget import Budget
+from gym_runtime.recordings.calls_file import CallsFile
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
 from msgspec import Raw
-from runtime.gateway.stand import Stand, standing
+from runtime.gateway.running_gateway import RunningGateway, standing
+from runtime.workers.hosting import serving as serving_pools
+from runtime.workers.hosting import settled
 from runtime.workers.small_system import Engine, Hang, answer, function_call
-from runtime.workers.stage import serving as serving_pools
-from runtime.workers.stage import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -259,7 +259,7 @@ class Later:
         return self._outcome
 
 
-async def stream_of(stand: Stand, path: str, body: Any) -> str:
+async def stream_of(stand: RunningGateway, path: str, body: Any) -> str:
     """What comes before the answer, which is then given, and what comes with it."""
     async with stand.http.post(stand.url + path, json={**body, "stream": True}) as stream:
         assert stream.status == 200

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from gym_runtime.environment import DatasetSource
+from gym_runtime.environment.environment import DatasetSource
 from gym_runtime.errors import UsageError
 from gym_runtime.prepare import hub as real
-from gym_runtime.testing.stub_hub import StubHub
+from stubs.stub_hub import StubHub
 
 SOURCE = DatasetSource(repo_id="someone/numbers", file="data/train.jsonl", license="MIT")
 CONTENT = b"".join(b'{"number": %d}\n' % number for number in range(20_000))

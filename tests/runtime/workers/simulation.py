@@ -17,21 +17,21 @@ import anyio
 import msgspec
 from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
-from gym_runtime.bus.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
-from gym_runtime.bus.memory.faults import Kind
-from gym_runtime.client import Gym, RunInfo
+from gym_runtime.client import Client, RunInfo
 from gym_runtime.errors import GymError
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.tasks import RolloutTask, encode_task
+from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.rpc.registry import Heartbeat, announce
 from gym_runtime.testing import clock
-from gym_runtime.workers.agent import AgentWorker
-from gym_runtime.workers.model import ModelWorker
-from gym_runtime.workers.presence import Presence, announce
-from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
+from gym_runtime.testing.memory.faults import Kind
+from gym_runtime.workers.agent_worker import AgentWorker
+from gym_runtime.workers.model_worker import ModelWorker
+from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
-from runtime.workers.playground import AGENTS, OPEN, Thinker, environments
+from runtime.workers.hosting import background, hosting, row
+from runtime.workers.sample_environments import AGENTS, OPEN, Thinker, environments
 from runtime.workers.small_system import rollout_task
-from runtime.workers.stage import background, hosting, row
 
 LIMIT_S = 15.0
 PAUSE_S = 0.5
@@ -134,7 +134,7 @@ class Storm:
         return fate
 
 
-class Client:
+class SimulatedClient:
     """What ``run`` and ``run --resume`` do, without the files: what is flushed survives a crash.
 
     Attributes:
@@ -169,7 +169,7 @@ class Client:
         left = [task for task in self._tasks(run) if (task.task_index, 0) not in self.disk]
         info = RunInfo(run=run, total=len(left), agents=sorted(set(AGENTS.values())))
         async with self._broker.connect(f"client-{self.part}") as self._bus, hosting() as tasks:
-            gym = Gym(self._bus, tasks)
+            gym = Client(self._bus, tasks)
             for earlier in await gym.runs():
                 if earlier.state == "active":
                     await gym.cancel(earlier.run)
@@ -181,13 +181,13 @@ class Client:
             self._write()
             await gym.close_run(info)
 
-    async def _publish(self, gym: Gym, left: list[RolloutTask]) -> None:
+    async def _publish(self, gym: Client, left: list[RolloutSpec]) -> None:
         await gym.publish(left)
         for task in left:
             if task.task_index in self._plan.twice:
-                await gym.bus.enqueue(f"task.{task.agent}.{task.environment}.{task.run}", encode_task(task))
+                await gym.bus.enqueue(f"task.{task.agent}.{task.environment}.{task.run}", encode_spec(task))
 
-    def _tasks(self, run: str) -> Iterator[RolloutTask]:
+    def _tasks(self, run: str) -> Iterator[RolloutSpec]:
         for index, name in enumerate(self._plan.rollouts):
             replayable = name != "once"
             more = {"agent": AGENTS[name], "replayable": replayable, "timeout_s": LIMIT_S}
@@ -237,7 +237,7 @@ class Fleet:
         async with self._broker.connect(name) as bus:
             worker = self.workers[slot] = _make(kind, bus, name)
             pools = {"agent": AGENTS.values(), "resource": AGENTS, "model": ["policy"]}[kind]
-            presence = Presence(worker=name, kind=kind, pools=sorted(set(pools)), capacity=8)
+            presence = Heartbeat(worker=name, kind=kind, pools=sorted(set(pools)), capacity=8)
             async with background(lambda: announce(bus, lambda: presence)):
                 await worker.run(ready=lambda: None)
 
@@ -315,7 +315,7 @@ def play(plan: Plan) -> Play:
 async def _play(plan: Plan) -> Play:
     storm = Storm(plan.chances)
     broker = MemoryBroker(faults=storm, seed=plan.seed)
-    fleet, client = Fleet(broker), Client(broker, plan)
+    fleet, client = Fleet(broker), SimulatedClient(broker, plan)
     async with broker.connect("watcher") as bus, hosting() as tasks:
         tasks.start_soon(fleet.run)
         for strike in plan.strikes:
@@ -339,7 +339,7 @@ async def _play(plan: Plan) -> Play:
         )
 
 
-async def _strike(strike: Strike, fleet: Fleet, client: Client) -> None:
+async def _strike(strike: Strike, fleet: Fleet, client: SimulatedClient) -> None:
     await anyio.sleep(strike.at_s)
     if strike.victim == "client":
         client.kill()

@@ -15,22 +15,22 @@ import msgspec
 from anyio.abc import TaskGroup
 from gym_agents.tool_loop import Agent as ToolLoop
 from gym_runtime import clock
-from gym_runtime.agent import Agent
-from gym_runtime.bus.contract import Bus
-from gym_runtime.bus.memory import NO_FAULTS, Faults, MemoryBroker, MemoryBus
-from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.bus.interface import Bus
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import GymError
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
-from gym_runtime.messages.tasks import RolloutTask, encode_task
-from gym_runtime.model import CallContext
-from gym_runtime.workers.agent import AgentWorker
-from gym_runtime.workers.model import ModelWorker
-from gym_runtime.workers.presence import Presence, announce
-from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.rollout.agent import Agent
+from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.testing.memory import NO_FAULTS, Faults, MemoryBroker, MemoryBus
+from gym_runtime.workers.adapter import CallContext
+from gym_runtime.workers.agent_worker import AgentWorker
+from gym_runtime.workers.model_worker import ModelWorker
+from gym_runtime.workers.resource_worker import ResourceWorker
 from msgspec import Raw
-from runtime.workers.stage import SOON_S, Mailbox, background, hosting
+from runtime.workers.hosting import SOON_S, Mailbox, background, hosting
 
 W = TypeVar("W", AgentWorker, ResourceWorker, ModelWorker)
 
@@ -108,9 +108,9 @@ class Engine:
 
 def rollout_task(
     row: bytes, *, run: str = "run", task: int = 0, rollout: int = 0, agent: str = "tool_loop", **more: Any
-) -> RolloutTask:
+) -> RolloutSpec:
     more = {"environment": "stage", **more}
-    return RolloutTask(run=run, task_index=task, rollout_index=rollout, row=Raw(row), agent=agent, **more)
+    return RolloutSpec(run=run, task_index=task, rollout_index=rollout, row=Raw(row), agent=agent, **more)
 
 
 class SmallSystem:
@@ -159,7 +159,7 @@ class SmallSystem:
                 self._scopes[name] = scope
                 async with self.broker.connect(name) as bus:
                     made.append(make(bus))
-                    presence = Presence(worker=name, kind=kind, pools=list(pools), capacity=100)
+                    presence = Heartbeat(worker=name, kind=kind, pools=list(pools), capacity=100)
                     async with background(lambda: announce(bus, lambda: presence)):
                         await made[0].run(ready=ready.set)
 
@@ -177,10 +177,10 @@ class SmallSystem:
         self.broker[name].cut()
         self._scopes[name].cancel()
 
-    async def enqueue(self, *tasks: RolloutTask) -> None:
+    async def enqueue(self, *tasks: RolloutSpec) -> None:
         for task in tasks:
             subject = f"task.{task.agent}.{task.environment}.{task.run}"
-            await self.bus.enqueue(subject, encode_task(task))
+            await self.bus.enqueue(subject, encode_spec(task))
 
     async def records(self, count: int, run: str = "run", within_s: float = 7200) -> list[RolloutRecord]:
         """The first records of a run, in the order of their commits."""
@@ -193,7 +193,7 @@ class SmallSystem:
                         break
         return found
 
-    async def make(self, *tasks: RolloutTask) -> list[RolloutRecord]:
+    async def make(self, *tasks: RolloutSpec) -> list[RolloutRecord]:
         """Publish rollouts and wait for their records."""
         await self.enqueue(*tasks)
         return await self.records(len(tasks), tasks[0].run)

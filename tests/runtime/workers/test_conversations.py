@@ -11,15 +11,16 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Session, Task, Verdict, clock, tool
-from gym_runtime.bus.contract import Incoming
-from gym_runtime.conversations import IDLE_S, Conversations
+from gym_runtime.bus.interface import Incoming
 from gym_runtime.errors import ConversationUnknown, ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
-from gym_runtime.record import segments
+from gym_runtime.rollout.record import segments
+from gym_runtime.rollout.staleness import staleness
 from gym_runtime.testing.clock import BACKEND
-from gym_runtime.weights import staleness
+from gym_runtime.workers.conversations import IDLE_S, Conversations
 from msgspec import Raw
+from runtime.workers.hosting import Mailbox, announced, environment, row
 from runtime.workers.small_system import (
     Engine,
     SmallSystem,
@@ -28,7 +29,6 @@ from runtime.workers.small_system import (
     rollout_task,
     small_system,
 )
-from runtime.workers.stage import Mailbox, announced, environment, row
 
 pytestmark = pytest.mark.anyio
 
@@ -280,7 +280,7 @@ class Weighted(Engine):
         return self.state
 
 
-async def control(system: SmallSystem, command: object) -> calls.Reply:
+async def control(system: SmallSystem, command: object) -> calls.RpcReply:
     body = calls.encode(command)
     answered = await system.bus.request("control.model-1", body, deadline_s=clock.now() + 60)
     return calls.decode_reply(answered)

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime.bus.contract import QueueDepth
-from gym_runtime.bus.memory import Chances, MemoryBroker
+from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed
 from gym_runtime.testing.clock import run
-from runtime.workers.playground import OPEN, Thinker, environments
+from gym_runtime.testing.memory import Chances, MemoryBroker
+from runtime.workers.hosting import hosting, row
+from runtime.workers.invariants import play_all, silence, violations
+from runtime.workers.sample_environments import OPEN, Thinker, environments
 from runtime.workers.simulation import CHANCES, Plan, play
 from runtime.workers.small_system import SmallSystem, rollout_task
-from runtime.workers.stage import hosting, row
-from runtime.workers.umpire import play_all, silence, violations
 
 SEEDS = 300
 BATCH = 50

@@ -145,9 +145,9 @@ def gateway(
 
 def status(json: flags.AsJson = False, *, broker: flags.Broker) -> None:
     """Show a running system: its workers and their load, what waits, which runs are active."""
-    from gym_runtime.cli import look
+    from gym_runtime.cli import status
 
-    look.status(nats=broker.urls, prefix=broker.prefix, as_json=json)
+    status.status(nats=broker.urls, prefix=broker.prefix, as_json=json)
 
 
 def ls(
@@ -162,6 +162,6 @@ def ls(
     broker: flags.Broker,
 ) -> None:
     """List what there is: environments (if not said otherwise), agents, model providers, or runs."""
-    from gym_runtime.cli import look
+    from gym_runtime.cli import status
 
-    look.ls(what, nats=broker.urls, prefix=broker.prefix, as_json=json, markdown=markdown)
+    status.ls(what, nats=broker.urls, prefix=broker.prefix, as_json=json, markdown=markdown)

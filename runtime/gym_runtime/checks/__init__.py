@@ -1,0 +1,1 @@
+"""What is checked about environments: their contract, their throughput, recorded rewards."""

@@ -1,0 +1,277 @@
+"""The contract of environments: what every one of them promises, checked on its own example rows.
+
+`check` needs no broker and no model. Heavy verifications run in killable processes, as on a worker.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.examples import Example
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.replay import rejudge, session_of
+from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.schemas import schema_problems
+from gym_runtime.environment.shapes import Episode
+from gym_runtime.environment.tools import SERVER_ERROR, hearing_errors
+from gym_runtime.environment.verdict import Verdict, make_response
+from gym_runtime.errors import GymError, TaskError, UsageError
+
+EXAMPLES = 5
+MAX_LINES = 150
+SILENCE = make_response()
+WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
+BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Whether an environment keeps one rule; ``detail`` says where it does not, or holds a measurement."""
+
+    rule: str
+    passed: bool
+    detail: str = ""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What is checked: an environment and its examples."""
+
+    environment: LoadedEnvironment
+    examples: list[Example]
+
+    @property
+    def resource(self) -> Resource:
+        return self.environment.resource
+
+    async def judge(self, example: Example, response: bytes) -> Verdict:
+        """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON."""
+        definition = self.environment.definition
+        if definition.heavy:
+            source = str(self.environment.source)
+            verdict = await verify_isolated(source, example.row, response, definition.verify_timeout_s)
+        else:
+            verdict = await rejudge(self.resource, example.row, response)
+        _encode(verdict)
+        return verdict
+
+
+Rule = Callable[[Subject], Awaitable[list[str]]]
+
+
+async def check(environment: LoadedEnvironment) -> list[Finding]:
+    """Every rule on one environment, and how long it takes to verify."""
+    try:
+        catalogue.require(environment)
+        subject = Subject(environment, examples.read(environment))
+    except UsageError as error:
+        return [Finding("its packages and example rows are there", False, error.message)]
+    findings = [await _finding(rule, problems, subject) for rule, problems in RULES.items()]
+    if all(finding.passed for finding in findings):
+        findings.append(Finding("time to verify", True, f"{await _verify_us(subject):.0f} µs"))
+    return findings
+
+
+async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
+    try:
+        found = await problems(subject)
+    except GymError as error:
+        found = [f"{type(error).__name__}: {error}"]
+    except Exception as error:  # noqa: BLE001 - an author's code raised where it must not: that is the finding
+        found = [f"{type(error).__name__}: {error}"]
+    return Finding(rule, not found, "; ".join(found))
+
+
+async def _explains_itself(subject: Subject) -> list[str]:
+    source = subject.environment.source.read_text("utf-8")
+    lines = source.count("\n")
+    problems: list[str] = []
+    if not ast.get_docstring(ast.parse(source)):
+        problems.append("its module has no docstring")
+    if not subject.environment.definition.description.strip():
+        problems.append("its description is empty")
+    if lines > MAX_LINES:
+        problems.append(f"its module has {lines} lines, more than {MAX_LINES}: move what others may share")
+    return problems
+
+
+async def _example_rows(subject: Subject) -> list[str]:
+    problems = [f"{len(subject.examples)} example rows instead of {EXAMPLES}"]
+    if len(subject.examples) == EXAMPLES:
+        problems = []
+    for example in subject.examples:
+        task = subject.resource.task(example.row)
+        if (
+            subject.environment.definition.shape != "episode"
+            and not task.responses_create_params.input_items()
+        ):
+            problems.append(f"row {example.number} asks the model nothing")
+    return problems
+
+
+async def _gold(subject: Subject) -> list[str]:
+    wanted = subject.environment.definition.gold_reward
+    return await _scores(subject, wanted, lambda example: examples.play(subject.resource, example))
+
+
+async def _silence(subject: Subject) -> list[str]:
+    async def silence(_: Example) -> bytes:
+        return SILENCE
+
+    return await _scores(subject, subject.environment.definition.silence_reward, silence)
+
+
+async def _scores(
+    subject: Subject, wanted: float, rollout: Callable[[Example], Awaitable[bytes]]
+) -> list[str]:
+    problems: list[str] = []
+    for example in subject.examples:
+        with hearing_errors() as heard:
+            verdict = await subject.judge(example, await rollout(example))
+        if abs(verdict.reward - wanted) > 1e-9:
+            scored = f"row {example.number} scores {verdict.reward:g} instead of {wanted:g}"
+            problems.append("; ".join((scored, *dict.fromkeys(heard))))
+    return problems
+
+
+async def _judges_alike(subject: Subject) -> list[str]:
+    problems: list[str] = []
+    for example in subject.examples:
+        response = await examples.play(subject.resource, example)
+        verdicts = [_encode(await subject.judge(example, response)) for _ in range(2)]
+        if verdicts[0] != verdicts[1]:
+            problems.append(f"row {example.number}: {verdicts[0].decode()}, then {verdicts[1].decode()}")
+    return problems
+
+
+async def _plays_alike(subject: Subject) -> list[str]:
+    return [
+        f"row {example.number}: the same rollout got different answers from the environment"
+        for example in subject.examples
+        if await examples.play(subject.resource, example) != await examples.play(subject.resource, example)
+    ]
+
+
+async def _refuses_bad_rows(subject: Subject) -> list[str]:
+    problems: list[str] = []
+    for what, rows in _bad_rows(subject):
+        if not any(_refused(subject.resource, row) for row in rows):
+            problems.append(f"accepted: {what}")
+    return problems
+
+
+def _bad_rows(subject: Subject) -> Iterator[tuple[str, list[bytes]]]:
+    """What is wrong, and rows that have it wrong; at least one of them must be refused."""
+    yield "a row that is not an object", [b"[]"]
+    yield "a row that is cut off", [subject.examples[0].row[:-1]]
+    fields = subject.examples[0].fields
+    for field in msgspec.structs.fields(subject.resource.task_type):
+        name = field.encode_name
+        if field.required or name == "responses_create_params":
+            without = {key: value for key, value in fields.items() if key != name}
+            yield f"a row without '{name}'", [_encode(without)]
+            if field.type not in (Any, msgspec.Raw):
+                yield (
+                    f"a row with a '{name}' of a wrong type",
+                    [_encode({**fields, name: wrong}) for wrong in WRONG_VALUES],
+                )
+
+
+def _refused(resource: Resource, row: bytes) -> bool:
+    try:
+        resource.task(row)
+    except TaskError:
+        return True
+    return False
+
+
+async def _tools_match(subject: Subject) -> list[str]:
+    problems: list[str] = []
+    for example in subject.examples:
+        task = subject.resource.task(example.row)
+        for raw in task.responses_create_params.tools:
+            tool = cast("Mapping[str, Any]", msgspec.json.decode(raw))
+            problems += [f"row {example.number}: {problem}" for problem in _tool_problems(subject, tool)]
+    return problems
+
+
+def _tool_problems(subject: Subject, tool: Mapping[str, Any]) -> Iterator[str]:
+    name = tool.get("name")
+    parameters = tool.get("parameters")
+    if tool.get("type") != "function" or not isinstance(name, str):
+        return
+    if not isinstance(parameters, dict):
+        yield f"the tool '{name}' has no parameters"
+        return
+    shown = cast("Mapping[str, Any]", parameters)
+    yield from (f"the tool '{name}': {problem}" for problem in schema_problems(shown))
+    known = subject.resource.tools
+    if not known:
+        return
+    if name not in known:
+        yield f"the tool '{name}' is not one of the environment's: {', '.join(known)}"
+        return
+    own = known[name].definition()["parameters"]
+    odd = set(shown.get("properties", ())) ^ set(own["properties"])
+    if odd:
+        yield f"the tool '{name}' differs from the environment's in: {', '.join(sorted(odd))}"
+
+
+async def _answers_bad_calls(subject: Subject) -> list[str]:
+    resource, problems = subject.resource, list[str]()
+    for name, arguments in _bad_calls(resource):
+        async with session_of(resource, subject.examples[0].row) as session:
+            answer = cast("object", await resource.call_tool(session, name, arguments))
+            if not isinstance(answer, str):
+                problems.append(f"{name}({arguments:.20}) answers {answer!r}, which is not a text")
+            elif answer == SERVER_ERROR:
+                problems.append(f"{name}({arguments:.20}) broke the tool")
+    return problems
+
+
+def _bad_calls(resource: Resource) -> Iterator[tuple[str, str]]:
+    yield "no_such_tool", "{}"
+    for name, tool in resource.tools.items():
+        yield from ((name, arguments) for arguments in BROKEN_ARGUMENTS)
+        wrong = {parameter: {"wrong": "type"} for parameter in tool.definition()["parameters"]["required"]}
+        yield name, _encode(wrong).decode()
+
+
+async def _verify_us(subject: Subject) -> float:
+    """The median time of a verification, in microseconds."""
+    times_ns: list[int] = []
+    for example in subject.examples:
+        response = await examples.play(subject.resource, example)
+        if subject.environment.definition.heavy:
+            start_ns = time.perf_counter_ns()
+            await subject.judge(example, response)
+            times_ns.append(time.perf_counter_ns() - start_ns)
+            continue
+        async with session_of(subject.resource, example.row) as session:
+            if isinstance(session, Episode):
+                await subject.resource.reset(session)
+            start_ns = time.perf_counter_ns()
+            await subject.resource.verify(session, response)
+            times_ns.append(time.perf_counter_ns() - start_ns)
+    return statistics.median(times_ns) / 1000
+
+
+RULES: dict[str, Rule] = {
+    "the module explains itself": _explains_itself,
+    "there are five example rows": _example_rows,
+    "the perfect rollout scores full": _gold,
+    "silence scores nothing": _silence,
+    "judging twice gives the same verdict": _judges_alike,
+    "playing twice gives the same answers": _plays_alike,
+    "bad rows are refused": _refuses_bad_rows,
+    "the rows' tools are the environment's": _tools_match,
+    "bad calls are answered": _answers_bad_calls,
+}

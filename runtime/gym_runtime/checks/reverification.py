@@ -1,0 +1,259 @@
+"""Re-verification: the rewards of stored rollouts, computed anew without a model.
+
+Takes result rows of this runtime or of NeMo Gym: the dataset's fields, ``response``, ``reward`` and
+``agent_ref``; what a row lacks of these comes from its input. Tool calls that were recorded are repeated on a
+fresh session, so verifiers that look at state work too. A row that cannot be judged is reported with its
+place and its fault, and the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncGenerator, Container, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import anyio
+import msgspec
+from anyio import CapacityLimiter, to_thread
+from msgspec import Raw
+
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.settings import filled, with_settings
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.errors import DeadlineExceeded, Fault, GymError, TaskError, UsageError
+from gym_runtime.files.inputs import StoredInputs
+
+TOLERANCE = 1e-9
+ROWS_PER_SLOT = 16
+FILE_LINE = "_reverify_line"
+_OF_A_FAILURE = {
+    "_ng_failure_class",
+    "_ng_failure_terminal",
+    "_ng_failure_judge_error",
+    "_ng_failure",
+    FILE_LINE,
+}
+"""What a failures file adds to a row; a verdict ends the failure."""
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+_byte_position = re.compile(r"\(byte (\d+)\)")
+
+
+class ReverifiedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored row with its new verdict.
+
+    Attributes:
+        row: the stored row, completed from its input, its ``reward`` and the verifier's fields replaced,
+            ``_previous_reward`` added.
+        previous_reward: what was stored; None if the row had no reward.
+        where: ``file:line`` for a row of a file.
+    """
+
+    row: Raw
+    reward: float
+    previous_reward: float | None
+    where: str = ""
+
+    @property
+    def changed(self) -> bool:
+        return self.previous_reward is None or abs(self.reward - self.previous_reward) > TOLERANCE
+
+
+class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored row that could not be judged.
+
+    Attributes:
+        where: ``file:line``, and ``:column`` for broken JSON.
+        line: its number in the file, from 1.
+        row: the row; None if it is no JSON object.
+    """
+
+    where: str
+    line: int
+    fault: Fault
+    row: Raw | None
+
+
+class _Named(msgspec.Struct):
+    agent_ref: dict[str, Any] | None = None
+
+    @property
+    def ref(self) -> str | None:
+        name = (self.agent_ref or {}).get("name")
+        return name if isinstance(name, str) else None
+
+
+class _Stored(_Named, kw_only=True):
+    """What re-verification needs to know of a row."""
+
+    response: Raw
+    reward: float | None = None
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+_decode_stored = msgspec.json.Decoder(_Stored, strict=False).decode
+
+
+class Reverifier:
+    """Judges stored rows; its methods may run at once.
+
+    Args:
+        environment: of all rows; None for the one that each row's ``agent_ref`` names.
+        settings: defaults of row fields (`environment.settings`), for the environments that have them.
+        inputs: what completes the rows.
+
+    Raises:
+        UsageError: the environment can't have such a setting.
+    """
+
+    def __init__(
+        self,
+        environment: LoadedEnvironment | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        inputs: StoredInputs | None = None,
+    ) -> None:
+        self._settings = settings or {}
+        self._inputs = inputs
+        self._environment = environment and with_settings(environment, self._settings)
+        self._named_environments: dict[str, LoadedEnvironment] = {}
+
+    async def judge(self, row: bytes) -> ReverifiedRow:
+        """Judge one stored row.
+
+        Raises:
+            TaskError: the row has no response, no input, names no environment, or does not fit it.
+            ResourceError: the verifier raised, took too long, or gave no finite number.
+            UsageError: there is no such environment.
+        """
+        if self._inputs is not None:
+            row = self._inputs.complete(row)
+        try:
+            stored = _decode_stored(row)
+        except msgspec.DecodeError as error:
+            raise TaskError(f"not a stored rollout: {error}") from error
+        environment = self._environment or self._named(stored.ref)
+        verdict = await _judge(environment, filled(environment, row, stored.ref), bytes(stored.response))
+        stored_fields = _decode_fields(row).items()
+        fields: dict[str, Any] = {name: value for name, value in stored_fields if name not in _OF_A_FAILURE}
+        fields |= {"reward": verdict.reward, **verdict.fields}
+        if verdict.components:
+            fields["reward_components"] = verdict.components
+        fields["_previous_reward"] = stored.reward
+        return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=stored.reward)
+
+    async def judge_file(
+        self, path: Path, *, concurrency: int = 8, done: int = 0, skip: Container[int] = ()
+    ) -> AsyncGenerator[ReverifiedRow | RejectedRow]:
+        """Judge every row of a JSONL file, in the file's order; blank lines are skipped.
+
+        At most ``concurrency`` rows are judged at once, and at most `ROWS_PER_SLOT` times as many are held
+        in memory.
+
+        Args:
+            done: begin after so many lines.
+            skip: numbers of further lines to leave out.
+        """
+        limiter = CapacityLimiter(concurrency)
+        with path.open("rb") as file:
+            await to_thread.run_sync(_skip_lines, file, done)
+            first = done + 1
+            while lines := await to_thread.run_sync(_next_lines, file, concurrency * ROWS_PER_SLOT):
+                # No task group may be open across a yield, so rows go in batches.
+                judged: dict[int, ReverifiedRow | RejectedRow] = {}
+                async with anyio.create_task_group() as tasks:
+                    for number, line in enumerate(lines, first):
+                        if line.strip() and number not in skip:
+                            tasks.start_soon(self._judge_line, line, path, number, judged, limiter)
+                for number in sorted(judged):
+                    yield judged[number]
+                first += len(lines)
+
+    async def _judge_line(
+        self,
+        line: bytes,
+        path: Path,
+        number: int,
+        judged: dict[int, ReverifiedRow | RejectedRow],
+        limiter: CapacityLimiter,
+    ) -> None:
+        where = f"{path}:{number}"
+        try:
+            _decode_fields(line)
+        except msgspec.DecodeError as error:
+            fault = TaskError(f"not a JSON object: {error}").fault()
+            column = _column(line, str(error))
+            judged[number] = RejectedRow(where=f"{where}:{column}", line=number, fault=fault, row=None)
+            return
+        async with limiter:
+            try:
+                judged[number] = msgspec.structs.replace(await self.judge(line), where=where)
+            except GymError as error:
+                judged[number] = RejectedRow(where=where, line=number, fault=error.fault(), row=Raw(line))
+
+    def _named(self, ref: str | None) -> LoadedEnvironment:
+        if ref is None:
+            raise TaskError("the row has no 'agent_ref.name'; say which environment it is of")
+        if ref not in self._named_environments:
+            self._named_environments[ref] = with_settings(_runnable(ref), self._settings)
+        return self._named_environments[ref]
+
+
+async def reverify(environment: LoadedEnvironment | None, row: bytes) -> ReverifiedRow:
+    """`Reverifier.judge` on one row, without settings and inputs."""
+    return await Reverifier(environment).judge(row)
+
+
+def environments_of(*paths: Path) -> list[LoadedEnvironment]:
+    """The environments that the rows of some files name; what names none that there is, is passed over."""
+    refs: set[str] = set()
+    for path in paths:
+        with path.open("rb") as file:
+            for line in file:
+                with suppress(msgspec.DecodeError):
+                    refs.add(_decode_named(line).ref or "")
+    found: dict[str, LoadedEnvironment] = {}
+    for ref in refs:
+        with suppress(UsageError):
+            environment = _runnable(ref)
+            found[environment.name] = environment
+    return list(found.values())
+
+
+async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes) -> Verdict:
+    definition = environment.definition
+    if definition.heavy:
+        return await verify_isolated(str(environment.source), row, response, definition.verify_timeout_s)
+    with anyio.move_on_after(definition.timeout_s):
+        return await rejudge(environment.resource, row, response)
+    raise DeadlineExceeded(f"judging took longer than {definition.timeout_s:g} s", stage="verify")
+
+
+def _runnable(ref: str) -> LoadedEnvironment:
+    environment = catalogue.environment(catalogue.resolve_agent_ref(ref))
+    catalogue.require(environment)
+    return environment
+
+
+def _skip_lines(file: BinaryIO, count: int) -> None:
+    for _ in islice(file, count):
+        pass
+
+
+def _next_lines(file: BinaryIO, count: int) -> list[bytes]:
+    return list(islice(file, count))
+
+
+def _column(line: bytes, message: str) -> int:
+    """Where the JSON breaks, counted in characters from 1."""
+    match = _byte_position.search(message)
+    end = int(match[1]) if match else math.inf
+    return len(line.rstrip()[: int(min(end, len(line)))].decode(errors="replace")) + 1

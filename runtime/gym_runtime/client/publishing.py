@@ -1,0 +1,188 @@
+"""Rollouts out, records in: publish tasks, follow a run's records, and be there while it is worked on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from anyio.abc import TaskGroup
+
+from gym_runtime import tracing
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.client.background import Stream, background
+from gym_runtime.client.runs import Runs
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.files.keys import KeyCounts
+from gym_runtime.messages.outcomes import RolloutRecord, decode_record
+from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.messages.run_info import RunInfo, decode_run
+
+PUBLISHERS = 64
+CANCEL_GRACE_S = 2.0
+SHED = 10_000
+"""Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""
+T = TypeVar("T")
+
+
+class AttachedRun(msgspec.Struct):
+    """A run whose client is there; who sets ``finished`` has had all of its records."""
+
+    finished: bool = False
+
+
+class Flow(Runs):
+    """What passes between one client and the workers. ``tasks`` outlives whatever is begun here."""
+
+    def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
+        super().__init__(bus)
+        self._tasks = tasks
+
+    async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
+        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first."""
+        limit = anyio.CapacityLimiter(PUBLISHERS)
+        count = 0
+
+        async def one(task: RolloutSpec) -> None:
+            async with limit:
+                subject = f"task.{task.agent}.{task.environment}.{task.run}"
+                await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers())
+
+        async with background(cancel=False) as group:
+            for task in tasks:
+                if window is not None:
+                    await window.acquire()
+                elif limit.borrowed_tokens >= PUBLISHERS:
+                    async with limit:
+                        pass
+                if task.durability == "turn":
+                    self._sweep(task.run).published(task.task_index)
+                group.start_soon(one, task)
+                count += 1
+                if count % PUBLISHERS == 0:
+                    await anyio.lowlevel.checkpoint()
+        return count
+
+    @asynccontextmanager
+    async def attach(self, run: RunInfo) -> AsyncGenerator[AttachedRun]:
+        """Open a run that is worked on while this context lasts; at its end the run is over, however it ends.
+
+        Tasks that are ``attached`` stop when this client is gone.
+        """
+
+        async def answer(incoming: Incoming) -> None:
+            with suppress(GymError):
+                await self.bus.publish(incoming.reply, b"")
+
+        def receive(incoming: Incoming) -> None:
+            self._tasks.start_soon(answer, incoming)
+
+        attached = AttachedRun()
+        async with self.bus.serve(f"client.{run.run}", receive):
+            try:
+                await self.open_run(run)
+                yield attached
+            finally:
+                # What ended the run is what is to be told, not that it could not be closed.
+                with anyio.move_on_after(5, shield=True), suppress(GymError):
+                    if not attached.finished:
+                        # First: who still writes a journal that is freed would take himself for overtaken.
+                        await self.bus.publish(f"cancel.{run.run}", b"")
+                    await self.close_run(run, state="finished" if attached.finished else "cancelled")
+
+    async def follow(
+        self,
+        run: str,
+        total: int | Callable[[], int],
+        take: Callable[[RolloutRecord], Awaitable[None] | None],
+        *,
+        shed: bool = False,
+    ) -> bool:
+        """Hand over a run's records as they are committed, each once, until there are ``total``.
+
+        ``total`` may be a function where ``take`` leads to more of them. With ``shed`` the broker forgets
+        what was handed over long ago, so that a long run needs no more of its memory and disk than a short
+        one; nobody else can collect all of the run then.
+
+        Returns False if the run is over without that: it was cancelled, and what was in flight then is
+        handed over too; or somebody else had all records and freed them.
+        """
+        expected = total if callable(total) else lambda: total
+        count = 0
+        had = KeyCounts()
+        mark = 0
+        waiting_since_s = math.inf
+
+        async def stop_when_over(scope: anyio.CancelScope) -> None:
+            async for record in self.bus.records(f"runs.{run}"):
+                if decode_run(record.payload).state != "active":
+                    break
+            while True:
+                await anyio.sleep(CANCEL_GRACE_S / 4)
+                if anyio.current_time() >= waiting_since_s + CANCEL_GRACE_S:
+                    scope.cancel()
+
+        async with background() as tasks:
+            tasks.start_soon(stop_when_over, tasks.cancel_scope)
+            if count < expected():
+                waiting_since_s = anyio.current_time()
+                async for stored in self.bus.records(f"rollout.{run}.>"):
+                    waiting_since_s = math.inf
+                    record = decode_record(stored.payload)
+                    # An attempt may be so late that the broker has shed the record of the one before.
+                    if had.increase(record.task_index, record.rollout_index) == 1:
+                        taken = take(record)
+                        if taken is not None:
+                            await taken
+                        self._sweep_up(record, tasks)
+                        count += 1
+                        if shed and count % SHED == 0:
+                            if mark:
+                                tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
+                            mark = stored.sequence
+                    if count >= expected():
+                        break
+                    waiting_since_s = anyio.current_time()
+        return count >= expected()
+
+    def _sweep_up(self, record: RolloutRecord, tasks: TaskGroup) -> None:
+        """Forget the journals that this record was the last to need."""
+        sweep = self._sweeps.get(record.run)
+        done = None if sweep is None else sweep.committed(record.task_index)
+        if done is not None:
+            tasks.start_soon(self.bus.forget, done)
+
+    async def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
+        """The records of a run that somebody else published, until it is finished or cancelled.
+
+        Raises:
+            UsageError: there is no such run, or it is over and not all of its records are stored any more.
+        """
+        info = await self.run(run)
+        stream = Stream[RolloutRecord]()
+
+        async def work() -> None:
+            complete = await self.follow(run, info.total, stream.send)
+            if not complete and (await self.run(run)).state == "finished":
+                raise UsageError(f"run '{run}' is finished, and its records are not stored any more")
+
+        async with aclosing(self._yielded(work, stream)) as records:
+            async for record in records:
+                yield record
+
+    async def _yielded(
+        self, work: Callable[[], Coroutine[Any, Any, None]], stream: Stream[T]
+    ) -> AsyncGenerator[T]:
+        # The work is a task of the connection, not of a generator: a generator may be dropped half-way,
+        # in another task than it began in, and must not own a task group.
+        self._tasks.start_soon(stream.fill, work)
+        try:
+            async for record in stream.received():
+                yield record
+        finally:
+            stream.close()

@@ -1,0 +1,1 @@
+"""Environments: what an author declares, and how it is found, opened, called and judged."""

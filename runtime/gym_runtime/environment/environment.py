@@ -1,0 +1,205 @@
+"""Environments: a name that ties a resource, an agent, its limits and its data together.
+
+An environment is one module with one global called ``environment``, and one JSONL file of example rows
+beside it with the same stem. The module's name is the environment's.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+
+from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.shapes import Episode, Session, VerifyFunction
+from gym_runtime.errors import UsageError
+
+Domain = Literal[
+    "agent",
+    "coding",
+    "e2e",
+    "games",
+    "instruction_following",
+    "knowledge",
+    "long_context",
+    "math",
+    "other",
+    "rlhf",
+    "safety",
+    "translation",
+]
+
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Duration = Annotated[float, msgspec.Meta(gt=0)]
+Split = Literal["train", "validation", "example"]
+RowGenerator = Callable[..., Iterator[dict[str, Any]]]
+"""``generate(size, seed, **settings)``: that many rows, the same ones for the same seed and settings."""
+
+
+class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A public file of rows for an environment, JSONL, in a data set repository on the Hugging Face hub.
+
+    Attributes:
+        repo_id: ``owner/name``.
+        file: its path in the repository.
+        revision: a branch, tag or commit; ``prepare`` writes down the commit that it stood for.
+        license: of this file.
+        name: tells several sources of one split apart, as in ``prepare math_with_judge:stack_overflow``;
+            the one without a name is taken unless a run says otherwise.
+    """
+
+    repo_id: str
+    file: str
+    split: Split = "train"
+    revision: str = "main"
+    license: str
+    name: str = ""
+
+
+def published(
+    repo_id: str,
+    data_license: str,
+    *,
+    train: str = "train.jsonl",
+    validation: str = "validation.jsonl",
+    name: str = "",
+) -> tuple[DatasetSource, ...]:
+    """The sources of a repository with one file per split; an empty file name for a split that it lacks."""
+    files: dict[Split, str] = {"train": train, "validation": validation}
+    return tuple(
+        DatasetSource(repo_id=repo_id, file=file, split=split, license=data_license, name=name)
+        for split, file in files.items()
+        if file
+    )
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment's module declares. What does not fit is refused where it stands.
+
+    Attributes:
+        resource: a verify function, or a `Session` (or `Episode`) class.
+        description: one line.
+        domain: for listings and metrics.
+        agent: the agent that runs its rollouts unless a run says otherwise; where it is left out,
+            ``step_loop`` for an `Episode` and ``tool_loop`` for everything else.
+        max_turns: model calls per attempt at most; None for no limit of its own.
+        timeout_s: from the start of an attempt to its deadline, in seconds.
+        parallel_tools: tool calls of one turn may run concurrently on one session.
+        replayable: a session that was lost with its worker may be rebuilt by repeating its calls: it is a
+            pure function of the task and the calls, and the calls have no effects elsewhere.
+        heavy: verifying may take long or hang, so it happens in a process that can be killed.
+        verify_timeout_s: how long a heavy verification may take, in seconds.
+        data_license: licence of the data it is meant for.
+        extra: the extra of the distribution that its imports need, if any.
+        datasets: where rows of it are published.
+        generate: makes rows, for environments whose rows need no download.
+        agent_refs: further names under which datasets refer to it.
+        agent_settings: defaults of row fields (`environment.settings`) for the rows whose ``agent_ref`` names
+            an agent that begins with the key, in whole words; the longest key that fits is taken.
+        imports: modules that a heavy verification needs and that take long to import: a process has them
+            before its first verification's time begins.
+        gold_reward: what the perfect rollouts of its example rows score.
+        silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
+
+    Raises:
+        UsageError: a value does not fit its field; with the file and line of the call.
+    """
+
+    resource: type[Session[Any]] | VerifyFunction
+    description: str
+    domain: Domain = "other"
+    agent: str = ""
+    max_turns: AtLeastOne | None = None
+    timeout_s: Duration = 1800.0
+    parallel_tools: bool = False
+    replayable: bool = True
+    heavy: bool = False
+    verify_timeout_s: Duration = 30.0
+    data_license: str = ""
+    extra: str = ""
+    datasets: tuple[DatasetSource, ...] = ()
+    generate: RowGenerator | None = None
+    agent_refs: tuple[str, ...] = ()
+    agent_settings: dict[str, dict[str, Any]] = {}
+    imports: tuple[str, ...] = ()
+    gold_reward: float = 1.0
+    silence_reward: float = 0.0
+
+    def __post_init__(self) -> None:
+        problem = _problem(self)
+        if problem:
+            call = traceback.extract_stack(limit=2)[0]  # msgspec's own constructor has no frame
+            raise UsageError(f"{call.filename}:{call.lineno}: Environment({problem}")
+        if not self.agent:
+            msgspec.structs.force_setattr(
+                self, "agent", "step_loop" if self.shape == "episode" else "tool_loop"
+            )
+
+    @property
+    def shape(self) -> str:
+        """``verify``, ``session`` or ``episode``."""
+        if not isinstance(self.resource, type):
+            return "verify"
+        return "episode" if issubclass(self.resource, Episode) else "session"
+
+    def build(self) -> Resource:
+        """The resource, ready to open sessions."""
+        return Resource(self.resource)
+
+
+@cache
+def _checked_types() -> dict[str, Any]:
+    """The types of the fields that hold data, not code."""
+    return {
+        field.name: field.type
+        for field in msgspec.structs.fields(Environment)
+        if field.name not in ("resource", "generate")
+    }
+
+
+def _problem(environment: Environment) -> str:
+    """The first value that does not fit, as ``field=value): what is expected``; empty if all fit."""
+    resource, generate = environment.resource, environment.generate
+    fits = issubclass(resource, Session) if isinstance(resource, type) else callable(resource)
+    if not fits:
+        wanted = "a function verify(task, reply), or a class that derives from Session or Episode"
+        return f"resource={resource!r}): it must be {wanted}"
+    if generate is not None and not callable(generate):
+        return f"generate={generate!r}): it must be a function generate(size, seed)"
+    for name, kind in _checked_types().items():
+        value = getattr(environment, name)
+        shown = f"{name}={value!r})"
+        if name == "domain" and value not in get_args(Domain):
+            return f"{shown}: it must be one of {', '.join(get_args(Domain))}"
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            return f"{shown}: {error}".replace("null`", "None`")
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{shown}: it must be a finite number"
+    return ""
+
+
+class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment with its name and where it came from.
+
+    Attributes:
+        settings: defaults of row fields that a run gives; `environment.settings.filled` applies them.
+    """
+
+    name: str
+    definition: Environment
+    resource: Resource
+    source: Path
+    settings: dict[str, Any] = {}
+
+    @property
+    def examples(self) -> Path:
+        """The JSONL of example rows."""
+        return self.source.with_suffix(".jsonl")

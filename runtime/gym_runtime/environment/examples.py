@@ -1,0 +1,90 @@
+"""Example rows of an environment, with a perfect rollout each.
+
+An example row carries a ``gold`` beside the dataset's fields: the assistant's final text, or the list of
+the model's turns. A turn is a string (a message of the assistant), an output item, or a list of these.
+What the environment answers stands between the turns when the rollout is played; it is not part of the
+gold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.replay import session_of
+from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.settings import filled
+from gym_runtime.environment.shapes import Episode, Session
+from gym_runtime.environment.verdict import make_response
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.items import FunctionCall, decode_items, tool_output
+from gym_runtime.messages.responses import decode_response
+
+GoldTurn = list[Any]
+
+_fields = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """An example row. ``number`` counts from 1, as the lines of its file do."""
+
+    number: int
+    row: bytes
+    fields: dict[str, Any]
+    turns: list[GoldTurn]
+
+
+def read(environment: LoadedEnvironment) -> list[Example]:
+    """The example rows beside an environment's module, with its settings.
+
+    Raises:
+        UsageError: there is no such file, a line is not a JSON object, or it has no ``gold``.
+    """
+    path = environment.examples
+    if not path.is_file():
+        raise UsageError(f"{path} is missing: five example rows, one JSON object a line")
+    lines = path.read_bytes().splitlines()
+    return [_example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
+
+
+def _example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+    try:
+        line = filled(environment, line, None)
+        fields = _fields(line)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{where}: not a JSON object: {error}") from error
+    gold: Any = fields.get("gold")
+    if not isinstance(gold, str | list) or not gold:
+        raise UsageError(f"{where}: no 'gold', a perfect rollout as a text or as a list of turns")
+    turns = cast("list[Any]", [gold] if isinstance(gold, str) else gold)
+    as_lists = [cast("GoldTurn", turn) if isinstance(turn, list) else [turn] for turn in turns]
+    return Example(number=number, row=line, fields=fields, turns=as_lists)
+
+
+async def play(resource: Resource, example: Example) -> bytes:
+    """Play the perfect rollout on a fresh session; returns the response with the whole transcript."""
+    output: list[Raw] = []
+    async with session_of(resource, example.row) as session:
+        if isinstance(session, Episode):
+            await resource.reset(session)
+        for turn in example.turns:
+            response = make_response(*turn)
+            output += decode_response(response).output
+            output += await _answers(resource, session, response)
+    return _encode({"id": "gold", "status": "completed", "output": output})
+
+
+async def _answers(resource: Resource, session: Session[Any], response: bytes) -> list[Raw]:
+    if isinstance(session, Episode):
+        return (await resource.step(session, response)).items
+    if resource.stateless:
+        return []
+    calls = [i for i in decode_items(decode_response(response).output) if isinstance(i, FunctionCall)]
+    return [
+        tool_output(call.call_id, await resource.call_tool(session, call.name, call.arguments))
+        for call in calls
+    ]

@@ -1,0 +1,96 @@
+"""Judging a recorded rollout anew, on a fresh session that is brought to where the recording ended.
+
+What the tools answer now is not put into the transcript: the verifier sees the response as it was
+recorded, and the state that the recorded calls lead to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.shapes import Episode, Session
+from gym_runtime.environment.verdict import Reply, Verdict
+from gym_runtime.errors import TaskError
+from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, encode_item
+
+
+async def rejudge(resource: Resource, row: Raw | bytes, response: Raw | bytes) -> Verdict:
+    """The verdict on a recorded rollout: open, replay, verify, close.
+
+    Raises:
+        TaskError: the row does not fit, or the response is none.
+        ResourceError: the environment raised, or its reward is not a finite number.
+    """
+    try:
+        transcript = Reply(response).items
+    except msgspec.DecodeError as error:
+        raise TaskError(f"the recorded response cannot be read: {error}") from error
+    async with session_of(resource, row) as session:
+        if not resource.stateless:
+            await replay(resource, session, transcript)
+        return await resource.verify(session, response)
+
+
+async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[str]:
+    """Repeat a transcript's `executed` tool calls on a session, or its turns on an episode, in order.
+
+    Returns what the environment answered: tools' outputs, or observations as JSON.
+    """
+    if not isinstance(session, Episode):
+        return [await resource.call_tool(session, call.name, call.arguments) for call in executed(transcript)]
+    answers = await resource.reset(session)
+    for turn in turns(transcript):
+        response = msgspec.json.encode({"output": [encode_item(item) for item in turn]})
+        step = await resource.step(session, response)
+        answers += step.items
+        if step.terminated or step.truncated:
+            break
+    return [bytes(answer).decode() for answer in answers]
+
+
+def executed(transcript: Sequence[Item]) -> list[FunctionCall]:
+    """A transcript's calls that were made: those that an output answers, in order.
+
+    An answer that was cut off, or the last one of all, may hold others. Where an engine gives several calls
+    the same ``call_id``, each output answers the nearest call before it.
+    """
+    answered: Counter[str] = Counter()
+    found: list[FunctionCall] = []
+    for item in reversed(transcript):
+        if isinstance(item, FunctionCallOutput):
+            answered[item.call_id] += 1
+        elif isinstance(item, FunctionCall) and answered[item.call_id]:
+            answered[item.call_id] -= 1
+            found.append(item)
+    return found[::-1]
+
+
+def turns(transcript: Iterable[Item]) -> list[list[Item]]:
+    """The items of each of the model's turns: what stands between outputs and other people's messages.
+
+    Two answers of the model with nothing between them (one being reasoning only) cannot be told apart.
+    """
+    found: list[list[Item]] = [[]]
+    for item in transcript:
+        if isinstance(item, FunctionCallOutput) or (isinstance(item, Message) and item.role != "assistant"):
+            found.append([])
+        else:
+            found[-1].append(item)
+    return [turn for turn in found if turn]
+
+
+@asynccontextmanager
+async def session_of(resource: Resource, row: Raw | bytes) -> AsyncGenerator[Session[Any]]:
+    """A fresh session for a row, closed at the end whatever happens."""
+    session = await resource.open(row)
+    try:
+        yield session
+    finally:
+        await resource.close(session)

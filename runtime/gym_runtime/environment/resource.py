@@ -1,0 +1,208 @@
+"""Resources: the environment's side of a rollout, whichever of the three shapes it has.
+
+A worker sees a `Resource` that makes `Session` objects. What an author's code raises or
+returns is checked here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment.shapes import Episode, Session, Step, Task, VerifyFunction
+from gym_runtime.environment.task_types import task_type
+from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
+from gym_runtime.environment.verdict import Reply, Verdict, is_reward
+from gym_runtime.errors import GymError, ResourceError, TaskError
+from gym_runtime.messages.calls import StepAnswer
+from gym_runtime.messages.items import tool_output, user_message
+
+CLOSE_LIMIT_S = 5.0
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Resource:
+    """Any of the three shapes behind one face: it decodes rows, opens sessions, and names the tools.
+
+    Raises:
+        UsageError: the task of a verify function is not a `Task`, or a tool has no schema.
+    """
+
+    def __init__(self, shape: type[Session[Any]] | VerifyFunction) -> None:
+        self.stateless = not isinstance(shape, type)
+        self.session_type: type[Session[Any]] = shape if isinstance(shape, type) else _stateless(shape)
+        self.task_type = task_type(shape)
+        self.tools: dict[str, Tool] = collect_tools(self.session_type)
+        self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+        fields = msgspec.structs.fields(self.task_type)
+        self._defaulted = {field.encode_name for field in fields if not field.required}
+
+    def task(self, row: Raw | bytes) -> Task:
+        """A row as this resource's task; null for a field that has a default means the default.
+
+        Raises:
+            TaskError: a field is missing or has a wrong type; the message names it.
+        """
+        try:
+            return self._decode(self._without_nulls(row))
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise TaskError(str(error)) from error
+
+    def _without_nulls(self, row: Raw | bytes) -> Raw | bytes:
+        if b"null" not in bytes(row):
+            return row
+        fields = _decode_fields(row)
+        kept = {
+            name: value
+            for name, value in fields.items()
+            if name not in self._defaulted or bytes(value) != b"null"
+        }
+        return row if len(kept) == len(fields) else _encode(kept)
+
+    async def open(self, row: Raw | bytes) -> Session[Any]:
+        """A fresh session for a row, opened; if opening fails, what it holds is released again.
+
+        Raises:
+            TaskError: the row does not fit.
+            ResourceError: the environment could not prepare its state.
+        """
+        session = await _guarded("open", self.session_type, self.task(row))
+        try:
+            await _guarded("open", session.open)
+        except BaseException:
+            with suppress(ResourceError):
+                await self.close(session)
+            raise
+        return session
+
+    async def close(self, session: Session[Any]) -> None:
+        """As `close_session`."""
+        await close_session(session)
+
+    async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
+        """Call a tool; the answer is the text that the model reads, whatever went wrong."""
+        known = self.tools.get(name)
+        if known is not None:
+            return await known.call(session, arguments)
+        try:
+            answer = await _guarded("tool", session.call_unknown_tool, name, arguments)
+        except ResourceError as error:
+            if isinstance(error.__cause__, ToolError):
+                return str(error.__cause__)
+            raise
+        return NOT_FOUND if answer is None else answer
+
+    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict:
+        """The verdict on a finished rollout.
+
+        Raises:
+            ResourceError: the verifier raised, its reward is no finite number, or an episode was never begun.
+        """
+        if isinstance(session, Episode) and not session.begun and type(session).verify is Episode.verify:
+            # Nothing was played: the sum of no steps is no reward.
+            raise ResourceError(
+                f"{type(session).__name__} is an Episode, and its rollout's agent took no step; "
+                "take one that does: agent='step_loop'",
+                stage="verify",
+            )
+        verdict = await _guarded("verify", session.verify, Reply(response))
+        return _returned(verdict, Verdict, "verify").checked()
+
+    async def reset(self, session: Episode[Any]) -> list[Raw]:
+        """An episode's first observation, as items."""
+        session.begun = True
+        return _observation(await _guarded("reset", session.reset), "reset")
+
+    def offered_tools(self, session: Episode[Any]) -> list[Raw]:
+        """The tools that an episode offers besides those of its row; known once it is reset."""
+        return [Raw(msgspec.json.encode(offered)) for offered in session.offered_tools]
+
+    async def step(self, session: Session[Any], response: Raw | bytes) -> StepAnswer:
+        """One step of an episode.
+
+        Raises:
+            ResourceError: the environment is not step by step, or its step raised.
+        """
+        if not isinstance(session, Episode):
+            raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
+        session.begun = True
+        step = _returned(await _guarded("step", session.step, Reply(response)), Step, "step")
+        if not is_reward(step.reward):
+            raise ResourceError(
+                f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"
+            )
+        session.total_reward += step.reward
+        session.last_info = step.info
+        outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
+        return StepAnswer(
+            items=outputs + _observation(step.observation, "step"),
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+        )
+
+
+async def close_session(session: Session[Any]) -> None:
+    """Release a session, also while being cancelled; at most `CLOSE_LIMIT_S` seconds are spent on it.
+
+    Raises:
+        ResourceError: its ``close`` raised.
+    """
+    with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+        await _guarded("close", session.close)
+
+
+def _observation(observation: object, stage: str) -> list[Raw]:
+    if observation is None:
+        return []
+    if isinstance(observation, str):
+        return [user_message(observation)]
+    try:
+        items = msgspec.convert(observation, list[dict[str, Any]])
+    except msgspec.ValidationError as error:
+        raise ResourceError(
+            f"{stage} returned the observation {observation!r}; "
+            "it must be a text, a list of items (each a dict), or None",
+            stage=stage,
+        ) from error
+    return [Raw(msgspec.json.encode(item)) for item in items]
+
+
+R = TypeVar("R")
+
+
+async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
+    """Run an author's code, plain or async: what it raises is the environment's failure, never a reward."""
+    try:
+        work = method(*args)
+        if inspect.isawaitable(work):
+            return await cast("Awaitable[R]", work)
+        return cast("R", work)
+    except GymError as error:
+        error.stage = error.stage or stage
+        raise
+    except Exception as error:
+        raise ResourceError(f"{type(error).__name__}: {error}", stage=stage) from error
+
+
+def _returned(value: object, kind: type[R], stage: str) -> R:
+    if not isinstance(value, kind):
+        raise ResourceError(f"{stage} returned {value!r}; it must return a {kind.__name__}", stage=stage)
+    return value
+
+
+def _stateless(verify: VerifyFunction) -> type[Session[Any]]:
+    class Stateless(Session[Any]):
+        async def verify(self, reply: Reply) -> Verdict:
+            verdict = verify(self.task, reply)
+            return await verdict if inspect.isawaitable(verdict) else verdict
+
+    return Stateless

@@ -1,0 +1,83 @@
+"""Settings of environments: defaults of row fields, which a run or the name of an agent gives.
+
+What NeMo Gym keeps in a server's configuration (thresholds, modes of grading) is a field of the row here. A
+setting stands for such a field in the rows that leave it out or have null there: the row wins over the run's
+settings, and these win over what the environment itself attaches to the agent that a row names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.errors import UsageError
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def with_settings(environment: LoadedEnvironment, settings: Mapping[str, Any]) -> LoadedEnvironment:
+    """The environment with those of the settings that are fields of its rows.
+
+    Raises:
+        UsageError: a value does not fit its field.
+    """
+    if not settings:
+        return environment
+    kinds = _fields(environment)
+    own = {name: value for name, value in settings.items() if name in kinds}
+    for name, value in own.items():
+        try:
+            msgspec.json.decode(_encode(value), type=kinds[name], strict=False)
+        except msgspec.ValidationError as error:
+            shown = _encode(value).decode()
+            raise UsageError(f"setting {name}={shown} of '{environment.name}': {error}") from error
+    return msgspec.structs.replace(environment, settings={**environment.settings, **own})
+
+
+def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironment]) -> None:
+    """Refuse settings that none of the environments has.
+
+    Raises:
+        UsageError: one of them is unknown; with the nearest name.
+    """
+    loaded = list(environments)
+    known = sorted({name for environment in loaded for name in _fields(environment)})
+    for name in settings:
+        if name not in known:
+            whose = ", ".join(sorted(environment.name for environment in loaded))
+            near = catalogue.nearest(name, known)
+            hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(known) or 'none'}"
+            raise UsageError(f"there is no setting '{name}' of {whose}{hint}")
+
+
+def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) -> bytes:
+    """The row with the settings for the fields that it leaves out; the same bytes if it leaves out none.
+
+    Raises:
+        msgspec.DecodeError: the row is not a JSON object.
+    """
+    settings = {**_of_agent(environment, agent_ref or ""), **environment.settings}
+    if not settings:
+        return row
+    fields = _decode_fields(row)
+    missing = {name: value for name, value in settings.items() if bytes(fields.get(name, b"null")) == b"null"}
+    return _encode({**fields, **missing}) if missing else row
+
+
+def _of_agent(environment: LoadedEnvironment, agent_ref: str) -> dict[str, Any]:
+    """What the environment attaches to the longest prefix of an agent's name, counted in whole words."""
+    attached = environment.definition.agent_settings
+    fitting = [prefix for prefix in attached if f"{agent_ref}_".startswith(f"{prefix}_")]
+    return attached[max(fitting, key=len)] if fitting else {}
+
+
+def _fields(environment: LoadedEnvironment) -> dict[str, Any]:
+    """The fields of an environment's rows by the names that they have there, with their types."""
+    fields = msgspec.structs.fields(environment.resource.task_type)
+    return {field.encode_name: field.type for field in fields if field.name != "responses_create_params"}

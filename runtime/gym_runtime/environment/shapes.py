@@ -1,0 +1,107 @@
+"""What an environment's author writes: a task, and one of three shapes.
+
+1. A function ``async def verify(task, reply) -> Verdict``: stateless.
+2. A `Session` with ``@tool`` methods and ``verify``: tools and state.
+3. An `Episode` with ``reset`` and ``step``: step by step, for games and simulated users.
+
+`gym_runtime.environment.resource` runs any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from gym_runtime.environment.verdict import Reply, Verdict
+from gym_runtime.errors import ResourceError
+from gym_runtime.messages.responses import CreateParams
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """A dataset row as an environment sees it. Subclass it and add the row's fields.
+
+    Fields without a default are required; null for one that has a default means the default. Fields of the
+    row that are not declared are ignored (they still stand in the result row).
+    """
+
+    responses_create_params: CreateParams
+
+
+T = TypeVar("T", bound=Task)
+
+
+class Session(Generic[T]):
+    """An environment's state for one rollout. One instance per attempt; it is never shared.
+
+    Methods may be plain or ``async``. Calls of one session never overlap, unless the environment says
+    ``parallel_tools``.
+    """
+
+    def __init__(self, task: T) -> None:
+        self.task = task
+
+    async def open(self) -> None:
+        """Prepare the state. Runs before anything else."""
+
+    async def verify(self, reply: Reply) -> Verdict:
+        """Judge the finished rollout. Called at most once per attempt."""
+        raise ResourceError(
+            f"{type(self).__name__} has no verify: async def verify(self, reply: Reply) -> Verdict"
+        )
+
+    async def close(self) -> None:
+        """Release what the session holds. Runs exactly once, also after errors and cancellation."""
+
+    async def call_unknown_tool(self, name: str, arguments: str) -> str | None:
+        """Answer a call of a tool that the class does not have; None means that there is no such tool."""
+        return None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step of an `Episode` led to.
+
+    Attributes:
+        observation: what the model reads next: the text of a user's message, or items; None for nothing.
+        reward: what this step was worth; the rewards of all steps add up.
+        terminated: the episode ended by its own rules.
+        truncated: the episode was cut off by a limit.
+        tool_outputs: answers to the reply's function calls, by ``call_id``.
+        info: further top-level fields of the result row; those of the last step stand.
+    """
+
+    observation: str | list[dict[str, Any]] | None = None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    tool_outputs: dict[str, str] = {}
+    info: dict[str, Any] = {}
+
+
+class Episode(Session[T]):
+    """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden.
+
+    Attributes:
+        offered_tools: function tools that the model gets besides those of its row; set by `reset`.
+        begun: an agent that goes step by step runs it; set by the runtime.
+    """
+
+    begun: bool = False
+    total_reward: float = 0.0
+    last_info: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+    offered_tools: Sequence[dict[str, Any]] = ()
+
+    async def reset(self) -> str | list[dict[str, Any]] | None:
+        """The first observation: the text of a user's message, or items; None if the row has it all."""
+        return None
+
+    async def step(self, reply: Reply) -> Step:
+        """What the model's latest answer leads to. ``reply`` holds that answer only."""
+        raise ResourceError(f"{type(self).__name__} has no step: async def step(self, reply: Reply) -> Step")
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(self.total_reward, fields=self.last_info)
+
+
+VerifyFunction = Callable[[Any, Reply], Awaitable[Verdict] | Verdict]

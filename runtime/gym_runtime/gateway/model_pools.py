@@ -1,0 +1,45 @@
+"""From a gateway to the model workers, over the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gym_runtime.gateway.server import Question
+from gym_runtime.messages import calls
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.router import Router
+
+
+class Pools:
+    """Asks the pool that a client names as its model, or else the first one.
+
+    Args:
+        names: the pools that clients may use.
+        return_tokens: have token ids and log-probabilities reported.
+    """
+
+    def __init__(self, router: Router, names: Sequence[str], *, return_tokens: bool) -> None:
+        self._router = router
+        self._names = tuple(names)
+        self._return_tokens = return_tokens
+
+    async def ask(self, question: Question) -> calls.ModelAnswer:
+        """
+        Raises:
+            GymError: as `Router.ask`.
+        """
+        call = msgspec.structs.replace(question.call, return_tokens=self._return_tokens)
+        request = calls.Request(
+            body=calls.pack(call),
+            deadline_s=question.deadline_s,
+            key=f"gateway.{question.key}",
+            rollout=question.rollout,
+        )
+        pool = question.model if question.model in self._names else self._names[0]
+        try:
+            answer = await self._router.ask("model", pool, request, Budget())
+        finally:
+            self._router.settle(question.rollout)
+        return calls.decode_model_answer(answer.body)

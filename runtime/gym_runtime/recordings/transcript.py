@@ -1,0 +1,115 @@
+"""From the calls that a harness makes to the one transcript that its rollout amounts to.
+
+A harness shows the whole conversation with each call. A call goes on from an earlier one if its
+conversation begins with that one's, answer included; so all calls of a rollout form trees: one for the
+main conversation, others for side questions (a title, a summary) and for sub-agents, with branches where a
+call was repeated. The transcript is the longest path, which ends at the latest call if several are as long.
+Pure: no I/O, no waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.messages.calls import Prefix, Tokens
+from gym_runtime.messages.items import FunctionCall, Message, decode_item
+from gym_runtime.recordings.canonical import digests, element, fold, fold_with_places
+from gym_runtime.workers.conversations import prefix_after
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Call(msgspec.Struct, frozen=True, eq=False):
+    """One call: the one that it goes on from, what it added to that, its answer, and its depth."""
+
+    before: _Call | None
+    added: list[Raw]
+    answer: list[Raw]
+    tokens: Tokens | None
+    depth: int
+
+
+class Transcript:
+    """The calls of one rollout, in whatever order their answers came.
+
+    Attributes:
+        input: what the first call of the longest path showed.
+        output: what followed: answers, and what was added between them.
+        tokens: of each call that reported them, by the index of its last item in ``output``.
+    """
+
+    def __init__(self) -> None:
+        self.input: list[Raw] = []
+        self.output: list[Raw] = []
+        self.tokens: dict[int, Tokens] = {}
+        self._calls: dict[bytes, _Call] = {}
+        self._originals: dict[bytes, Raw] = {}
+        self._deepest = 0
+
+    def restore(self, items: Sequence[Raw]) -> list[Raw]:
+        """A conversation with the model's own items in the bytes in which the model gave them.
+
+        A harness writes them anew, without ids and with its own spaces in arguments; the engine would see
+        another history than the one it has made.
+        """
+        return [self._originals.get(element(_fields(raw)), raw) for raw in items]
+
+    def prefix(self, items: Sequence[Raw]) -> Prefix | None:
+        """The tokens of the call that a conversation (restored) goes on from, if they are known."""
+        before, known = self._before(items)
+        return prefix_after(before.tokens, known) if before is not None else None
+
+    def add(self, items: Sequence[Raw], answer: Sequence[Raw], tokens: Tokens | None = None) -> bool:
+        """A call with this conversation (restored) got this answer; true if the transcript ends with it."""
+        before, known = self._before(items)
+        depth = before.depth + 1 if before else 1
+        call = _Call(before, list(items[known:]), list(answer), tokens, depth)
+        self._calls[digests(fold([*items, *answer]))[-1]] = call
+        for raw in answer:
+            self._remember(raw)
+        if call.depth < self._deepest:
+            return False
+        self._deepest = call.depth
+        self._lay_out(call)
+        return True
+
+    def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:
+        """The latest call that a conversation goes on from, and how many of its items that had."""
+        places = fold_with_places(items)
+        keys = digests(one for one, _ in places)
+        for length in range(len(places), 0, -1):
+            before = self._calls.get(keys[length])
+            if before is not None:
+                return before, places[length][1] if length < len(places) else len(items)
+        return None, 0
+
+    def _remember(self, raw: Raw) -> None:
+        match decode_item(raw):
+            case FunctionCall(arguments=arguments):
+                # The Messages API has no arguments that are not an object; they come back within one.
+                wrapped = {**_fields(raw), "arguments": _encode({"arguments": arguments}).decode()}
+                self._originals[element(wrapped)] = self._originals[element(_fields(raw))] = raw
+            case Message():
+                self._originals[element(_fields(raw))] = raw
+            case _:
+                pass
+
+    def _lay_out(self, last: _Call) -> None:
+        path: list[_Call] = []
+        call: _Call | None = last
+        while call is not None:
+            path.append(call)
+            call = call.before
+        path.reverse()
+        self.input, self.output, self.tokens = path[0].added, [], {}
+        for place, one in enumerate(path):
+            self.output += [*(one.added if place else ()), *one.answer]
+            if one.tokens is not None and one.answer:
+                self.tokens[len(self.output) - 1] = one.tokens
+
+
+def _fields(raw: Raw) -> dict[str, object]:
+    return msgspec.json.decode(raw, type=dict[str, object])

@@ -1,0 +1,43 @@
+"""What every request of one attempt has in common."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from gym_runtime import clock
+from gym_runtime.errors import DeadlineExceeded
+from gym_runtime.messages import calls
+from gym_runtime.messages.rollout_spec import RolloutSpec
+
+
+class Envelope:
+    """Makes an attempt's requests. Knows no rollout: who holds it would hold the whole transcript.
+
+    Attributes:
+        deadline_s: absolute, in seconds since the epoch; the same for all of them.
+    """
+
+    __slots__ = ("_attempt", "_task", "deadline_s")
+
+    def __init__(self, task: RolloutSpec, attempt: int) -> None:
+        self.deadline_s = clock.now() + task.timeout_s
+        self._task = task
+        self._attempt = attempt
+
+    def __call__(self, body: Raw, key: str) -> calls.Request:
+        """The request for a call's body and key.
+
+        Raises:
+            DeadlineExceeded: there is no time left for it.
+        """
+        if clock.now() >= self.deadline_s:
+            raise DeadlineExceeded(
+                f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"
+            )
+        return calls.Request(
+            body=body,
+            deadline_s=self.deadline_s,
+            key=key,
+            rollout=self._task.rollout_id,
+            attempt=self._attempt,
+        )

@@ -1,0 +1,178 @@
+"""Groups: all rollouts of one task, handed over together, as group-relative training wants them.
+
+What becomes of a group in which a rollout fails for good is the run's policy:
+
+==============  ==========================================================================================
+``replace``     a new rollout is made in its place, `REPLACEMENTS` times at most for each, unless the row is
+                to blame, which is the same for all; a group that is not complete even then has failed
+``mask``        the group keeps its size; the failed rollout has no reward, and `Group.mask` says so; one
+                without any reward has failed
+``shrink``      the group is handed over without it; one without any rollout left has failed
+``fail_group``  the group has failed, and what is left of it is cancelled
+==============  ==========================================================================================
+
+A failed group is handed over too: without rollouts, and `Group.failed` says why. So every task of a run
+comes back exactly once. The rules are a pure function of the records that come in: `Groups.take`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from gym_runtime.environment.catalogue import suggest
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec
+
+GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
+REPLACEMENTS = 3
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The rollouts of one task.
+
+    Attributes:
+        rollouts: in the order of their ``rollout_index``; empty if the group has failed.
+        failures: the records of those that failed, whatever came in their place.
+        failed: why there is nothing to train on; empty if there is.
+    """
+
+    run: str
+    task_index: int
+    environment: str
+    rollouts: list[RolloutRecord] = []
+    failures: list[RolloutRecord] = []
+    failed: str = ""
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """One per rollout; None exactly where `mask` is False."""
+        return [rollout.reward for rollout in self.rollouts]
+
+    @property
+    def mask(self) -> list[bool]:
+        """Which rollouts have a verdict and may be trained on."""
+        return [rollout.reward is not None for rollout in self.rollouts]
+
+
+class Make(msgspec.Struct, frozen=True):
+    """Publish one more rollout."""
+
+    task: RolloutSpec
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Stop what is left of a group."""
+
+    task_index: int
+
+
+class _Open(msgspec.Struct):
+    """A group that is not complete yet."""
+
+    tasks: dict[int, RolloutSpec]
+    left: int
+    next_index: int
+    replacements: int = 0
+    done: list[RolloutRecord] = []
+    failures: list[RolloutRecord] = []
+    cancelled: bool = False
+
+
+class Groups:
+    """Puts a run's records together to groups.
+
+    Attributes:
+        total: how many records the run leads to; grows with every `Make`.
+    """
+
+    def __init__(self, tasks: Iterable[RolloutSpec], policy: GroupPolicy) -> None:
+        if policy not in get_args(GroupPolicy):
+            known = list(get_args(GroupPolicy))
+            raise UsageError(
+                f"there is no group policy '{policy}'{suggest(policy, known)}: {', '.join(known)}"
+            )
+        self.total = 0
+        self._open: dict[int, _Open] = {}
+        self._settle: Callable[[_Open, RolloutRecord], list[Make | Cancel]] = {
+            "replace": self._replace,
+            "mask": _keep,
+            "shrink": _keep,
+            "fail_group": _fail,
+        }[policy]
+        self._policy = policy
+        for task in tasks:
+            group = self._open.setdefault(task.task_index, _Open(tasks={}, left=0, next_index=0))
+            group.tasks[task.rollout_index] = task
+            group.left += 1
+            group.next_index = max(group.next_index, task.rollout_index + 1)
+            self.total += 1
+
+    def take(self, record: RolloutRecord) -> list[Make | Cancel | Group]:
+        """What a record leads to; a complete group comes last."""
+        group = self._open[record.task_index]
+        group.left -= 1
+        commands: list[Make | Cancel | Group] = []
+        if isinstance(record.outcome, (Failed, Cancelled)):
+            group.failures.append(record)
+            commands += self._settle(group, record)
+        else:
+            group.done.append(record)
+        group.left += sum(isinstance(command, Make) for command in commands)
+        if group.left == 0:
+            del self._open[record.task_index]
+            commands.append(self._whole(group, record))
+        return commands
+
+    def _replace(self, group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
+        hopeless = not isinstance(record.outcome, Failed) or record.outcome.fault.kind == TaskError.kind
+        if hopeless or group.replacements >= REPLACEMENTS * len(group.tasks):
+            return []
+        group.replacements += 1
+        again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
+        group.next_index += 1
+        self.total += 1
+        return [Make(again)]
+
+    def _whole(self, group: _Open, last: RolloutRecord) -> Group:
+        policy, wanted = self._policy, len(group.tasks)
+        kept = group.done + (group.failures if policy == "mask" else [])
+        failed = ""
+        if not group.done:
+            failed = f"all {len(group.failures)} rollouts failed: {_reason(group.failures)}"
+        elif group.failures and policy == "fail_group":
+            failed = f"a rollout failed: {_reason(group.failures)}"
+        elif len(group.done) < wanted and policy == "replace":
+            failed = (
+                f"{wanted - len(group.done)} of {wanted} rollouts are missing after {group.replacements} "
+                f"replacements: {_reason(group.failures)}"
+            )
+        return Group(
+            run=last.run,
+            task_index=last.task_index,
+            environment=last.environment,
+            rollouts=[] if failed else sorted(kept, key=lambda record: record.rollout_index),
+            failures=group.failures,
+            failed=failed,
+        )
+
+
+def _keep(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
+    return []
+
+
+def _fail(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
+    if group.cancelled or not group.left:
+        return []
+    group.cancelled = True
+    return [Cancel(record.task_index)]
+
+
+def _reason(records: Sequence[RolloutRecord]) -> str:
+    """What the last of them said that failed; those that were stopped for it say nothing."""
+    said = [record.outcome.fault.message for record in records if isinstance(record.outcome, Failed)]
+    return said[-1] if said else "cancelled"

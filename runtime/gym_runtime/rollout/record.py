@@ -1,0 +1,191 @@
+"""From a finished rollout to the row that stands in a file, with NeMo Gym's field names.
+
+The row is ``responses_create_params`` and ``response`` with every field, ``reward``, the dataset's own
+fields, what the verifier added, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``, and under
+``_gym`` what only this runtime knows. Big parts are never decoded, only put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.messages.calls import Tokens
+from gym_runtime.messages.outcomes import Outcome, RolloutRecord
+from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
+from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.rollout import Rollout
+
+_OWN_FIELDS = {
+    "responses_create_params",
+    "response",
+    "reward",
+    "reward_components",
+    "agent_ref",
+    "_ng_task_index",
+    "_ng_rollout_index",
+    "_gym",
+}
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def make_record(
+    task: RolloutSpec,
+    outcome: Outcome,
+    *,
+    attempt: int,
+    rollout: Rollout | None,
+    verdict: Verdict | None,
+    duration_s: float,
+    worker: str,
+    started_anew: Sequence[str] = (),
+) -> RolloutRecord:
+    """The record of one rollout; without a verdict its row has no reward.
+
+    ``started_anew`` says why earlier attempts were given up with all that they had done.
+    """
+    row_fields = _row_fields(task.row)
+    row: dict[str, Any] = {}
+    numbers: dict[str, float] = {}
+    if rollout is not None:
+        response = rollout.response()
+        row["responses_create_params"] = rollout.params
+        row["response"] = msgspec.structs.replace(response, output=_with_tokens(rollout))
+    elif "responses_create_params" in row_fields:
+        row["responses_create_params"] = row_fields["responses_create_params"]
+    if verdict is not None:
+        row["reward"] = verdict.reward
+    for name, value in row_fields.items():
+        if name not in _OWN_FIELDS:
+            row[name] = value
+            _count(numbers, name, _number(value))
+    if verdict is not None:
+        for name, value in verdict.components.items():
+            _count(numbers, name, value)
+        for name, value in verdict.fields.items():
+            if name not in _OWN_FIELDS:
+                row[name] = value
+                _count(numbers, name, value)
+        if verdict.components:
+            row["reward_components"] = verdict.components
+        numbers["reward"] = verdict.reward
+    if rollout is not None:
+        usage = rollout.usage
+        numbers["input_tokens"] = usage.input_tokens
+        numbers["output_tokens"] = usage.output_tokens
+        numbers["total_tokens"] = usage.total_tokens
+    row["_ng_task_index"] = task.task_index
+    row["_ng_rollout_index"] = task.rollout_index
+    row["agent_ref"] = {"name": task.environment} if task.agent_ref is NULL else task.agent_ref
+    about: dict[str, Any] = {
+        "rollout_id": task.rollout_id,
+        "attempt": attempt,
+        "outcome": outcome,
+        "turns": rollout.turns if rollout else 0,
+        "tool_calls": rollout.tool_calls if rollout else 0,
+        "resumed_turns": rollout.resumed_turns if rollout else 0,
+        "rebuilt_sessions": rollout.rebuilt_sessions if rollout else 0,
+        "duration_s": round(duration_s, 4),
+    }
+    if started_anew:
+        about["started_anew"] = started_anew
+    if rollout is not None and rollout.weight_versions:
+        about["weight_versions"] = rollout.weight_versions
+    if rollout is not None and rollout.tokens:
+        about["token_segments"] = segments(rollout.tokens)[-1] + 1
+    row["_gym"] = about
+    return RolloutRecord(
+        run=task.run,
+        task_index=task.task_index,
+        rollout_index=task.rollout_index,
+        environment=task.environment,
+        outcome=outcome,
+        row=Raw(_encode(row)),
+        attempt=attempt,
+        reward=None if verdict is None else verdict.reward,
+        numbers=numbers,
+        turns=rollout.turns if rollout else 0,
+        tool_calls=rollout.tool_calls if rollout else 0,
+        duration_s=duration_s,
+        worker=worker,
+    )
+
+
+def _row_fields(row: Raw) -> dict[str, Raw]:
+    try:
+        return _fields(row)
+    except msgspec.DecodeError:
+        return {}
+
+
+def _number(raw: Raw) -> float | None:
+    """The value of a JSON number or boolean, or None for anything else."""
+    data = bytes(raw)
+    if data in (b"true", b"false"):
+        return float(data == b"true")
+    return float(data) if data[:1] in b"-0123456789" else None
+
+
+def _count(numbers: dict[str, float], name: str, value: object) -> None:
+    """Note a field if it is a number; whatever stood under its name before does not count any more."""
+    numbers.pop(name, None)
+    if isinstance(value, (bool, int, float)):
+        with suppress(OverflowError):
+            number = float(value)
+            # Others have no JSON: the record could not be read back.
+            if math.isfinite(number):
+                numbers[name] = number
+
+
+def segments(tokens: Mapping[int, Tokens]) -> list[int]:
+    """To which segment each call's tokens belong, in order, from 0.
+
+    Within a segment every prompt starts with the very tokens of the call before, prompt and completion; so
+    a segment is one sequence to train on. Where the engine rewrote the history (thinking dropped, a tool
+    call written anew), the next segment starts.
+    """
+    found: list[int] = []
+    so_far = b""
+    for one in tokens.values():
+        last = found[-1] if found else 0
+        found.append(last if one.prompt_ids.startswith(so_far) else last + 1)
+        so_far = one.prompt_ids + one.generation_ids
+    return found
+
+
+def _with_tokens(rollout: Rollout) -> list[Raw]:
+    """The transcript, with each call's token ids and log-probabilities on its last item."""
+    if not rollout.tokens:
+        return rollout.output
+    output = list(rollout.output)
+    for (index, tokens), segment in zip(rollout.tokens.items(), segments(rollout.tokens), strict=True):
+        output[index] = _add_fields(output[index], _token_fields(tokens, segment))
+    return output
+
+
+def _token_fields(tokens: Tokens, segment: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "prompt_token_ids": unpack_ids(tokens.prompt_ids),
+        "generation_token_ids": unpack_ids(tokens.generation_ids),
+        "generation_log_probs": unpack_logprobs(tokens.log_probs),
+    }
+    if segment:
+        fields["token_segment"] = segment
+    if tokens.weights:
+        fields["weight_versions"] = tokens.weights
+    return fields
+
+
+def _add_fields(item: Raw, fields: Mapping[str, Any]) -> Raw:
+    """A JSON object with more fields; its own bytes stay as they are."""
+    head = bytes(item).rstrip()[:-1].rstrip()
+    tail = _encode(fields)[1:]
+    return Raw(head + (b"" if head.endswith(b"{") else b",") + tail)

@@ -1,0 +1,124 @@
+"""A session as its rollout sees it: which worker holds it, the keys of its calls, and how to get it back.
+
+The first call carries the task, which opens the session; the answer says who holds it, and the later
+calls go there. When that worker is gone, the session is opened on another one and brought to where it
+was by repeating its calls, if the environment says that it may; answers that differ from the first ones
+mean that it may not.
+"""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import SessionLost
+from gym_runtime.messages import calls
+from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.envelope import Envelope
+from gym_runtime.rollout.journal import Journal, digest
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.router import RoutedReply, Router
+
+
+class _Past(msgspec.Struct, frozen=True):
+    """A call that the session has answered."""
+
+    call: calls.ResourceCall
+    key: str
+    answer: str
+
+
+class RemoteSession:
+    """One rollout's session.
+
+    Attributes:
+        worker: who holds it; empty before the first call and while it is being rebuilt.
+        asked: everybody who may have opened it, also those whose answer never came: all are to be told
+            when it is over.
+        rebuilt: how often it had to be brought back.
+    """
+
+    def __init__(
+        self, task: RolloutSpec, router: Router, budget: Budget, journal: Journal, envelope: Envelope
+    ) -> None:
+        self.name = journal.session
+        self.worker = journal.worker
+        self.asked = {self.worker} if self.worker else set[str]()
+        self.rebuilt = 0
+        self._task = task
+        self._router = router
+        self._budget = budget
+        self._journal = journal
+        self._envelope = envelope
+        self._past: list[_Past] = []
+        self._count = 0
+        self._rebuilding = anyio.Lock()
+
+    async def ask(self, call: calls.ResourceCall) -> Raw:
+        """The answer to a call: from the journal, or from the worker that holds the session.
+
+        Raises:
+            SessionLost: that worker is gone, and the session cannot be rebuilt.
+        """
+        self._count += 1
+        key = f"{self.name}.{self._count}"
+        identity = digest(calls.encode(call))
+        recorded = self._journal.environment_answer(identity)
+        if recorded is not None:
+            self._remember(call, key, recorded)
+            return recorded
+        answer = await self._deliver(call, key)
+        self._remember(call, key, answer.body)
+        self._journal.note(identity, answer.body)
+        return answer.body
+
+    def _remember(self, call: calls.ResourceCall, key: str, body: Raw) -> None:
+        if self._task.replayable and not isinstance(call, calls.Verify):
+            self._past.append(_Past(call, key, digest(body)))
+
+    async def _deliver(self, call: calls.ResourceCall, key: str) -> RoutedReply:
+        lost = ""
+        while True:
+            try:
+                if lost and not await self._rebuilt(lost):
+                    break
+                return await self._send(call, key)
+            except SessionLost as error:
+                if not self._task.replayable:
+                    raise
+                self._budget.spend(error)
+                lost = self.worker or lost
+        raise SessionLost(
+            f"resource '{self._task.environment}' answered a repeated call differently: its sessions cannot "
+            "be rebuilt; declare the environment replayable=False",
+            stage="resource",
+        )
+
+    async def _rebuilt(self, lost: str) -> bool:
+        """Open the session elsewhere and repeat its calls; False if an answer differs from the first one.
+
+        Tool calls that run concurrently lose their session together; the first one rebuilds it.
+        """
+        async with self._rebuilding:
+            if self.worker == lost:
+                self.worker = ""
+                self.rebuilt += 1
+                for past in self._past:
+                    answer = await self._send(past.call, past.key)
+                    if digest(answer.body) != past.answer:
+                        return False
+        return True
+
+    async def _send(self, call: calls.ResourceCall, key: str) -> RoutedReply:
+        opening = not self.worker
+        body = calls.pack(
+            msgspec.structs.replace(call, session=self.name, task=self._task.row if opening else NULL)
+        )
+        request, pool = self._envelope(body, key), self._task.environment
+        if not opening:
+            return await self._router.ask_session(pool, self.worker, request, self._budget)
+        answer = await self._router.ask("resource", pool, request, self._budget, asked=self.asked)
+        self.worker = self._journal.worker = answer.worker
+        return answer

@@ -1,0 +1,1 @@
+"""One request between workers: who is alive, who is asked, what is retried, what is lost."""

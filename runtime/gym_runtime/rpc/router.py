@@ -1,0 +1,237 @@
+"""The caller's side of a hop: choose a worker, ask, and ask again where that may help.
+
+One rollout has one budget of retries and one deadline, whatever hop needs them. A worker that does not
+exist any more shows within milliseconds (no responders); a full one says so at once; in both cases
+another is asked. A call to a session goes to the session's worker and nowhere else: if that one is gone,
+so is the state, and `SessionLost` says so.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.interface import Bus, Headers
+from gym_runtime.errors import (
+    Busy,
+    ConnectionLost,
+    DeadlineExceeded,
+    GymError,
+    NoWorker,
+    SessionLost,
+    from_fault,
+)
+from gym_runtime.messages.calls import Request, decode_reply, encode
+from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
+from gym_runtime.rpc.registry import WorkerRegistry
+from gym_runtime.rpc.retry_budget import Budget
+
+NO_WORKER_GRACE_S = 30.0
+SESSION_GRACE_S = 1.0
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 2.0
+
+
+class RoutedReply(msgspec.Struct, frozen=True):
+    """An answer's body and the worker that gave it."""
+
+    body: Raw
+    worker: str
+
+
+class Router:
+    """Requests to pools of one or more kinds over one bus.
+
+    Attributes:
+        waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
+    """
+
+    def __init__(self, bus: Bus, *kinds: str) -> None:
+        self.views = {kind: WorkerRegistry(kind) for kind in kinds}
+        self.waiting: dict[str, list[InFlightRequest]] = {}
+        self._bus = bus
+        self._lost = LostAnswers(bus, self.views, self.waiting)
+
+    async def run(self) -> None:
+        """Follow who is there, and whether requests are still worked on, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._lost.watch)
+            for view in self.views.values():
+                tasks.start_soon(view.follow, self._bus)
+
+    def slowest(self, rollout: str) -> InFlightRequest | None:
+        """What a rollout has waited for longest."""
+        return min(self.waiting.get(rollout, ()), key=lambda hop: hop.since_s, default=None)
+
+    def settle(self, rollout: str) -> None:
+        """A rollout waits for nothing any more."""
+        self.waiting.pop(rollout, None)
+
+    async def ask(
+        self,
+        kind: str,
+        pool: str,
+        request: Request,
+        budget: Budget,
+        *,
+        asked: set[str] | None = None,
+        prefer: str = "",
+    ) -> RoutedReply:
+        """Ask any worker of a pool; everyone who is asked is noted in ``asked``, whatever comes of it.
+
+        ``prefer`` is asked first, if it is there and takes new work.
+
+        Raises:
+            GymError: the worker's own fault, or the last transport error once the budget or
+                ``NO_WORKER_GRACE_S`` without any worker is used up, or `DeadlineExceeded`.
+        """
+        view = self.views[kind]
+        pause_s = FIRST_PAUSE_S
+        avoid: set[str] = set()
+        lonely_since: float | None = None
+        while True:
+            worker = prefer if prefer not in avoid and view.serves(prefer, pool) else None
+            if worker is None:
+                worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
+            if asked is not None and worker is not None:
+                asked.add(worker)
+            try:
+                answer = await self._ask_worker(view, pool, worker, request, budget)
+                if asked is not None:
+                    asked.add(answer.worker)
+                return answer
+            except NoWorker as error:
+                if worker is not None:
+                    view.forget(worker)
+                    continue
+                lonely_since = lonely_since or clock.now()
+                if clock.now() - lonely_since > NO_WORKER_GRACE_S:
+                    raise NoWorker(
+                        f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; "
+                        f"start one with: gym-runtime start {kind}",
+                        stage=kind,
+                    ) from error
+                with anyio.move_on_after(0.25):
+                    await view.changed()
+            except Busy as error:
+                if worker is not None:
+                    view.report(worker, 1.0)
+                    avoid.add(worker)
+                if worker is None or avoid.issuperset(view.workers(pool)):
+                    avoid.clear()
+                    pause_s = await _pause(pause_s, request.deadline_s, error)
+            except ConnectionLost as error:
+                budget.spend(error)
+                pause_s = await _pause(pause_s, request.deadline_s, error)
+
+    async def ask_session(self, pool: str, worker: str, request: Request, budget: Budget) -> RoutedReply:
+        """Ask the worker that holds a session.
+
+        Raises:
+            SessionLost: that worker is gone.
+            GymError: as `ask`.
+        """
+        view = self.views["resource"]
+        pause_s = FIRST_PAUSE_S
+        missing_since: float | None = None
+        while True:
+            try:
+                return await self._ask_worker(view, pool, worker, request, budget)
+            except NoWorker as error:
+                # After a restart of the broker a worker is back a moment later than its callers.
+                missing_since = missing_since or clock.now()
+                if view.knows(worker) and clock.now() - missing_since < SESSION_GRACE_S:
+                    await anyio.sleep(SESSION_GRACE_S / 5)
+                    continue
+                view.forget(worker)
+                raise SessionLost(
+                    f"worker {worker} of resource '{pool}' is gone, and the session with it", stage="resource"
+                ) from error
+            except (Busy, ConnectionLost) as error:
+                if isinstance(error, ConnectionLost):
+                    budget.spend(error)
+                pause_s = await _pause(pause_s, request.deadline_s, error)
+
+    async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
+        """Send a request that nobody waits for an answer to."""
+        await self._bus.publish(f"{kind}.{pool}.{worker}", encode(request))
+
+    async def _ask_worker(
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
+    ) -> RoutedReply:
+        payload = encode(msgspec.structs.replace(request, retries=max(0, budget.left)))
+        headers = tracing.headers()
+        hop = InFlightRequest(view.kind, pool, worker, request.key)
+        hops = self.waiting.setdefault(request.rollout, [])
+        hops.append(hop)
+        try:
+            data = await self._exchange(view, hop, payload, request.deadline_s, headers)
+        except anyio.get_cancelled_exc_class():
+            await self._abort(view.kind, pool, worker, request)
+            raise
+        except DeadlineExceeded:
+            await self._abort(view.kind, pool, worker, request)
+            raise DeadlineExceeded(
+                f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",
+                stage=view.kind,
+            ) from None
+        except GymError:
+            self._arrived(request.rollout, hops, hop)
+            raise
+        self._arrived(request.rollout, hops, hop)
+        reply = decode_reply(data)
+        view.report(reply.worker, reply.load)
+        budget.take(reply.retries)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+        return RoutedReply(reply.body, reply.worker)
+
+    def _arrived(self, rollout: str, hops: list[InFlightRequest], hop: InFlightRequest) -> None:
+        hops.remove(hop)
+        if not hops and self.waiting.get(rollout) is hops:
+            del self.waiting[rollout]
+
+    async def _exchange(
+        self,
+        view: WorkerRegistry,
+        hop: InFlightRequest,
+        payload: bytes,
+        deadline_s: float,
+        headers: Headers | None,
+    ) -> bytes:
+        data: bytes | None = None
+        if hop.worker is not None:
+            view.begin(hop.worker, hop.scope)
+        try:
+            with hop.scope:
+                data = await self._bus.request(hop.subject, payload, deadline_s=deadline_s, headers=headers)
+        finally:
+            if hop.worker is not None:
+                view.end(hop.worker, hop.scope)
+        if data is not None:
+            return data
+        if hop.lost:
+            raise ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
+        raise NoWorker(f"{hop.name} stopped renewing its lease")
+
+    async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
+        """Stop the work on a request; when it is not known who has it, the whole pool is told."""
+        subject = f"abort.{kind}.{pool}" if worker is None else f"abort.{worker}"
+        if request.key:
+            # An error here must not take the place of the cancellation.
+            with anyio.move_on_after(1, shield=True), suppress(GymError):
+                await self._bus.publish(subject, request.key.encode())
+
+
+async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:
+    """Wait a jittered moment; returns how long to wait the next time."""
+    wait_s = pause_s * random.uniform(0.5, 1.5)
+    if clock.now() + wait_s >= deadline_s:
+        raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
+    await anyio.sleep(wait_s)
+    return min(pause_s * 2, LONGEST_PAUSE_S)

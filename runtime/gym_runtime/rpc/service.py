@@ -1,0 +1,170 @@
+"""The serving side of a hop: admission, deadline, cancellation, answer.
+
+A service answers on ``<kind>.<pool>.<worker>`` for each of its pools and, sharing with its peers, on
+``<kind>.<pool>``, and on ``holds.<worker>`` which of some requests it is not at work on. A request above the
+capacity is refused with `Busy` at once, unless nobody waits for an
+answer and so could ask again. A request whose deadline has passed is not worked on. ``abort.<worker>``
+and ``abort.<kind>.<pool>`` cancel a request by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
+from gym_runtime.logs import logger, set_rollout
+from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
+from gym_runtime.rpc.in_flight import decode_keys, encode_keys
+from gym_runtime.rpc.retry_budget import Budget
+
+Handle = Callable[[str, Request, Budget], Awaitable[Raw]]
+MAX_RETRIES = 8
+
+
+class Service:
+    """One worker's answers to one kind of request.
+
+    Args:
+        kind: ``model`` or ``resource``.
+        worker: this worker's id, unique in the system.
+        pools: the names it serves.
+        capacity: requests in progress at most.
+        handle: called with the pool's name, the request and its budget of retries; what it returns is the
+            answer's body.
+    """
+
+    def __init__(
+        self, bus: Bus, *, kind: str, worker: str, pools: Sequence[str], capacity: int, handle: Handle
+    ) -> None:
+        self.kind = kind
+        self.worker = worker
+        self.pools = tuple(pools)
+        self.capacity = capacity
+        self.in_use = 0
+        self.extra_load = 0.0
+        self._bus = bus
+        self._handle = handle
+        self._scopes: dict[str, list[anyio.CancelScope]] = {}
+        self._idle = anyio.Event()
+        self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
+
+    @property
+    def load(self) -> float:
+        """0 when idle, 1 when full."""
+        return min(1.0, max(self.in_use / self.capacity, self.extra_load))
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Serve until cancelled; ``ready`` is called once requests can arrive."""
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+
+            def receive(incoming: Incoming) -> None:
+                self._receive(tasks, incoming)
+
+            def held(incoming: Incoming) -> None:
+                tasks.start_soon(self._say_unknown, incoming)
+
+            await stack.enter_async_context(self._bus.serve(f"abort.{self.worker}", self._abort))
+            await stack.enter_async_context(self._bus.serve(f"holds.{self.worker}", held))
+            await stack.enter_async_context(self._bus.serve(f"{self.kind}.*.{self.worker}", receive))
+            for pool in self.pools:
+                subject = f"{self.kind}.{pool}"
+                await stack.enter_async_context(self._bus.serve(f"abort.{subject}", self._abort))
+                await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
+            ready()
+            await anyio.sleep_forever()
+
+    async def drained(self) -> None:
+        """Return when nothing is in progress."""
+        while self.in_use:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def _receive(self, tasks: TaskGroup, incoming: Incoming) -> None:
+        try:
+            request = decode_request(incoming.payload)
+        except msgspec.DecodeError as error:
+            logger().error("a request cannot be read", subject=incoming.subject, error=str(error))
+            return
+        pool = incoming.subject.split(".", 2)[1]
+        if request.deadline_s <= clock.now():
+            tasks.start_soon(self._answer, incoming, self._too_late(pool))
+            return
+        if self.in_use >= self.capacity and incoming.reply:
+            busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
+            tasks.start_soon(self._answer, incoming, busy)
+            return
+        self.in_use += 1
+        tasks.start_soon(self._serve, pool, request, incoming)
+
+    async def _say_unknown(self, incoming: Incoming) -> None:
+        """Which of some requests it is not at work on."""
+        try:
+            unknown = [key for key in decode_keys(incoming.payload) if key not in self._scopes]
+            await self._bus.publish(incoming.reply, encode_keys(unknown))
+        except (msgspec.DecodeError, GymError) as error:
+            logger().warning("a question was not answered", subject=incoming.subject, error=str(error))
+
+    def _abort(self, incoming: Incoming) -> None:
+        for scope in self._scopes.get(incoming.payload.decode(), ()):
+            scope.cancel()
+
+    async def _serve(self, pool: str, request: Request, incoming: Incoming) -> None:
+        left_s = request.deadline_s - clock.now()
+        key = request.key or incoming.reply
+        reply: RpcReply | None = None
+        scope = anyio.CancelScope(deadline=anyio.current_time() + left_s)
+        scopes = self._scopes.setdefault(key, [])
+        scopes.append(scope)
+        try:
+            with scope:
+                reply = await self._work(pool, request, incoming)
+            if scope.cancelled_caught and anyio.current_time() >= scope.deadline:
+                reply = self._too_late(pool)
+        finally:
+            scopes.remove(scope)
+            if not scopes:
+                del self._scopes[key]
+            self.in_use -= 1
+            if not self.in_use:
+                self._idle.set()
+        if reply is not None:
+            await self._answer(incoming, reply)
+
+    async def _work(self, pool: str, request: Request, incoming: Incoming) -> RpcReply:
+        set_rollout(request.rollout, request.attempt)
+        budget = Budget(MAX_RETRIES if request.retries is None else request.retries)
+        try:
+            with tracing.continued(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
+                body = await self._handle(pool, request, budget)
+            return RpcReply(body=body, worker=self.worker, load=self.load, retries=budget.spent)
+        except GymError as error:
+            return self._failure(error, budget.spent)
+        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
+            logger().exception("a handler raised", kind=self.kind, pool=pool)
+            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget.spent)
+
+    def _failure(self, error: GymError, retries: int = 0) -> RpcReply:
+        if not error.stage:
+            error.stage = self.kind
+        return RpcReply(fault=error.fault(), worker=self.worker, load=self.load, retries=retries)
+
+    def _too_late(self, pool: str) -> RpcReply:
+        return self._failure(DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'"))
+
+    async def _answer(self, incoming: Incoming, reply: RpcReply) -> None:
+        if not incoming.reply:
+            return
+        try:
+            await self._bus.publish(incoming.reply, encode(reply))
+        except GymError as error:
+            logger().warning("an answer was not delivered", error=str(error))
+            if reply.fault is None:
+                await self._answer(incoming, self._failure(error))

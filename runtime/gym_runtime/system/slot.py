@@ -1,0 +1,181 @@
+"""One slot of a pool: the process that fills it, and when the next one may.
+
+The process is forked from the supervisor. It reports through a pipe: ``ready``, and why it ends if it can
+say so. It ends when the lifeline, a pipe that the supervisor holds open, is closed.
+
+What dies is started again after a pause that grows. `MAX_RESTARTS` within `RESTART_WINDOW_S` are too many,
+and so are `MAX_FALSE_STARTS` of processes that never get ready.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+import uuid
+from collections import deque
+from typing import NoReturn
+
+import msgspec
+
+from gym_runtime.errors import GymError, TransportError, UsageError, leaf
+from gym_runtime.system.spec import PoolSpec, SystemSpec
+
+MAX_RESTARTS = 20
+RESTART_WINDOW_S = 60.0
+MAX_FALSE_STARTS = 5
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.6
+GC_THRESHOLD = (50_000, 20, 100)
+"""Thousands of rollouts in flight are live objects that each collection would only look at."""
+IN_TROUBLE = 75
+"""A worker's exit status when its trouble may pass (EX_TEMPFAIL)."""
+SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Those that the supervisor handles, and its children do not."""
+
+
+class Deaths:
+    """How often one thing died lately."""
+
+    def __init__(self) -> None:
+        self._at_s: deque[float] = deque()
+
+    def count(self, what: str) -> int:
+        """One more; how many there were within `RESTART_WINDOW_S`.
+
+        Raises:
+            UsageError: too many.
+        """
+        now = time.monotonic()
+        self._at_s.append(now)
+        while self._at_s[0] < now - RESTART_WINDOW_S:
+            self._at_s.popleft()
+        count = len(self._at_s)
+        if count > MAX_RESTARTS:
+            raise UsageError(
+                f"{what}; it is the {count}th time within {RESTART_WINDOW_S:.0f} s: see its log above"
+            )
+        return count
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a process ended. ``reason`` is why no other would do better; empty where one may."""
+
+    pid: int
+    what: str
+    reason: str
+
+
+class Slot:
+    """One slot; ``pid`` is 0 while it is empty, ``report`` the pipe to hear the process through, or -1."""
+
+    def __init__(self, pool: PoolSpec) -> None:
+        self.pool = pool
+        self.pid = 0
+        self.name = ""
+        self.report = -1
+        self.ready = False
+        self.start_at_s = 0.0
+        self._worked = False
+        self._said = ""
+        self._deaths = Deaths()
+        self._false_starts = 0
+
+    def fork(self, system: SystemSpec, lifeline: tuple[int, int]) -> None:
+        """Fill the slot. ``lifeline`` is the pipe's reading and writing end."""
+        report_read, report_write = os.pipe()
+        self.name = f"{self.pool.kind}-{uuid.uuid4().hex[:10]}"
+        self.ready, self._said = False, ""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os.close(report_read)
+            self._become(system, lifeline, report_write)
+        os.close(report_write)
+        os.set_blocking(report_read, False)
+        self.pid, self.report = pid, report_read
+
+    def _become(self, system: SystemSpec, lifeline: tuple[int, int], report: int) -> NoReturn:
+        """The child's side of a fork."""
+        status = 1
+        try:
+            gc.set_threshold(*GC_THRESHOLD)
+            signal.set_wakeup_fd(-1)
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            ours, supervisors = lifeline
+            os.close(supervisors)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(2, 1)  # standard output belongs to the supervisor's events
+            status = _work(system, self.pool, self.name, ours, report)
+        except BaseException:  # noqa: BLE001 - the child must end here, whatever happens
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stderr.flush()
+            os._exit(status)
+
+    def hear(self) -> bool:
+        """Read what the process reports; True once, when it got ready."""
+        if self.report < 0:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(self.report, 65536).decode(errors="replace")
+        if self.ready or not self._said.startswith("ready\n"):
+            return False
+        self.ready = self._worked = True
+        return True
+
+    def empty(self, status: int) -> End:
+        """The process is gone, with this status of ``waitpid``."""
+        os.close(self.report)
+        pid, self.pid, self.report = self.pid, 0, -1
+        code = os.waitstatus_to_exitcode(status)
+        reason = self._said.removeprefix("ready\n").strip()
+        passing = self._worked and code == IN_TROUBLE
+        self._false_starts = 0 if self.ready or passing else self._false_starts + 1
+        if passing:
+            how, reason = f"ended: {reason}", ""
+        else:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        return End(pid, f"{self.pool.kind} worker {pid} {how}", reason)
+
+    def put_off(self, what: str) -> None:
+        """Have it filled again after a pause.
+
+        Raises:
+            UsageError: it has been, too often.
+        """
+        if self._false_starts >= MAX_FALSE_STARTS:
+            raise UsageError(f"{what}; it failed {self._false_starts} times to get ready: see its log above")
+        deaths = self._deaths.count(what)
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(deaths - 1, 7))
+        self.start_at_s = time.monotonic() + pause_s
+
+
+def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: int) -> int:
+    import anyio
+
+    from gym_runtime.system.worker_process import work
+
+    def ready() -> None:
+        os.write(report, b"ready\n")
+
+    async def main() -> None:
+        await work(system, pool, name, lifeline=lifeline, ready=ready)
+
+    try:
+        anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    except BaseException as error:
+        cause = leaf(error)
+        if not isinstance(cause, GymError):
+            raise
+        os.write(report, str(cause).encode())
+        return IN_TROUBLE if isinstance(cause, TransportError) else 2
+    return 0

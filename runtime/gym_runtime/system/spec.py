@@ -1,0 +1,76 @@
+"""What a system consists of: the broker, and pools of workers. The supervisor's input."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gym_runtime.workers.adapter import ModelSettings
+
+Kind = Literal["agent", "resource", "model"]
+
+DEFAULT_CAPACITY: dict[Kind, int] = {"agent": 256, "resource": 32768, "model": 32768}
+
+
+class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Workers of one kind that serve the same names.
+
+    Attributes:
+        names: agents, environments, or names under which agents ask for the model (``policy``).
+        processes: how many workers.
+        capacity: per worker: rollouts in flight (agent) or calls in progress; 0 for the kind's default.
+        model: which model a model pool serves.
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    processes: int = 1
+    capacity: int = 0
+    model: ModelSettings | None = None
+
+    @property
+    def slots(self) -> int:
+        return self.capacity or DEFAULT_CAPACITY[self.kind]
+
+
+class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A system to run.
+
+    Attributes:
+        pools: what to start.
+        nats: the broker's URLs; empty to start one.
+        state_dir: where a started broker keeps its streams.
+        temporary: that directory is removed at the end.
+        prefix: of all subjects and streams, so that several systems can share a broker.
+        drain_s: how long stopping workers may take to finish what they have, in seconds.
+    """
+
+    pools: tuple[PoolSpec, ...] = ()
+    nats: tuple[str, ...] = ()
+    state_dir: str = ""
+    temporary: bool = False
+    prefix: str = "gym"
+    drain_s: float = 30.0
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the supervisor says, one JSON line each.
+
+    ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves),
+    ``all_ready``, ``restarted`` (with the ``reason``), ``failed`` (it gave up; ``reason`` is for people)
+    or ``stopped``.
+    """
+
+    event: Literal["broker", "ready", "all_ready", "restarted", "failed", "stopped"]
+    url: str = ""
+    worker: str = ""
+    kind: str = ""
+    pools: tuple[str, ...] = ()
+    pid: int = 0
+    reason: str = ""
+
+
+encode = msgspec.json.Encoder().encode
+decode_system = msgspec.json.Decoder(SystemSpec).decode
+decode_event = msgspec.json.Decoder(Event).decode

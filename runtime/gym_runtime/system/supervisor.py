@@ -1,0 +1,237 @@
+"""The supervisor: one small synchronous process that starts the broker and the workers and keeps them up.
+
+Workers are forked from it, so each costs milliseconds and shares the imported code. It therefore has
+neither threads nor an event loop. It reads its `SystemSpec` from standard input and stays as long as
+that is open: ``drain`` on a line stops it gracefully, the end of the input (its owner died) stops it
+with little patience. It writes `Event` lines to standard output.
+
+What dies is started again, unless it has been too often (`gym_runtime.system.slot`). A worker that says
+why it cannot start is not started again, unless its slot has worked before and it is the way to the broker
+that is in trouble: that may pass, and is tried again for as long as it takes. In all other cases everything
+stops, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from gym_runtime.errors import GymError
+from gym_runtime.system.private_broker import Broker
+from gym_runtime.system.slot import SIGNALS, Deaths, Slot
+from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
+
+HASTY_S = 1.0
+HASTY_KILL_S = 3.0
+STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
+
+
+class Supervisor:
+    """Keeps one system up."""
+
+    def __init__(self, system: SystemSpec) -> None:
+        self._system = system
+        self._slots = [Slot(pool) for pool in system.pools for _ in range(pool.processes)]
+        self._broker: Broker | None = None
+        self._broker_deaths = Deaths()
+        self._stopping = False
+        self._patience_s = system.drain_s
+        self._failure = ""
+        self._input = b""
+        self._announced = False
+        self._lifeline = os.pipe()
+        self._lifeline_cut = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def run(self) -> int:
+        """Keep the system up until it is told to stop; the process's exit status."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+        try:
+            self._start_broker()
+            gc.collect()
+            gc.freeze()
+            while not self._stopping:
+                self._fill_slots()
+                self._wait(self._next_start_s())
+                self._reap()
+                self._watch_broker()
+        except GymError as error:
+            self._failure = str(error)
+        finally:
+            self._shut_down()
+        if self._failure:
+            _say(Event(event="failed", reason=self._failure))
+            return 1
+        _say(Event(event="stopped"))
+        return 0
+
+    # -- the broker -----------------------------------------------------------------------------------
+
+    def _start_broker(self) -> None:
+        if self._system.nats:
+            _say(Event(event="broker", url=",".join(self._system.nats)))
+            return
+        self._broker = Broker(Path(self._system.state_dir))
+        url = self._broker.start()
+        self._system = replace(self._system, nats=(url,))
+        _say(Event(event="broker", url=url, pid=self._broker.pid))
+
+    def _watch_broker(self) -> None:
+        if self._broker is None or self._broker.poll() is None:
+            return
+        self._broker_deaths.count("the broker died")
+        self._broker.restart()
+        _say(Event(event="restarted", kind="broker", pid=self._broker.pid, reason="the broker died"))
+
+    # -- the workers ----------------------------------------------------------------------------------
+
+    def _fill_slots(self) -> None:
+        now = time.monotonic()
+        for slot in self._slots:
+            if not slot.pid and slot.start_at_s <= now and not self._stopping:
+                slot.fork(self._system, self._lifeline)
+
+    def _next_start_s(self) -> float | None:
+        waiting = [slot.start_at_s for slot in self._slots if not slot.pid]
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else (0.5 if self._broker else None)
+
+    def _reap(self) -> None:
+        for slot in self._slots:
+            self._hear(slot)
+            if slot.pid:
+                pid, status = os.waitpid(slot.pid, os.WNOHANG)
+                if pid:
+                    self._hear(slot)
+                    self._bury(slot, status)
+        if not self._announced and self._slots and all(slot.ready for slot in self._slots):
+            self._announced = True
+            _say(Event(event="all_ready"))
+
+    def _hear(self, slot: Slot) -> None:
+        if slot.hear():
+            pool = slot.pool
+            _say(Event(event="ready", worker=slot.name, kind=pool.kind, pools=pool.names, pid=slot.pid))
+
+    def _bury(self, slot: Slot, status: int) -> None:
+        end = slot.empty(status)
+        if self._stopping:
+            return
+        if end.reason:
+            self._stop(end.reason)
+            return
+        slot.put_off(end.what)
+        kind = slot.pool.kind
+        _say(Event(event="restarted", worker=slot.name, kind=kind, pid=end.pid, reason=end.what))
+
+    # -- waiting and stopping -------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self._stop("")
+
+    def _stop(self, reason: str, patience_s: float | None = None) -> None:
+        self._stopping = True
+        self._failure = self._failure or reason
+        if patience_s is not None:
+            self._patience_s = min(self._patience_s, patience_s)
+
+    def _wait(self, limit_s: float | None, *, with_input: bool = True) -> None:
+        reports = [slot.report for slot in self._slots if slot.report >= 0]
+        sources = [self._wake_read, *reports, *([0] if with_input else [])]
+        readable, _, _ = select.select(sources, [], [], limit_s)
+        if self._wake_read in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+        if 0 in readable:
+            self._read_input()
+
+    def _read_input(self) -> None:
+        data = os.read(0, 65536)
+        self._input += data
+        if not data:
+            self._stop("", patience_s=HASTY_S)
+        elif b"drain\n" in self._input:
+            self._stop("")
+
+    def _shut_down(self) -> None:
+        """Agents first: what they give back or finish still needs resources, models and the broker."""
+        self._stopping = True
+        for kind in STOP_ORDER:
+            self._end([slot for slot in self._slots if slot.pid and slot.pool.kind == kind])
+        self._cut_lifeline()
+        if self._broker is not None:
+            self._broker.stop()
+        if self._system.temporary:
+            shutil.rmtree(self._system.state_dir, ignore_errors=True)
+
+    def _end(self, slots: list[Slot]) -> None:
+        for slot in slots:
+            if not self._hasty or not slot.ready:
+                os.kill(slot.pid, signal.SIGTERM)
+        limit = time.monotonic() + self._patience_s + 1.0
+        while any(slot.pid for slot in slots):
+            if self._hasty:
+                # Not a second SIGTERM, which would end a worker before it has given its tasks back.
+                self._cut_lifeline()
+                limit = min(limit, time.monotonic() + HASTY_KILL_S)
+            self._wait(min(0.2, max(0.0, limit - time.monotonic())), with_input=not self._hasty)
+            self._reap()
+            if time.monotonic() > limit:
+                for slot in slots:
+                    if slot.pid:
+                        os.kill(slot.pid, signal.SIGKILL)
+                limit = time.monotonic() + 5.0
+
+    @property
+    def _hasty(self) -> bool:
+        return self._patience_s <= HASTY_S
+
+    def _cut_lifeline(self) -> None:
+        """Have all workers end within a moment."""
+        if not self._lifeline_cut:
+            self._lifeline_cut = True
+            os.close(self._lifeline[1])
+
+
+def _say(event: Event) -> None:
+    # An owner who is gone hears nothing; one who does not listen must not hold the supervisor up.
+    with contextlib.suppress(BrokenPipeError, BlockingIOError):
+        os.write(1, encode(event) + b"\n")
+
+
+def main() -> int:
+    """``python -m gym_runtime.system.supervisor``, with the system on the first line of the input."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = os.read(0, 1)
+        if not data:
+            return 2
+        line += data
+    try:
+        system = decode_system(line)
+    except msgspec.DecodeError as error:
+        _say(Event(event="failed", reason=f"the system cannot be read: {error}"))
+        return 2
+    import_module("gym_runtime.system.worker_process")  # once, here, for all forks
+    os.set_blocking(1, False)
+
+    return Supervisor(system).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

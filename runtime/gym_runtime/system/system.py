@@ -1,0 +1,159 @@
+"""Start a system of one's own: the supervisor as a child process, and what it says.
+
+The child is in a session of its own, so that Ctrl-C on a terminal reaches the owner alone, who decides;
+its standard input is its lifeline: when the owner is gone, however it went, the system stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+from msgspec.structs import replace
+
+from gym_runtime.errors import UsageError
+from gym_runtime.system.spec import Event, SystemSpec, decode_event, encode
+
+Report = Callable[[Event], None]
+
+
+class System:
+    """A running supervisor. Made by `launch`; nothing else is imported or awaited before it runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], temporary: str = "") -> None:
+        self._process = process
+        self._temporary = temporary
+        self._buffer = b""
+        self.workers: dict[str, Event] = {}
+        self.url = ""
+        self.broker_pid = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def until(self, event: str, report: Report | None = None) -> Event:
+        """Follow what the supervisor says up to an event.
+
+        Raises:
+            UsageError: it gave up; the message is its reason.
+        """
+        async for said in self.events():
+            if report is not None:
+                report(said)
+            if said.event == event:
+                return said
+        raise UsageError("the workers stopped without saying why; their log is above")
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What the supervisor says, until it ends.
+
+        Raises:
+            UsageError: it gave up; the message is its reason.
+        """
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                yield self._learn(decode_event(line))
+                continue
+            await anyio.wait_readable(descriptor)
+            data = os.read(descriptor, 65536)
+            if not data:
+                return
+            self._buffer += data
+
+    def _learn(self, event: Event) -> Event:
+        if event.event == "failed":
+            raise UsageError(event.reason)
+        if event.event == "broker":
+            self.url, self.broker_pid = event.url, event.pid
+        elif event.event == "ready":
+            self.workers[event.worker] = event
+        elif event.event == "restarted":
+            self.workers.pop(event.worker, None)
+            if event.kind == "broker":
+                self.broker_pid = event.pid
+        return event
+
+    async def stop(self, *, drain: bool = True) -> None:
+        """Have everything stop; returns when it has. Without ``drain`` there is little patience."""
+        assert self._process.stdin is not None
+        if drain:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(b"drain\n")
+                self._process.stdin.flush()
+        else:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        with contextlib.suppress(UsageError):
+            async for _ in self.events():
+                pass
+        await anyio.to_thread.run_sync(self._process.wait)
+        self._clean_up()
+
+    def kill(self) -> None:
+        """End everything now."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._temporary:
+            # A broker that is being killed may still write to it.
+            for pause_s in (0.0, 0.05, 0.2, 1.0):
+                time.sleep(pause_s)
+                shutil.rmtree(self._temporary, ignore_errors=True)
+                if not os.path.exists(self._temporary):
+                    break
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def launch(system: SystemSpec) -> System:
+    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one."""
+    temporary = ""
+    if not system.nats and not system.state_dir:
+        temporary = tempfile.mkdtemp(prefix="gym-runtime-")
+        system = replace(system, state_dir=temporary, temporary=True)
+    process = subprocess.Popen(
+        # -P: a user's html.py is not the standard library's.
+        [sys.executable, "-P", "-m", "gym_runtime.system.supervisor"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(encode(system) + b"\n")
+    process.stdin.flush()
+    return System(process, temporary)
+
+
+@asynccontextmanager
+async def running(system: SystemSpec, report: Report | None = None) -> AsyncGenerator[System]:
+    """A system for as long as the context lasts, all of its workers ready.
+
+    Raises:
+        UsageError: it cannot start; the message says why.
+    """
+    started = launch(system)
+    try:
+        await started.until("all_ready" if system.pools else "broker", report)
+        yield started
+    finally:
+        with anyio.CancelScope(shield=True):
+            await started.stop()

@@ -1,0 +1,240 @@
+"""The life of one worker process: connect, serve, announce itself, drain, leave.
+
+SIGTERM drains: nothing new is taken, what is in flight may finish within the limit, what is left goes
+back to the queue, and sessions end. A second SIGTERM ends at once. When the pipe from its supervisor
+closes, a worker drains too, quickly: it never outlives the one who started it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+
+from gym_runtime import clock, logs, tracing
+from gym_runtime.bus.connection import connect
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.rpc.registry import RENEW_S, Heartbeat, announce
+from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.system.starting import ended_at_once
+
+ORPHAN_DRAIN_S = 1.0
+AGENTS_HEARD_S = 1.5 * RENEW_S
+"""Agents that are silent for longer are gone."""
+
+
+class _Hosted(Protocol):
+    """What every kind of worker can do."""
+
+    async def run(self, *, ready: Callable[[], None]) -> None: ...
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """A worker and how to observe and drain it."""
+
+    hosted: _Hosted
+    pools: tuple[str, ...]
+    in_use: Callable[[], int]
+    load: Callable[[], float]
+    drain: Callable[[], Awaitable[None]]
+    detail: Callable[[], dict[str, str]] = dict
+
+
+async def work(
+    system: SystemSpec, pool: PoolSpec, worker: str, *, lifeline: int, ready: Callable[[], None]
+) -> None:
+    """Be a worker until told to stop.
+
+    Raises:
+        UsageError, BrokerError: it cannot start; the message is for people.
+    """
+    logs.start(worker)
+    tracing.start(f"gym-runtime-{pool.kind}")
+    try:
+        async with AsyncExitStack() as stack:
+            with ended_at_once(lifeline):
+                bus = await stack.enter_async_context(
+                    connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind)
+                )
+                member = await stack.enter_async_context(_member(pool, bus, worker))
+            await _Life(system, pool, worker, bus, member).live(lifeline, ready)
+    finally:
+        tracing.stop()
+
+
+class _Life:
+    def __init__(self, system: SystemSpec, pool: PoolSpec, worker: str, bus: Bus, member: _Member) -> None:
+        self._pool = pool
+        self._worker = worker
+        self._bus = bus
+        self._member = member
+        self._started_s = clock.now()
+        self._stop = anyio.Event()
+        self._draining = False
+        self._drain_s = system.drain_s
+        self._limit = anyio.CancelScope()
+
+    async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
+        async with anyio.create_task_group() as tasks:
+            started = anyio.Event()
+            tasks.start_soon(self._watch_signals)
+            tasks.start_soon(self._watch_lifeline, lifeline)
+            tasks.start_soon(self._host, started)
+            await started.wait()
+            tasks.start_soon(announce, self._bus, self._presence)
+            ready()
+            await self._stop.wait()
+            self._draining = True
+            with self._limit:
+                self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
+                await self._member.drain()
+            tasks.cancel_scope.cancel()
+
+    async def _host(self, started: anyio.Event) -> None:
+        await self._member.hosted.run(ready=started.set)
+        self._stop.set()
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                if self._stop.is_set():
+                    os._exit(143)
+                self._stop.set()
+
+    async def _watch_lifeline(self, lifeline: int) -> None:
+        await anyio.wait_readable(lifeline)
+        self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
+        self._stop.set()
+
+    def _presence(self) -> Heartbeat:
+        return Heartbeat(
+            worker=self._worker,
+            kind=self._pool.kind,
+            pools=list(self._member.pools),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_s=self._started_s,
+            capacity=self._pool.slots,
+            in_use=self._member.in_use(),
+            load=self._member.load(),
+            draining=self._draining,
+            detail=self._member.detail(),
+        )
+
+
+@asynccontextmanager
+async def _member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Member]:
+    if pool.kind == "agent":
+        yield _agent_member(pool, bus, worker)
+    elif pool.kind == "resource":
+        yield _resource_member(pool, bus, worker)
+    else:
+        async with _model_member(pool, bus, worker) as member:
+            yield member
+
+
+def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
+    from gym_runtime.workers.agent_worker import AgentWorker
+
+    agents = {name: _made("agents", name) for name in pool.names}
+    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
+
+    def detail() -> dict[str, str]:
+        return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
+
+    return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, detail)
+
+
+def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
+    """An agent, or a model's adapter for its settings."""
+    made: Any = catalogue.load_class(kind, name)
+    if kind == "models" and not (hasattr(made, "__aenter__") and hasattr(made, "__aexit__")):
+        raise UsageError(
+            f"{name}: its class 'Adapter' needs the methods __aenter__ and __aexit__, both async"
+        )
+    try:
+        inspect.signature(made).bind(*arguments)
+    except TypeError as error:
+        given = ", ".join(("self", *(type(argument).__name__ for argument in arguments)))
+        raise UsageError(
+            f"{name}: its class '{made.__name__}' is made with __init__({given}): {error}"
+        ) from error
+    return made(*arguments)
+
+
+def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
+    from gym_runtime.workers.resource_worker import ResourceWorker
+
+    loaded = [catalogue.environment(name) for name in pool.names]
+    for environment in loaded:
+        catalogue.require(environment)
+    environments = {environment.name: environment for environment in loaded}
+    hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
+
+    async def drain() -> None:
+        await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
+        with suppress(GymError):
+            await hosted.close_settled()
+        await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
+
+    return _Member(
+        hosted, hosted.service.pools, lambda: len(hosted.sessions), lambda: hosted.service.load, drain
+    )
+
+
+async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
+    """Wait until nothing is left to do, or no agent is left to do it for.
+
+    Agents are listened for, not looked up: it needs no permission to read what the broker stores.
+    """
+    heard_s = anyio.current_time()
+
+    def hear(incoming: Incoming) -> None:
+        nonlocal heard_s
+        if incoming.payload:
+            heard_s = anyio.current_time()
+
+    async with bus.serve("lease.agent.>", hear):
+        while left() and anyio.current_time() < heard_s + AGENTS_HEARD_S:
+            with anyio.move_on_after(RENEW_S / 4):
+                await finished()
+
+
+@asynccontextmanager
+async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Member]:
+    from gym_runtime.workers.model_worker import ModelWorker
+
+    if pool.model is None:
+        raise UsageError(
+            f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
+        )
+    settings = pool.model
+    async with _made("models", settings.provider, settings) as adapter:
+        hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
+        service = hosted.service
+
+        def detail() -> dict[str, str]:
+            detail = {"model": f"{settings.provider}/{settings.name}"}
+            if hosted.weight_version:
+                detail["weight_version"] = hosted.weight_version
+            if hosted.paused:
+                detail["paused"] = "true"
+            return detail
+
+        yield _Member(
+            hosted,
+            pool.names,
+            lambda: service.in_use,
+            lambda: service.load,
+            lambda: _finish(bus, lambda: service.in_use, service.drained),
+            detail,
+        )

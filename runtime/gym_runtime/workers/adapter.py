@@ -1,0 +1,115 @@
+"""Model adapters: how the runtime talks to one kind of inference engine.
+
+An adapter is a class `Adapter` in a module of its own; a model worker enters it, calls `respond`
+concurrently for as many calls as are in flight, and leaves it. Adapters do no retries of their own: they
+say by the error's class whether asking again may help, and the worker retries within the rollout's
+deadline (`gym_runtime.workers.model_worker`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach a model, as a configuration file or the command line says it.
+
+    Attributes:
+        provider: the adapter's module: ``openai``, ``embedded``, ``scripted`` …
+        name: the model's name at that engine, or a path.
+        urls: base URLs of the engine's replicas, such as ``http://127.0.0.1:8000/v1``.
+        api: ``responses``, ``chat``, or ``auto`` to use the Responses API where the engine has it.
+        api_key_variable: the environment variable that holds the key. Keys never stand in arguments.
+        max_concurrent_requests: calls in flight at the engine at most, per worker; 0 for no limit.
+        extra_body: merged into every request's body.
+        headers: sent with every request.
+        options: what only this adapter knows.
+
+    Raises:
+        UsageError: a URL holds a user or a password.
+    """
+
+    provider: str
+    name: str
+    urls: tuple[str, ...] = ()
+    api: str = "auto"
+    api_key_variable: str = ""
+    max_concurrent_requests: int = 0
+    extra_body: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            if "@" in url.partition("://")[2].partition("/")[0]:
+                raise UsageError(
+                    f"the model URL of host {url.rpartition('@')[2]} holds a user or a password, and URLs "
+                    "stand in arguments and files; set OPENAI_API_KEY, or headers in a configuration file"
+                )
+
+    @classmethod
+    def parse(cls, text: str, **more: Any) -> ModelSettings:
+        """Settings from ``PROVIDER/NAME``.
+
+        >>> ModelSettings.parse("openai/Qwen/Qwen3-4B").name
+        'Qwen/Qwen3-4B'
+        """
+        provider, _, name = text.partition("/")
+        return cls(provider=provider, name=name, **more)
+
+
+class Adapter(Protocol):
+    """One engine. Made by ``Adapter(settings)``; used as an async context manager."""
+
+    def __init__(self, settings: ModelSettings) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        """Connect or start the engine.
+
+        Raises:
+            UsageError: a key is missing, the engine cannot be reached, the model is not there.
+        """
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Answer one call. Cancelling it aborts the request at the engine.
+
+        Raises:
+            ModelRefused: asking again changes nothing.
+            ModelUnavailable: asking again may help.
+        """
+        ...
+
+
+@runtime_checkable
+class Controllable(Protocol):
+    """An adapter whose engine's weights can change while it serves."""
+
+    async def control(self, command: Control) -> ControlAnswer:
+        """Do one thing to the engine, or to all replicas; calls in progress go on, none is aborted.
+
+        Raises:
+            ModelRefused: the engine cannot do this; the message says what it lacks.
+            ModelUnavailable: asking again may help.
+        """
+        ...
+
+
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose call it is. ``headers`` are to be sent along to the engine (trace context)."""
+
+    rollout: str
+    attempt: int
+    deadline_s: float
+    headers: Mapping[str, str] = {}

@@ -1,0 +1,203 @@
+"""The agent worker: pulls rollouts by credit, runs them, commits each result once.
+
+A delivery is acked after its record is committed (or found to be committed already). A task whose workers
+died ``MAX_DELIVERIES`` times, or that cannot be read, is committed as failed: nothing is retried for ever,
+nothing is lost in silence. While the client of an attached run is gone, its tasks go back to the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import anyio
+import msgspec
+
+from gym_runtime import logs, tracing
+from gym_runtime.bus.interface import Bus, Delivery, Incoming
+from gym_runtime.errors import Fenced, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.messages.outcomes import Cancelled, Failed, encode_record
+from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
+from gym_runtime.messages.run_info import decode_run
+from gym_runtime.rollout.agent import Agent
+from gym_runtime.rollout.attempt import Attempts
+from gym_runtime.rollout.journal import Journal, journal_subject
+from gym_runtime.rollout.record import make_record
+from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.stalls import Stalls
+from gym_runtime.workers.cancellations import Cancellations
+from gym_runtime.workers.client_watch import DROP_S, RETURN_S, ClientWatch
+
+MAX_DELIVERIES = 8
+
+
+class AgentWorker:
+    """Runs the rollouts of one or more agents.
+
+    Args:
+        worker: this worker's id.
+        agents: by name; the worker pulls from each one's queue.
+        slots: rollouts in flight at most, over all agents.
+    """
+
+    def __init__(self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int) -> None:
+        self.worker = worker
+        self.slots = slots
+        self.in_use = 0
+        self._bus = bus
+        self._agents = dict(agents)
+        self._router = Router(bus, "model", "resource")
+        self._running: dict[str, dict[str, Attempts]] = {}
+        self._cancellations = Cancellations()
+        self._clients = ClientWatch(bus)
+        self._stalls = Stalls(self._router)
+        self._stop = anyio.Event()
+        self._finished = anyio.Event()
+
+    @property
+    def stalled(self) -> int:
+        """Rollouts that wait unusually long for one answer."""
+        return self._stalls.count
+
+    @property
+    def load(self) -> float:
+        return self.in_use / self.slots
+
+    async def drain(self) -> None:
+        """Take nothing new, and return when what is in flight is finished."""
+        self._stop.set()
+        await self._finished.wait()
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Work until drained or cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._router.run)
+            tasks.start_soon(self._stalls.watch)
+            tasks.start_soon(self._clients.watch, self._attached, self._suspend)
+            async with self._bus.serve("cancel.>", self._cancel):
+                await self._cancellations.load(self._bus)
+                ready()
+                async with anyio.create_task_group() as pulls:
+                    for name in self._agents:
+                        pulls.start_soon(self._pull, name)
+            self._finished.set()
+            tasks.cancel_scope.cancel()
+
+    async def _pull(self, name: str) -> None:
+        await self._bus.pull(
+            f"task.{name}.>",
+            consumer=f"agent-{name}",
+            slots=max(1, self.slots // len(self._agents)),
+            handle=self._handle,
+            stop=self._stop,
+        )
+
+    def _cancel(self, incoming: Incoming) -> None:
+        """``cancel.<run>`` or ``cancel.<run>.<task_index>[.<rollout_index>]``."""
+        _, run, *rest = incoming.subject.split(".")
+        prefix = ".".join([run, *rest])
+        self._cancellations.add(prefix)
+        for rollout_id, attempts in list(self._running.get(run, {}).items()):
+            if f"{rollout_id}.".startswith(f"{prefix}."):
+                attempts.cancel()
+
+    def _attached(self) -> list[str]:
+        """The runs in progress whose client is to be there."""
+        return [run for run, rollouts in self._running.items() if next(iter(rollouts.values())).task.attached]
+
+    def _suspend(self, run: str) -> None:
+        logger().warning("the client of a run is gone; its rollouts stop", run=run)
+        for attempts in list(self._running.get(run, {}).values()):
+            attempts.suspend()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            task = decode_spec(delivery.payload)
+        except msgspec.DecodeError as error:
+            return await self._refuse(delivery, error)
+        subject = f"rollout.{task.rollout_id}"
+        if delivery.deliveries > 1 and (await self._bus.latest(subject) or await self._over(task.run)):
+            return await delivery.ack()
+        if task.attached and not await self._clients.here(task.run):
+            if self._clients.gone_s(task.run) > DROP_S:
+                return await delivery.ack()
+            return await delivery.release(RETURN_S)
+        self.in_use += 1
+        try:
+            await self._run(task, delivery, subject)
+        finally:
+            self.in_use -= 1
+        return None
+
+    async def _refuse(self, delivery: Delivery, error: msgspec.DecodeError) -> None:
+        """Settle a task that cannot be read: its rollout has failed, as far as it says which one it is."""
+        logger().error("a task cannot be read", subject=delivery.subject, error=str(error))
+        with suppress(msgspec.DecodeError):
+            known = msgspec.structs.asdict(decode_identity(delivery.payload))
+            task = RolloutSpec(**known, agent=delivery.subject.split(".")[1], row=NULL)
+            fault = RuntimeFault(f"the task cannot be read ({error}): is its client of another version?")
+            record = make_record(
+                task,
+                Failed(fault=fault.fault()),
+                attempt=task.attempt_base + 1,
+                rollout=None,
+                verdict=None,
+                duration_s=0.0,
+                worker=self.worker,
+            )
+            await self._bus.commit(f"rollout.{task.rollout_id}", encode_record(record))
+        await delivery.ack()
+
+    async def _over(self, run: str) -> bool:
+        """Whether a run has ended, so that its records may be gone."""
+        found = await self._bus.latest(f"runs.{run}")
+        return bool(found) and decode_run(found[0].payload).state != "active"
+
+    async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
+        before = task.attempt_base + (delivery.deliveries - 1) * task.max_attempts
+        journal = self._journal(task)
+        if delivery.deliveries > 1:
+            await journal.load()
+        attempt = Attempts(task, self._agents[task.agent], self._router, journal, self.worker)
+        siblings = self._running.setdefault(task.run, {})
+        siblings[task.rollout_id] = attempt
+        try:
+            logs.set_rollout(task.rollout_id, before + 1)
+            with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
+                if self._cancellations.cover(task):
+                    attempt.cancel()
+                if delivery.deliveries > MAX_DELIVERIES:
+                    lost = RuntimeFault(
+                        f"delivered {delivery.deliveries} times; each time its worker was lost"
+                    )
+                    record = attempt.failed(before, lost)
+                else:
+                    record = await attempt.run(before)
+                if attempt.detached and isinstance(record.outcome, Cancelled):
+                    return await delivery.release(RETURN_S)
+                if not isinstance(record.outcome, Cancelled):
+                    await journal.confirm()
+                if not await self._bus.commit(subject, encode_record(record)):
+                    logger().info("refused a second result", attempt=record.attempt)
+            await delivery.ack()
+            if delivery.deliveries > 1:
+                # An attempt whose worker died may have left a session that this one never knew of.
+                await self._bus.publish(f"over.{task.environment}", task.rollout_id.encode())
+        except Fenced as error:
+            logger().info("this attempt stops", reason=str(error))
+            delivery.abandon()
+            attempt.leave()
+        finally:
+            if siblings.get(task.rollout_id) is attempt:
+                del siblings[task.rollout_id]
+            if not siblings:
+                self._running.pop(task.run, None)
+            await attempt.close()
+            self._router.settle(task.rollout_id)
+        return None
+
+    def _journal(self, task: RolloutSpec) -> Journal:
+        subject = journal_subject(task.run, task.task_index, task.rollout_index)
+        return Journal(self._bus if task.durability == "turn" else None, subject)

@@ -1,0 +1,152 @@
+"""The model worker: one adapter behind a service, and the one place where engines are asked again.
+
+What an engine refused for good is never asked again. Overload and broken connections are, with jittered
+pauses that honour what the engine asks for, as often as the rollout's budget allows and only before the
+deadline. The worker keeps the conversations of its rollouts (`workers.conversations`), and it is where
+weights are changed: a `Control` comes on ``control.<worker>``.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.messages import calls
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.service import Service
+from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
+from gym_runtime.workers.conversations import Conversations
+
+MAX_TRIES = 8
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 30.0
+NEWS_EVERY_S = 10.0
+MOST_NEWS = 100
+_NUMBER = re.compile(r"\d+")
+
+
+class _Notices:
+    """Which reasons for asking again a person should hear of: each once, and not one after the other.
+
+    Pure. Numbers do not make another reason: engines name their requests.
+    """
+
+    def __init__(self) -> None:
+        self._heard: set[str] = set()
+        self._next_s = 0.0
+
+    def is_news(self, reason: str, now_s: float) -> bool:
+        """True at most every `NEWS_EVERY_S`, and for `MOST_NEWS` reasons."""
+        kind = _NUMBER.sub("#", reason)
+        if kind in self._heard or now_s < self._next_s or len(self._heard) >= MOST_NEWS:
+            return False
+        self._heard.add(kind)
+        self._next_s = now_s + NEWS_EVERY_S
+        return True
+
+
+class ModelWorker:
+    """Answers the calls to one model.
+
+    Args:
+        worker: this worker's id.
+        pools: the names it serves, such as ``policy``.
+        adapter: the engine; entered by the caller.
+        capacity: calls in progress at most.
+
+    Attributes:
+        weight_version: of the newest answer; empty while the engine has not said.
+        paused: nothing is generated until somebody says ``resume``.
+    """
+
+    def __init__(
+        self, bus: Bus, *, worker: str, pools: Sequence[str], adapter: Adapter, capacity: int
+    ) -> None:
+        self.weight_version = ""
+        self.paused = False
+        self._worker = worker
+        self._bus = bus
+        self._adapter = adapter
+        self._conversations = Conversations()
+        self._notices = _Notices()
+        self.service = Service(
+            bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
+        )
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Serve until cancelled."""
+        async with anyio.create_task_group() as tasks:
+
+            def control(incoming: Incoming) -> None:
+                tasks.start_soon(self._control, incoming)
+
+            async with self._bus.serve(f"control.{self._worker}", control):
+                await self._look()
+                await self.service.run(ready=ready)
+
+    async def _look(self) -> None:
+        """Learn the version of the weights before the first answer, where the engine says."""
+        if isinstance(self._adapter, Controllable):
+            try:
+                with anyio.move_on_after(5):
+                    self._learn(await self._adapter.control(calls.Control(op="state")))
+            except GymError as error:
+                logger().info("the engine does not say its version of the weights", reason=str(error))
+
+    async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+        call = self._conversations.complete(calls.decode_model_call(request.body))
+        context = CallContext(
+            rollout=request.rollout,
+            attempt=request.attempt,
+            deadline_s=request.deadline_s,
+            headers=tracing.headers() or {},
+        )
+        pause_s = FIRST_PAUSE_S
+        for tries in range(1, MAX_TRIES + 1):
+            try:
+                answer = await self._adapter.respond(call, context)
+                self.weight_version = answer.weight_version or self.weight_version
+                return calls.pack(self._conversations.keep(call, answer))
+            except ModelUnavailable as error:
+                wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
+                if tries == MAX_TRIES or clock.now() + wait_s >= request.deadline_s:
+                    raise
+                budget.spend(error)
+                say = logger().warning if self._notices.is_news(str(error), clock.now()) else logger().info
+                say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
+                await anyio.sleep(wait_s)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        raise AssertionError("MAX_TRIES is at least 1")
+
+    async def _control(self, incoming: Incoming) -> None:
+        reply = calls.RpcReply(worker=self._worker)
+        try:
+            command = calls.decode_control(incoming.payload)
+            if not isinstance(self._adapter, Controllable):
+                raise ModelRefused(
+                    "this adapter does not change weights; the vllm adapter does", stage="model"
+                )
+            answer = await self._adapter.control(command)
+            self._learn(answer)
+            reply = msgspec.structs.replace(reply, body=calls.pack(answer))
+        except GymError as error:
+            reply = msgspec.structs.replace(reply, fault=error.fault())
+        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad command ends no worker
+            logger().exception("a control command raised")
+            fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="model").fault()
+            reply = msgspec.structs.replace(reply, fault=fault)
+        if incoming.reply:
+            await self._bus.publish(incoming.reply, calls.encode(reply))
+
+    def _learn(self, answer: calls.ControlAnswer) -> None:
+        self.paused = answer.paused
+        self.weight_version = answer.version or self.weight_version

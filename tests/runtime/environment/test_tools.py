@@ -1,0 +1,90 @@
+"""Tools that cannot be offered: one line that names the tool, the parameter and the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from gym_runtime import Session, Task, tool
+from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.tools import hearing_errors
+from gym_runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+ROW = b'{"responses_create_params": {}}'
+
+
+class Unannotated(Session[Task]):
+    @tool
+    def deposit(self, amount) -> None: ...  # type: ignore[no-untyped-def]
+
+
+class Variadic(Session[Task]):
+    @tool
+    def deposit(self, *amounts: int) -> None: ...
+
+
+class Keywords(Session[Task]):
+    @tool
+    def deposit(self, **amounts: int) -> None: ...
+
+
+class PositionalOnly(Session[Task]):
+    @tool
+    def deposit(self, amount: int, /) -> None: ...
+
+
+class Unlisted(Session[Task]):
+    @tool
+    def deposit(self, amount: list[complex]) -> None: ...
+
+
+class Anything(Session[Task]):
+    @tool
+    def deposit(self, reason: str, amount: object) -> None: ...
+
+
+class Unimported(Session[Task]):
+    @tool
+    def deposit(self, amount: Decimal) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("session", "problem"),
+    [
+        (Unannotated, "does not say the type of 'amount': annotate it"),
+        (Variadic, "takes '*amounts: 'int'': a model gives its arguments by name"),
+        (Keywords, "takes '**amounts: 'int'': a model gives its arguments by name"),
+        (PositionalOnly, "takes 'amount: 'int'': a model gives its arguments by name"),
+        (Unlisted, "takes 'amount: list[complex]', which has no JSON schema: type <class 'complex'> is not"),
+        (Anything, "takes 'amount: object', which has no JSON schema"),
+        (Unimported, "has an annotation that means nothing: name 'Decimal' is not defined"),
+    ],
+)
+def test_a_tool_that_cannot_be_offered_is_one_line(session: type[Session[Any]], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Resource(session)
+    message = str(caught.value)
+    assert f"the tool 'deposit' {problem}" in message
+    assert message.startswith(f"{Path(__file__)}:")
+    assert "\n" not in message
+
+
+class Bank(Session[Task]):
+    @tool
+    def deposit(self, amount: int) -> None:
+        raise ValueError("boom")
+
+
+@pytest.mark.anyio
+async def test_what_tools_raise_can_be_heard() -> None:
+    resource = Resource(Bank)
+    session = await resource.open(ROW)
+    with hearing_errors() as heard:
+        await resource.call_tool(session, "deposit", '{"amount": 1}')
+        await resource.call_tool(session, "deposit", "{}")  # the model's mistake, not the tool's
+    await resource.call_tool(session, "deposit", '{"amount": 1}')
+    assert heard == ["deposit raised ValueError: boom"]

@@ -1,0 +1,765 @@
+"""The wire format: golden bytes of every message, and the four rules by which it grows.
+
+A golden line that has to change breaks workers of other versions that are running at the moment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime import errors
+from gym_runtime.errors import Fault, TaskError
+from gym_runtime.messages import calls, items, outcomes, responses
+from gym_runtime.messages import rollout_spec as tasks
+from gym_runtime.messages.calls import (
+    CallTool,
+    CloseSession,
+    Control,
+    ControlAnswer,
+    ModelAnswer,
+    ModelCall,
+    OpenSession,
+    Prefix,
+    Request,
+    RpcReply,
+    Step,
+    StepAnswer,
+    Tokens,
+    ToolAnswer,
+    Verify,
+    WeightSpan,
+)
+from gym_runtime.messages.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    OtherItem,
+    Part,
+    Reasoning,
+    decode_item,
+    decode_items,
+    encode_item,
+)
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
+from gym_runtime.messages.responses import (
+    CreateParams,
+    IncompleteDetails,
+    InputTokensDetails,
+    OutputTokensDetails,
+    Response,
+    Usage,
+)
+from gym_runtime.messages.rollout_spec import RolloutIdentity, RolloutSpec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+encode = msgspec.json.Encoder().encode
+FAULT = Fault(kind="model", name="ModelUnavailable", message="503", stage="model", retryable=True)
+FAULT_JSON = b'{"kind":"model","name":"ModelUnavailable","message":"503","stage":"model","retryable":true}'
+NULLS = b'"max_output_tokens":null,"max_tool_calls":null'
+
+Decode = Callable[[bytes], Any]
+
+
+def decoder(kind: Any) -> Decode:
+    return msgspec.json.Decoder(kind).decode
+
+
+# (decode, message, its bytes): once with only what is required, once with everything.
+GOLDEN: list[tuple[Decode, Any, bytes]] = [
+    (decoder(Fault), Fault(kind="task"), b'{"kind":"task"}'),
+    (decoder(Fault), FAULT, FAULT_JSON),
+    (
+        calls.decode_request,
+        Request(body=Raw(b'{"x": 1}'), deadline_s=1800000000.25),
+        b'{"body":{"x": 1},"deadline_s":1800000000.25}',
+    ),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), deadline_s=1.5, key="k", rollout="run.0.1", attempt=2),
+        b'{"body":[],"deadline_s":1.5,"key":"k","rollout":"run.0.1","attempt":2}',
+    ),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), deadline_s=1.5, retries=0),
+        b'{"body":[],"deadline_s":1.5,"retries":0}',
+    ),
+    (calls.decode_reply, RpcReply(), b"{}"),
+    (calls.decode_reply, RpcReply(retries=3), b'{"retries":3}'),
+    (
+        calls.decode_reply,
+        RpcReply(body=Raw(b'{"output":"1"}'), fault=FAULT, worker="resource-1", load=0.5),
+        b'{"body":{"output":"1"},"fault":' + FAULT_JSON + b',"worker":"resource-1","load":0.5}',
+    ),
+    (
+        calls.decode_model_call,
+        ModelCall(params=Raw(b"{}"), input=[]),
+        b'{"params":{},"input":[]}',
+    ),
+    (
+        calls.decode_model_call,
+        ModelCall(params=Raw(b'{"top_p":1}'), input=[Raw(b'{"role": "user"}')], return_tokens=True),
+        b'{"params":{"top_p":1},"input":[{"role": "user"}],"return_tokens":true}',
+    ),
+    (
+        calls.decode_model_call,
+        ModelCall(
+            params=Raw(b"null"),
+            input=[],
+            conversation="run.0.0.1",
+            known=3,
+            prefix=Prefix(ids=b"\x01\x00\x00\x00", items=2),
+        ),
+        b'{"params":null,"input":[],"conversation":"run.0.0.1","known":3,'
+        b'"prefix":{"ids":"AQAAAA==","items":2}}',
+    ),
+    (decoder(Prefix), Prefix(ids=b"", items=0), b'{"ids":"","items":0}'),
+    (calls.decode_control, Control(op="pause"), b'{"op":"pause"}'),
+    (
+        calls.decode_control,
+        Control(op="update", version="step-8", path="/w"),
+        b'{"op":"update","version":"step-8","path":"/w"}',
+    ),
+    (calls.decode_control_answer, ControlAnswer(), b"{}"),
+    (
+        calls.decode_control_answer,
+        ControlAnswer(paused=True, version="step-8"),
+        b'{"paused":true,"version":"step-8"}',
+    ),
+    (
+        decoder(WeightSpan),
+        WeightSpan(version="step-7", start=0, end=12),
+        b'{"version":"step-7","start":0,"end":12}',
+    ),
+    (decoder(Tokens), Tokens(), b"{}"),
+    (
+        decoder(Tokens),
+        Tokens(
+            prompt_ids=b"\x01\x00\x00\x00",
+            generation_ids=b"\x02\x00\x00\x00",
+            log_probs=b"\x00\x00\x80\xbf",
+            weights=[WeightSpan(version="7", start=0, end=1)],
+        ),
+        b'{"prompt_ids":"AQAAAA==","generation_ids":"AgAAAA==","log_probs":"AACAvw==",'
+        b'"weights":[{"version":"7","start":0,"end":1}]}',
+    ),
+    (calls.decode_model_answer, ModelAnswer(response=Raw(b"{}")), b'{"response":{}}'),
+    (
+        calls.decode_model_answer,
+        ModelAnswer(response=Raw(b"{}"), tokens=Tokens(prompt_ids=b"\x00"), weight_version="7"),
+        b'{"response":{},"tokens":{"prompt_ids":"AA=="},"weight_version":"7"}',
+    ),
+    (
+        calls.decode_model_answer,
+        ModelAnswer(response=Raw(b"{}"), kept=4),
+        b'{"response":{},"kept":4}',
+    ),
+    (calls.decode_resource_call, OpenSession(session="s"), b'{"op":"open","session":"s"}'),
+    (
+        calls.decode_resource_call,
+        OpenSession(session="s", task=Raw(b'{"a":1}')),
+        b'{"op":"open","session":"s","task":{"a":1}}',
+    ),
+    (
+        calls.decode_resource_call,
+        CallTool(session="s", name="add", arguments='{"n": 1}', task=Raw(b"{}")),
+        b'{"op":"tool","session":"s","task":{},"name":"add","arguments":"{\\"n\\": 1}"}',
+    ),
+    (
+        calls.decode_resource_call,
+        Step(session="s", task=Raw(b"[]"), response=Raw(b"{}")),
+        b'{"op":"step","session":"s","task":[],"response":{}}',
+    ),
+    (
+        calls.decode_resource_call,
+        Step(session="s", response=Raw(b"{}")),
+        b'{"op":"step","session":"s","response":{}}',
+    ),
+    (
+        calls.decode_resource_call,
+        Verify(session="s", response=Raw(b"{}"), task=Raw(b"{}")),
+        b'{"op":"verify","session":"s","task":{},"response":{}}',
+    ),
+    (calls.decode_resource_call, CloseSession(session="s"), b'{"op":"close","session":"s"}'),
+    (calls.decode_tool_answer, ToolAnswer(output="ä\n"), '{"output":"ä\\n"}'.encode()),
+    (calls.decode_step_answer, StepAnswer(), b"{}"),
+    (
+        calls.decode_step_answer,
+        StepAnswer(items=[Raw(b"{}")], reward=-0.5, terminated=True, truncated=True),
+        b'{"items":[{}],"reward":-0.5,"terminated":true,"truncated":true}',
+    ),
+    (calls.decode_step_answer, StepAnswer(tools=[Raw(b"{}")]), b'{"tools":[{}]}'),
+    (
+        tasks.decode_identity,
+        RolloutIdentity(run="r", task_index=0, rollout_index=1),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"","attempt_base":0}',
+    ),
+    (
+        tasks.decode_spec,
+        RolloutSpec(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="mcqa",
+            agent="tool_loop",
+            row=Raw(b'{"x": 1}'),
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop",'
+        b'"row":{"x": 1}}',
+    ),
+    (
+        tasks.decode_spec,
+        RolloutSpec(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="mcqa",
+            agent="tool_loop",
+            row=Raw(b"{}"),
+            agent_ref=Raw(b'{"name":"simple"}'),
+            model="judge",
+            timeout_s=60.0,
+            max_attempts=1,
+            max_turns=8,
+            parallel_tools=True,
+            replayable=False,
+            durability="result",
+            return_tokens=True,
+            attempt_base=2,
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
+        b'"agent_ref":{"name":"simple"},"model":"judge","timeout_s":60.0,"max_attempts":1,"max_turns":8,'
+        b'"parallel_tools":true,"replayable":false,"durability":"result","return_tokens":true,"attempt_base":2}',
+    ),
+    (
+        tasks.decode_spec,
+        RolloutSpec(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="mcqa",
+            agent="tool_loop",
+            row=Raw(b"{}"),
+            max_staleness=0,
+            attached=True,
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
+        b'"max_staleness":0,"attended":true}',
+    ),
+    (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
+    (
+        decoder(outcomes.Outcome),
+        Truncated(reason="max_turns"),
+        b'{"type":"truncated","reason":"max_turns"}',
+    ),
+    (decoder(outcomes.Outcome), Failed(fault=FAULT), b'{"type":"failed","fault":' + FAULT_JSON + b"}"),
+    (decoder(outcomes.Outcome), Cancelled(), b'{"type":"cancelled"}'),
+    (
+        outcomes.decode_record,
+        RolloutRecord(
+            run="r", task_index=0, rollout_index=1, environment="e", outcome=Cancelled(), row=Raw(b"{}")
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"cancelled"},"row":{}}',
+    ),
+    (
+        outcomes.decode_record,
+        RolloutRecord(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="e",
+            outcome=Completed(),
+            row=Raw(b'{"reward": 1.0}'),
+            attempt=2,
+            reward=0.0,
+            numbers={"accuracy": 1.0},
+            turns=3,
+            tool_calls=4,
+            duration_s=1.25,
+            worker="agent-1",
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"completed"},'
+        b'"row":{"reward": 1.0},"attempt":2,"reward":0.0,"numbers":{"accuracy":1.0},"turns":3,'
+        b'"tool_calls":4,"duration_s":1.25,"worker":"agent-1"}',
+    ),
+    (decoder(Part), Part(type="output_text", text="a"), b'{"type":"output_text","text":"a"}'),
+    (
+        decoder(Part),
+        Part(type="x", text="a", image_url="u", refusal="no", annotations=[1]),
+        b'{"type":"x","text":"a","image_url":"u","refusal":"no","annotations":[1]}',
+    ),
+    (decoder(Message), Message(role="user", content="a"), b'{"type":"message","role":"user","content":"a"}'),
+    (
+        decoder(Message),
+        Message(role="assistant", content=[Part(type="output_text", text="a")], id="m", status="completed"),
+        b'{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}],"id":"m",'
+        b'"status":"completed"}',
+    ),
+    (decoder(Reasoning), Reasoning(), b'{"type":"reasoning"}'),
+    (
+        decoder(Reasoning),
+        Reasoning(
+            id="r",
+            summary=[Part(type="summary_text", text="a")],
+            content=[Part(type="reasoning_text", text="b")],
+            encrypted_content="c",
+            status="completed",
+        ),
+        b'{"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"a"}],'
+        b'"content":[{"type":"reasoning_text","text":"b"}],"encrypted_content":"c","status":"completed"}',
+    ),
+    (
+        decoder(FunctionCall),
+        FunctionCall(call_id="c", name="add", arguments="{"),
+        b'{"type":"function_call","call_id":"c","name":"add","arguments":"{"}',
+    ),
+    (
+        decoder(FunctionCall),
+        FunctionCall(call_id="c", name="add", arguments="{}", id="f", status="completed"),
+        b'{"type":"function_call","call_id":"c","name":"add","arguments":"{}","id":"f","status":"completed"}',
+    ),
+    (
+        decoder(FunctionCallOutput),
+        FunctionCallOutput(call_id="c", output="1"),
+        b'{"type":"function_call_output","call_id":"c","output":"1"}',
+    ),
+    (
+        decoder(FunctionCallOutput),
+        FunctionCallOutput(call_id="c", output=[Part(type="t", text="1")], id="o", status="completed"),
+        b'{"type":"function_call_output","call_id":"c","output":[{"type":"t","text":"1"}],"id":"o",'
+        b'"status":"completed"}',
+    ),
+    (decoder(OtherItem), OtherItem(type="web_search_call"), b'{"type":"web_search_call"}'),
+    (decoder(InputTokensDetails), InputTokensDetails(cached_tokens=1), b'{"cached_tokens":1}'),
+    (decoder(OutputTokensDetails), OutputTokensDetails(reasoning_tokens=1), b'{"reasoning_tokens":1}'),
+    (
+        decoder(Usage),
+        Usage(input_tokens=1, output_tokens=2, total_tokens=3),
+        b'{"input_tokens":1,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,'
+        b'"output_tokens_details":{"reasoning_tokens":0},"total_tokens":3}',
+    ),
+    (
+        decoder(IncompleteDetails),
+        IncompleteDetails(reason="max_output_tokens"),
+        b'{"reason":"max_output_tokens"}',
+    ),
+    (
+        responses.decode_response,
+        Response(id="resp", output=[Raw(b'{"type": "reasoning"}')], usage=Usage()),
+        b'{"id":"resp","created_at":0.0,"error":null,"incomplete_details":null,"instructions":null,'
+        b'"metadata":null,"model":"","object":"response","output":[{"type": "reasoning"}],'
+        b'"parallel_tool_calls":true,"temperature":null,"tool_choice":"auto","tools":[],"top_p":null,'
+        b'"background":null,"conversation":null,' + NULLS + b',"previous_response_id":null,"prompt":null,'
+        b'"prompt_cache_key":null,"reasoning":null,"safety_identifier":null,"service_tier":null,'
+        b'"status":"completed","store":null,"text":null,"top_logprobs":null,"truncation":null,"usage":{'
+        b'"input_tokens":0,"input_tokens_details":{"cached_tokens":0},"output_tokens":0,'
+        b'"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0},"user":null}',
+    ),
+    (
+        responses.decode_params,
+        CreateParams(),
+        b'{"background":null,"include":null,"input":[],"instructions":null,' + NULLS + b',"metadata":null,'
+        b'"model":null,"parallel_tool_calls":true,"previous_response_id":null,"prompt":null,'
+        b'"reasoning":null,"service_tier":null,"store":null,"temperature":null,"text":null,'
+        b'"tool_choice":"auto","tools":[],"top_logprobs":null,"top_p":null,"truncation":null,"user":null,'
+        b'"stream":null}',
+    ),
+]
+IDS = [f"{type(message).__name__}-{number}" for number, (_, message, _) in enumerate(GOLDEN)]
+WIRE = [golden for golden in GOLDEN if not isinstance(golden[1], CreateParams)]
+ABSTRACT = {Item, calls.SessionCall}
+
+
+def structs(module: ModuleType) -> set[type]:
+    return {
+        cls
+        for name, cls in vars(module).items()
+        if inspect.isclass(cls)
+        and issubclass(cls, msgspec.Struct)
+        and cls.__module__ == module.__name__
+        and not name.startswith("_")
+    }
+
+
+def test_every_message_has_golden_bytes() -> None:
+    there = set[type]().union(*map(structs, (calls, items, outcomes, responses, tasks, errors)))
+    assert there - ABSTRACT == {type(message) for _, message, _ in GOLDEN}
+
+
+def test_every_field_is_in_golden_bytes() -> None:
+    shown: dict[type, set[str]] = {}
+    for _, message, golden in GOLDEN:
+        shown.setdefault(type(message), set()).update(json.loads(golden))
+    hidden = {
+        f"{cls.__name__}.{field}"
+        for cls, fields in shown.items()
+        for field in cls.__struct_encode_fields__
+        if field not in fields
+    }
+    # A closing call carries no task; it only inherits the field.
+    assert hidden == {"CloseSession.task"}
+
+
+@pytest.mark.parametrize(("decode", "message", "golden"), GOLDEN, ids=IDS)
+def test_golden_bytes(decode: Decode, message: Any, golden: bytes) -> None:
+    assert encode(message) == golden
+    assert decode(golden) == message
+    assert encode(decode(golden)) == golden
+
+
+@pytest.mark.parametrize(("decode", "message", "golden"), WIRE, ids=[i for i in IDS if "Params" not in i])
+def test_fields_of_a_newer_version_are_ignored(decode: Decode, message: Any, golden: bytes) -> None:
+    comma = b"" if golden == b"{}" else b","
+    newer = b'{"zz_new":{"deep":[1,null,"x"]}' + comma + golden[1:-1] + b',"zz_too":[]}'
+    assert decode(newer) == message
+
+
+@pytest.mark.parametrize(
+    ("decode", "old", "message"),
+    [
+        (decoder(Fault), b'{"kind":"task"}', Fault(kind="task", retryable=False, stage="")),
+        (
+            calls.decode_request,
+            b'{"body":{},"deadline_s":1}',
+            Request(body=Raw(b"{}"), deadline_s=1.0, key="", rollout="", attempt=1),
+        ),
+        (calls.decode_reply, b"{}", RpcReply(body=Raw(b"null"), fault=None, worker="", load=0.0)),
+        (calls.decode_model_call, b'{"params":{},"input":[]}', ModelCall(params=Raw(b"{}"), input=[])),
+        (calls.decode_model_answer, b'{"response":{}}', ModelAnswer(response=Raw(b"{}"), tokens=None)),
+        (calls.decode_step_answer, b"{}", StepAnswer(items=[], reward=0.0)),
+        (
+            outcomes.decode_record,
+            b'{"run":"r","task_index":0,"rollout_index":0,"environment":"e","outcome":{"type":"completed"},'
+            b'"row":{}}',
+            RolloutRecord(
+                run="r", task_index=0, rollout_index=0, environment="e", outcome=Completed(), row=Raw(b"{}")
+            ),
+        ),
+        (responses.decode_response, b"{}", Response()),
+        (decoder(Usage), b"{}", Usage()),
+    ],
+)
+def test_fields_that_an_older_version_lacks_have_defaults(decode: Decode, old: bytes, message: Any) -> None:
+    assert decode(old) == message
+
+
+@pytest.mark.parametrize("op", [b'"dance"', b"null", b"1"])
+def test_an_unknown_call_is_refused(op: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        calls.decode_resource_call(b'{"op":' + op + b',"session":"s"}')
+
+
+def test_whether_a_call_opens_its_session() -> None:
+    assert not calls.opens(CloseSession(session="s"))
+    assert not calls.opens(calls.decode_resource_call(b'{"op":"close","session":"s","task":null}'))
+    assert calls.opens(calls.decode_resource_call(b'{"op":"open","session":"s","task":{}}'))
+
+
+def test_an_envelope_does_not_decode_its_body() -> None:
+    body = b'{"a" :\t[1.0, 1e400],"a":2}'
+    request = calls.decode_request(b'{"body":' + body + b',"deadline_s":1}')
+    assert bytes(request.body) == body
+    assert bytes(calls.pack(ToolAnswer(output="x"))) == b'{"output":"x"}'
+
+
+def test_the_rollout_id_is_the_same_from_task_to_record() -> None:
+    where = {"run": "r", "task_index": 4, "rollout_index": 2, "environment": "e"}
+    task = RolloutSpec(**where, agent="a", row=Raw(b"{}"))
+    record = RolloutRecord(**where, outcome=Completed(), row=Raw(b"{}"))
+    assert task.rollout_id == record.rollout_id == "r.4.2"
+
+
+# -- items ----------------------------------------------------------------------------------------------
+
+ITEMS = [
+    b'{"role": "user", "content": "no type"}',
+    b'{ "type":"message" , "role":"user","content":[{"type":"input_image","detail":"low"}],"x":{}}',
+    b'{"content":"\\u00e4 \xc3\xa4","phase":1.50,"role":"assistant","type":"message"}',
+    b'{"type":"reasoning","summary":[],"content":null,"id":"r","zz":[1,2]}',
+    b'{"type":"function_call","name":"f","arguments":"{\\"a\\": 1}","call_id":"c","parsed":{"a":1}}',
+    b'{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"a","z":0}],"z":0}',
+    b'{"type":"web_search_call","id":"w","action":{"query":"q"},"status":"completed"}',
+    b'{"prompt_token_ids":[1,2],"type":"message","role":"assistant","content":[],"generation_log_probs":[-0.10]}',
+]
+
+
+@pytest.mark.parametrize("raw", ITEMS)
+def test_an_item_keeps_its_bytes(raw: bytes) -> None:
+    item = decode_item(raw)
+    assert bytes(encode_item(item)) == raw
+    assert bytes(encode_item(decode_item(Raw(raw)))) == raw
+    (again,) = decode_items(msgspec.json.decode(b"[" + raw + b"]", type=list[Raw]))
+    assert bytes(encode_item(again)) == raw.strip()
+    assert item == again
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KNOWN = [
+    {"type": "message", "role": "user", "content": "x"},
+    {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+    {"type": "reasoning", "summary": []},
+    {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "x"},
+    {"type": "something_new"},
+]
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(
+    known=st.sampled_from(KNOWN),
+    more=st.dictionaries(st.text(max_size=8).map(lambda name: f"x-{name}"), JSON, max_size=4),
+    indent=st.sampled_from([None, 0, 2]),
+    ascii_only=st.booleans(),
+    reverse=st.booleans(),
+)
+def test_no_byte_of_any_item_is_lost(
+    known: dict[str, Any], more: dict[str, Any], indent: int | None, *, ascii_only: bool, reverse: bool
+) -> None:
+    fields = {**more, **known} if reverse else {**known, **more}
+    raw = json.dumps(fields, indent=indent, ensure_ascii=ascii_only).encode()
+    assert bytes(encode_item(decode_item(raw))) == raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (b'{"role":"user","content":"x"}', Message),
+        (b'{"type":"reasoning"}', Reasoning),
+        (b'{"type":"function_call","call_id":"c","name":"n","arguments":""}', FunctionCall),
+        (b'{"type":"function_call_output","call_id":"c","output":""}', FunctionCallOutput),
+        (b'{"type":"computer_call"}', OtherItem),
+    ],
+)
+def test_the_type_of_an_item(raw: bytes, kind: type[Item]) -> None:
+    assert type(decode_item(raw)) is kind
+
+
+def test_an_item_made_here_is_written_anew() -> None:
+    item = Message(role="user", content="x")
+    assert item.raw is None
+    assert bytes(encode_item(item)) == b'{"type":"message","role":"user","content":"x"}'
+    assert bytes(items.user_message("ä")) == '{"role":"user","content":"ä"}'.encode()
+    assert bytes(items.tool_output("c", "1")) == b'{"type":"function_call_output","call_id":"c","output":"1"}'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"message","role":"user"}',
+        b'{"type":"function_call","call_id":"c","name":"n","arguments":{}}',
+        b'{"type":"function_call_output","call_id":"c"}',
+        b'{"type":7}',
+        b"[]",
+    ],
+)
+def test_a_broken_item_is_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_item(raw)
+
+
+def test_text() -> None:
+    a, no, b = b'{"type":"t","text":"a"}', b'{"type":"refusal","refusal":"no"}', b'{"type":"t","text":"b"}'
+    parts = b"[" + b",".join([a, no, b]) + b"]"
+    message = decode_item(b'{"role":"assistant","content":' + parts + b"}")
+    assert isinstance(message, Message)
+    assert message.text == "ab"
+    assert Message(role="user", content="x").text == "x"
+    silent = decode_item(b'{"role":"assistant","content":null}')
+    assert isinstance(silent, Message)
+    assert (silent.text, silent.parts) == ("", [])
+    assert Reasoning(summary=[Part(type="s", text="s")], content=[Part(type="c", text="c")]).text == "cs"
+
+
+# -- the two ends of a model call -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("typo", [b"temprature", b"Input", b"max_tokens", b"_ng_task_index"])
+def test_params_refuse_unknown_fields(typo: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError, match=typo.decode()):
+        responses.decode_params(b'{"input":[],"' + typo + b'":1}')
+
+
+def test_a_string_as_input_is_one_user_message() -> None:
+    params = responses.decode_params('{"input":"what is \\"ä\\"?"}'.encode())
+    (raw,) = params.input_items()
+    message = decode_item(raw)
+    assert isinstance(message, Message)
+    assert (message.role, message.text) == ("user", 'what is "ä"?')
+
+
+def test_input_items_keep_their_bytes() -> None:
+    array = b"[" + b" , ".join(ITEMS) + b"]"
+    params = responses.decode_params(b'{"input":' + array + b"}")
+    assert [bytes(raw) for raw in params.input_items()] == [raw.strip() for raw in ITEMS]
+    assert CreateParams().input_items() == []
+
+
+@pytest.mark.parametrize("field", ["prompt", "reasoning", "text", "include", "tool_choice"])
+def test_what_params_only_pass_on_stays_raw(field: str) -> None:
+    value = b'{"effort" : "low","x":1.0}'
+    params = responses.decode_params(b'{"%s":%s}' % (field.encode(), value))
+    assert bytes(vars_of(params)[field]) == value
+
+
+def vars_of(struct: msgspec.Struct) -> dict[str, Any]:
+    return msgspec.structs.asdict(struct)
+
+
+COUNT = st.integers(0, 10**9)
+USAGES = st.builds(
+    Usage,
+    input_tokens=COUNT,
+    input_tokens_details=st.none() | st.builds(InputTokensDetails, cached_tokens=COUNT),
+    output_tokens=COUNT,
+    output_tokens_details=st.none() | st.builds(OutputTokensDetails, reasoning_tokens=COUNT),
+    total_tokens=COUNT,
+)
+
+
+def numbers(usage: Usage) -> list[int]:
+    cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details else 0
+    thought = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else 0
+    return [usage.input_tokens, cached, usage.output_tokens, thought, usage.total_tokens]
+
+
+@settings(deadline=None)
+@given(one=USAGES, two=USAGES, three=USAGES)
+def test_usages_add_up(one: Usage, two: Usage, three: Usage) -> None:
+    assert numbers(one + two) == [a + b for a, b in zip(numbers(one), numbers(two), strict=True)]
+    assert one + two == two + one
+    assert (one + two) + three == one + (two + three)
+    assert numbers(one + Usage()) == numbers(one)
+
+
+def test_override_keeps_the_other_bytes() -> None:
+    row = b'{"id": 1.50, "responses_create_params": {"input": "x", "temperature": 1}, "z":[1, 2]}'
+    assert responses.override(row, {}) == row
+    changed = responses.override(row, {"temperature": 0.5, "top_p": 0.9})
+    assert (
+        changed
+        == b'{"id":1.50,"responses_create_params":{"input":"x","temperature":0.5,"top_p":0.9},"z":[1, 2]}'
+    )
+    with pytest.raises(TaskError, match="responses_create_params"):
+        responses.override(b'{"input":[]}', {"top_p": 1})
+
+
+# -- any message ----------------------------------------------------------------------------------------
+
+TEXT = st.text(max_size=20)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+RAW = JSON.map(lambda value: Raw(msgspec.json.encode(value)))
+FAULTS = st.builds(Fault, kind=TEXT, name=TEXT, message=TEXT, stage=TEXT, retryable=st.booleans())
+TOKENS = st.builds(
+    Tokens,
+    prompt_ids=st.binary(max_size=16),
+    generation_ids=st.binary(max_size=16),
+    log_probs=st.binary(max_size=16),
+    weights=st.lists(st.builds(WeightSpan, version=TEXT, start=COUNT, end=COUNT), max_size=2),
+)
+CALLS = (
+    st.builds(OpenSession, session=TEXT, task=RAW)
+    | st.builds(CallTool, session=TEXT, task=RAW, name=TEXT, arguments=TEXT)
+    | st.builds(Step, session=TEXT, task=RAW, response=RAW)
+    | st.builds(Verify, session=TEXT, task=RAW, response=RAW)
+    | st.builds(CloseSession, session=TEXT, task=RAW)
+)
+OUTCOMES = (
+    st.just(Completed())
+    | st.just(Cancelled())
+    | st.builds(Truncated, reason=TEXT)
+    | st.builds(Failed, fault=FAULTS)
+)
+PLACE = {"run": TEXT, "task_index": COUNT, "rollout_index": COUNT, "environment": TEXT}
+MESSAGES: list[tuple[Decode, st.SearchStrategy[Any]]] = [
+    (
+        calls.decode_request,
+        st.builds(Request, body=RAW, deadline_s=FINITE, key=TEXT, rollout=TEXT, attempt=COUNT),
+    ),
+    (
+        calls.decode_reply,
+        st.builds(RpcReply, body=RAW, fault=st.none() | FAULTS, worker=TEXT, load=FINITE),
+    ),
+    (
+        calls.decode_model_call,
+        st.builds(ModelCall, params=RAW, input=st.lists(RAW, max_size=3), return_tokens=st.booleans()),
+    ),
+    (
+        calls.decode_model_answer,
+        st.builds(ModelAnswer, response=RAW, tokens=st.none() | TOKENS, weight_version=st.none() | TEXT),
+    ),
+    (calls.decode_resource_call, CALLS),
+    (
+        calls.decode_step_answer,
+        st.builds(
+            StepAnswer,
+            items=st.lists(RAW, max_size=3),
+            reward=FINITE,
+            terminated=st.booleans(),
+            truncated=st.booleans(),
+        ),
+    ),
+    (
+        tasks.decode_spec,
+        st.builds(
+            RolloutSpec,
+            **PLACE,
+            agent=TEXT,
+            row=RAW,
+            agent_ref=RAW,
+            model=TEXT,
+            timeout_s=FINITE,
+            max_attempts=COUNT,
+            max_turns=st.none() | COUNT,
+            parallel_tools=st.booleans(),
+            replayable=st.booleans(),
+            durability=st.sampled_from(["turn", "result"]),
+            return_tokens=st.booleans(),
+            attempt_base=COUNT,
+        ),
+    ),
+    (
+        outcomes.decode_record,
+        st.builds(
+            RolloutRecord,
+            **PLACE,
+            outcome=OUTCOMES,
+            row=RAW,
+            attempt=COUNT,
+            reward=st.none() | FINITE,
+            numbers=st.dictionaries(TEXT, FINITE, max_size=3),
+            turns=COUNT,
+            tool_calls=COUNT,
+            duration_s=FINITE,
+            worker=TEXT,
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("decode", "strategy"),
+    MESSAGES,
+    ids=["request", "reply", "model call", "model answer", "resource call", "step answer", "task", "record"],
+)
+def test_every_message_comes_back_as_it_was(decode: Decode, strategy: st.SearchStrategy[Any]) -> None:
+    @settings(deadline=None, max_examples=50)
+    @given(message=strategy)
+    def check(message: Any) -> None:
+        wire = encode(message)
+        assert decode(wire) == message
+        assert encode(decode(wire)) == wire
+
+    check()

@@ -1,0 +1,240 @@
+"""A rollout in an agent's hands: what its effects send, keep and refuse."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime import Rollout, clock
+from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
+from gym_runtime.messages import calls
+from gym_runtime.messages.items import FunctionCall, user_message
+from gym_runtime.messages.responses import decode_params, decode_response
+from gym_runtime.rollout.rollout import Turn
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.router import Router
+from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.memory import MemoryBroker
+from msgspec import Raw
+from runtime.workers.hosting import Mailbox, background, row, serving, settled
+from runtime.workers.small_system import answer, function_call, message, reasoning, rollout_task
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+class Scene:
+    """Both services as plain functions: they note requests and give the answers that a test sets."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.model_answer = calls.pack(answer("done"))
+        self.observation = calls.StepAnswer()
+        self.requests: Mailbox[calls.Request] = Mailbox()
+        self.calls: list[calls.ResourceCall] = []
+
+    def rollout(self, **more: Any) -> Rollout:
+        return Rollout(rollout_task(row(), **more), 1, self.router)
+
+    async def model(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+        self.requests.put(request)
+        return self.model_answer
+
+    async def resource(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+        self.requests.put(request)
+        call = calls.decode_resource_call(request.body)
+        self.calls.append(call)
+        if isinstance(call, calls.CallTool):
+            if call.name == "break":
+                raise ResourceError("the judge is not there", stage="tool")
+            return calls.pack(calls.ToolAnswer(output=call.name))
+        if isinstance(call, calls.Verify):
+            return Raw(b'{"reward": 1}')
+        return calls.pack(self.observation)
+
+
+@pytest.fixture
+async def scene() -> AsyncGenerator[Scene]:
+    async with AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(MemoryBroker().connect())
+        router = Router(bus, "model", "resource")
+        scene = Scene(router)
+        await stack.enter_async_context(background(router.run))
+        for kind, handle, pool in (("model", scene.model, "policy"), ("resource", scene.resource, "stage")):
+            service = serving(bus, handle, kind=kind, worker=f"{kind}-1", pools=[pool])
+            await stack.enter_async_context(service)
+        await settled(lambda: router.views["resource"].knows("resource-1"))
+        yield scene
+
+
+def called(*names: str) -> list[FunctionCall]:
+    return [FunctionCall(call_id=f"call_{name}", name=name, arguments="{}") for name in names]
+
+
+# -- the task -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b"[]", "the row is not a task"),
+        (b'{"goal": 1}', "responses_create_params"),
+        (b'{"responses_create_params": {"inputs": []}}', "inputs"),
+        (b'{"responses_create_params": {"temperature": "hot"}}', "temperature"),
+    ],
+)
+async def test_a_row_that_is_no_task_is_refused_and_says_why(scene: Scene, bad: bytes, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        Rollout(rollout_task(bad), 1, scene.router)
+
+
+async def test_of_several_reasons_to_stop_the_first_stands(scene: Scene) -> None:
+    rollout = scene.rollout()
+    rollout.truncate("max_turns")
+    rollout.truncate("bored")
+    assert rollout.truncated == "max_turns"
+
+
+# -- the model ----------------------------------------------------------------------------------------
+
+
+async def test_an_answer_is_kept_and_counted(scene: Scene) -> None:
+    rollout = scene.rollout(return_tokens=True)
+    turn = await rollout.respond()
+    assert [turned.text for turned in turn.messages] == ["done"]
+    assert rollout.output == turn.response.output
+    assert (rollout.turns, rollout.usage.total_tokens) == (1, 11)
+    (asked,) = scene.requests.items
+    assert calls.decode_model_call(asked.body).return_tokens
+    assert (asked.rollout, asked.attempt, asked.deadline_s) == ("run.0.0", 1, rollout.deadline_s)
+
+
+@pytest.mark.parametrize("body", [b'{"output": 5}', b'{"output": [{"type": "function_call"}]}', b'"text"'])
+async def test_an_answer_that_is_no_response_may_be_asked_for_again_and_leaves_nothing(
+    scene: Scene, body: bytes
+) -> None:
+    rollout = scene.rollout()
+    scene.model_answer = calls.pack(calls.ModelAnswer(response=Raw(body)))
+    with pytest.raises(ModelUnavailable, match="not a response"):
+        await rollout.respond()
+    assert (rollout.turns, rollout.output) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "texts", "incomplete"),
+    [
+        (answer("a", "b"), [], ["a", "b"], None),
+        (answer(reasoning("hm"), function_call("x"), "c"), ["x"], ["c"], None),
+        (answer(message("a") | {"role": "user"}), [], [], None),
+        (answer(incomplete_details={"reason": "max_output_tokens"}), [], [], "max_output_tokens"),
+        (answer(incomplete_details={}), [], [], "incomplete"),
+    ],
+)
+def test_a_turn(given: calls.ModelAnswer, names: list[str], texts: list[str], incomplete: str | None) -> None:
+    turn = Turn(decode_response(given.response), None)
+    assert [call.name for call in turn.function_calls] == names
+    assert [message.text for message in turn.messages] == texts
+    assert turn.incomplete == incomplete
+
+
+# -- the environment ----------------------------------------------------------------------------------
+
+
+async def test_the_row_travels_with_the_first_call_of_a_session_only(scene: Scene) -> None:
+    rollout = scene.rollout()
+    await rollout.call_tools(called("a", "b"))
+    await rollout.verify()
+    assert [calls.opens(call) for call in scene.calls] == [True, False, False]
+    assert bytes(scene.calls[0].task) == row()
+    (session,) = {call.session for call in scene.calls}
+    assert session.startswith("run.0.0.1.")
+
+
+async def test_tools_at_once_open_the_session_before(scene: Scene) -> None:
+    rollout = scene.rollout(parallel_tools=True)
+    await rollout.call_tools(called("a", "b", "c"))
+    await rollout.call_tools(called("d", "e"))
+    assert [type(call).__name__ for call in scene.calls] == ["OpenSession"] + ["CallTool"] * 5
+    assert [calls.opens(call) for call in scene.calls] == [True, *[False] * 5]
+
+
+async def test_every_call_has_a_key_of_its_own(scene: Scene) -> None:
+    rollout = scene.rollout(parallel_tools=True)
+    await rollout.respond()
+    await rollout.call_tools(called("a", "b"))
+    await rollout.verify()
+    again = Rollout(rollout.task, 2, scene.router)
+    await again.respond()
+    keys = [asked.key for asked in scene.requests.items]
+    assert all(keys)
+    assert len(set(keys)) == len(keys) == 6
+
+
+@pytest.mark.parametrize("parallel_tools", [False, True])
+async def test_what_fails_in_the_environment_is_raised_as_it_is(scene: Scene, parallel_tools: bool) -> None:
+    rollout = scene.rollout(parallel_tools=parallel_tools)
+    with pytest.raises(ResourceError, match="the judge is not there") as raised:
+        await rollout.call_tools(called("a", "break", "b"))
+    assert raised.value.stage == "tool"
+    assert rollout.output == []
+
+
+async def test_closing_reaches_the_session_and_needs_one(scene: Scene) -> None:
+    rollout = scene.rollout()
+    await rollout.close()
+    await rollout.call_tools(called("a"))
+    await rollout.close()
+    await scene.requests.until(2)
+    assert scene.calls[1:] == [calls.CloseSession(session=scene.calls[0].session)]
+
+
+async def test_after_the_deadline_nothing_is_asked_but_the_session_is_closed(scene: Scene) -> None:
+    rollout = scene.rollout(timeout_s=10)
+    await rollout.call_tools(called("a"))
+    await anyio.sleep(11)
+    for effect in (rollout.respond, rollout.verify, rollout.reset):
+        with pytest.raises(DeadlineExceeded, match="longer than 10 s"):
+            await effect()
+    await rollout.close()
+    await scene.requests.until(2)
+    assert scene.calls[1:] == [calls.CloseSession(session=scene.calls[0].session)]
+    assert scene.requests.items[1].deadline_s > clock.now()
+
+
+# -- the whole ----------------------------------------------------------------------------------------
+
+
+async def test_a_rollout_without_any_answer_is_an_incomplete_response(scene: Scene) -> None:
+    response = scene.rollout().response()
+    assert (response.status, response.output) == ("incomplete", [])
+
+
+async def test_the_response_so_far_is_there_at_any_time(scene: Scene) -> None:
+    rollout = scene.rollout()
+    for turn in range(1, 4):
+        await rollout.respond()
+        await rollout.call_tools(called("a"))
+        response = rollout.response()
+        assert len(response.output) == 2 * turn
+        assert response.usage is not None
+        assert response.usage.total_tokens == 11 * turn
+
+
+async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(scene: Scene) -> None:
+    own, offered = Raw(b'{"name":"own"}'), Raw(b'{"name":"offered"}')
+    scene.observation = calls.StepAnswer(items=[user_message("Go.")], tools=[offered])
+    task = row(responses_create_params={"input": [], "tools": [{"name": "own"}]})
+    rollout = Rollout(rollout_task(task), 1, scene.router)
+    await rollout.reset()
+    await rollout.respond()
+    asked = calls.decode_model_call(scene.requests.items[-1].body)
+    assert decode_params(asked.params).tools == [own, offered]
+    assert asked.input == [user_message("Go.")]
+    assert rollout.params.tools == [own, offered]

@@ -1,0 +1,69 @@
+"""An answer that is lost on its way is asked for again; one that takes long is waited for."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime import clock
+from gym_runtime.messages.outcomes import Completed, Failed
+from gym_runtime.rpc.in_flight import FIRST_S, LOOK_S, MISSES
+from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.memory import Fate, Passing
+from runtime.client.test_client import CALL, scene
+from runtime.workers.small_system import Hang, answer
+
+pytestmark = pytest.mark.anyio
+
+SOON_S = FIRST_S + (MISSES + 1) * LOOK_S
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+class LoseAnswers:
+    """The first answers of one worker never arrive."""
+
+    def __init__(self, sender: str, count: int) -> None:
+        self.left = count
+        self._sender = sender
+
+    def fate(self, passing: Passing, dice: random.Random) -> Fate:
+        if passing.kind == "answer" and passing.sender == self._sender and self.left:
+            self.left -= 1
+            return Fate(drop=True)
+        return Fate()
+
+
+@pytest.mark.parametrize(("sender", "asked"), [("model-1", 2), ("resource-1", 1)])
+async def test_a_lost_answer_is_asked_for_again_within_seconds(sender: str, asked: int) -> None:
+    faults = LoseAnswers(sender, 1)
+    async with scene(*[answer(CALL)] * asked, answer("done"), faults=faults) as here:
+        start_s = clock.now()
+        (record,) = [record async for record in here.rollouts(1)]
+        assert record.outcome == Completed()
+        assert record.reward == 1.0
+        assert faults.left == 0
+        assert clock.now() - start_s < SOON_S + 5
+
+
+async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> None:
+    async with scene(answer(CALL), Hang()) as here:
+        await here.gym.publish(here.tasks("one", 3))
+        await here.engine.calls.until(6)
+        await anyio.sleep(1000)
+        assert len(here.engine.calls.items) == 6
+        assert not here.engine.cancelled.items
+
+
+@pytest.mark.slow
+async def test_a_worker_of_whom_nothing_is_heard_is_waited_for_up_to_the_deadline() -> None:
+    async with scene(answer(CALL), answer("done"), faults=LoseAnswers("model-1", 10_000)) as here:
+        (record,) = [record async for record in here.rollouts(1)]
+    assert record.reward is None
+    assert isinstance(record.outcome, Failed)
+    assert "it was waiting for model 'policy' (worker model-1)" in record.outcome.fault.message

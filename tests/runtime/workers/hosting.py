@@ -1,0 +1,166 @@
+"""What the workers' tests share: waiting, services and their leases, requests without a router."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus
+from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.messages import calls
+from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.service import Handle, Service
+from msgspec import Raw
+
+SOON_S = 10.0
+"""How long anything may take that has to happen; reached only by a failing test."""
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Takes things and lets one wait for them."""
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self._arrived = anyio.Event()
+
+    def put(self, item: T) -> None:
+        self.items.append(item)
+        arrived, self._arrived = self._arrived, anyio.Event()
+        arrived.set()
+
+    async def until(self, count: int) -> list[T]:
+        """All items, once there are at least ``count``."""
+        with anyio.fail_after(SOON_S):
+            while len(self.items) < count:
+                await self._arrived.wait()
+        return self.items
+
+
+async def settled(condition: Callable[[], object], *, within_s: float = SOON_S) -> None:
+    """Return once a condition holds that nothing announces."""
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+@asynccontextmanager
+async def background(*works: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
+    """Run something until the context ends."""
+    async with hosting() as tasks:
+        for work in works:
+            tasks.start_soon(work)
+        yield
+
+
+@asynccontextmanager
+async def hosting() -> AsyncGenerator[TaskGroup]:
+    """A task group that is cancelled at the end, and makes no exception group of the body's error."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+class Worker(Protocol):
+    """What every kind of worker can do."""
+
+    async def run(self, *, ready: Callable[[], None]) -> None: ...
+
+
+@asynccontextmanager
+async def at_work(worker: Worker) -> AsyncGenerator[None]:
+    """A worker that is ready, until the context ends."""
+    async with hosting() as tasks:
+        ready = anyio.Event()
+
+        async def run() -> None:
+            await worker.run(ready=ready.set)
+
+        tasks.start_soon(run)
+        with anyio.fail_after(SOON_S):
+            await ready.wait()
+        yield
+
+
+@asynccontextmanager
+async def announced(
+    bus: Bus, kind: str, worker: str, pools: Sequence[str], **more: Any
+) -> AsyncGenerator[None]:
+    """A worker's lease, renewed until the context ends."""
+    presence = Heartbeat(worker=worker, kind=kind, pools=list(pools), **more)
+    async with background(lambda: announce(bus, lambda: presence)):
+        yield
+
+
+@asynccontextmanager
+async def serving(
+    bus: Bus,
+    handle: Handle,
+    *,
+    kind: str = "model",
+    worker: str = "one",
+    pools: Sequence[str] = ("policy",),
+    capacity: int = 8,
+) -> AsyncGenerator[Service]:
+    """A service with its lease."""
+    service = Service(bus, kind=kind, worker=worker, pools=pools, capacity=capacity, handle=handle)
+    async with at_work(service), announced(bus, kind, worker, pools, capacity=capacity):
+        yield service
+
+
+def request(body: object = 0, *, key: str = "", within_s: float = 60.0, **more: Any) -> calls.Request:
+    return calls.Request(body=calls.pack(body), deadline_s=clock.now() + within_s, key=key, **more)
+
+
+async def call(bus: Bus, subject: str, asked: calls.Request | None = None) -> calls.RpcReply:
+    """Ask, without a router."""
+    asked = asked or request()
+    return calls.decode_reply(await bus.request(subject, calls.encode(asked), deadline_s=asked.deadline_s))
+
+
+class Gate:
+    """A handler that notes each call and holds it until `open`; cancelled calls are counted."""
+
+    def __init__(self, worker: str = "") -> None:
+        self.calls: Mailbox[calls.Request] = Mailbox()
+        self.cancelled: Mailbox[calls.Request] = Mailbox()
+        self._open = anyio.Event()
+        self._worker = worker
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def handle(self, pool: str, asked: calls.Request, budget: Budget) -> Raw:
+        self.calls.put(asked)
+        try:
+            await self._open.wait()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.put(asked)
+            raise
+        return calls.pack(self._worker or pool)
+
+
+def environment(definition: Environment, name: str = "stage") -> LoadedEnvironment:
+    """An environment that is no module."""
+    return LoadedEnvironment(
+        name=name, definition=definition, resource=definition.build(), source=Path(f"{name}.py")
+    )
+
+
+def row(**fields: Any) -> bytes:
+    """A dataset row."""
+    return msgspec.json.encode({"responses_create_params": {"input": "hi"}, **fields})

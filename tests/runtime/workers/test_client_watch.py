@@ -1,0 +1,179 @@
+"""Who stops when: a client that is gone, a cancellation heard of late, a hop that stalls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from gym_runtime import clock
+from gym_runtime.client import Client
+from gym_runtime.files.rows import expand
+from gym_runtime.messages import calls
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rpc.stalls import LOOK_S, STALL_S
+from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.memory import MemoryBus
+from gym_runtime.workers.client_watch import DROP_S
+from gym_runtime.workers.resource_worker import IDLE_S
+from gym_runtime.workers.sessions import SWEEP_S
+from msgspec import Raw
+from runtime.client.test_client import CALL, NAME, NOTHING, Scene, rows, scene
+from runtime.workers.hosting import Mailbox, background, hosting, settled
+from runtime.workers.small_system import Engine, Hang, answer
+
+pytestmark = pytest.mark.anyio
+
+WITHIN_S = 2.0
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+def tasks(count: int, **more: Any) -> list[RolloutSpec]:
+    lines = [msgspec.json.encode(row) for row in rows(count)]
+    return list(expand(lines, run="one", environment=NAME, **more))
+
+
+class BreakableClient:
+    """A client of an attached run, on a connection that a test can break."""
+
+    def __init__(self, here: Scene, count: int) -> None:
+        self.records: Mailbox[RolloutRecord] = Mailbox()
+        self.line: MemoryBus | None = None
+        self._here = here
+        self._count = count
+
+    async def run(self) -> None:
+        async with self._here.system.broker.connect("leaving") as bus, hosting() as group:
+            self.line = bus
+            gym = Client(bus, group)
+            async with gym.attach(RunInfo(run="one", total=self._count)) as run:
+                await gym.publish(tasks(self._count, attached=True))
+                run.finished = await gym.follow("one", self._count, self.records.put)
+
+
+# -- a client that is gone ------------------------------------------------------------------------------
+
+
+async def test_when_a_client_is_gone_its_rollouts_stop_within_two_seconds_and_leave_nothing() -> None:
+    async with scene(answer(CALL), Hang()) as here:
+        client = BreakableClient(here, 4)
+        async with background(client.run):
+            await here.engine.calls.until(8)
+            assert len(here.resource.sessions) == 4
+            here.system.broker["leaving"].cut()
+            gone_s = clock.now()
+            await here.engine.cancelled.until(4)
+            await settled(lambda: not len(here.resource.sessions), within_s=WITHIN_S)
+            assert clock.now() - gone_s <= WITHIN_S
+            await anyio.sleep(DROP_S + 10)
+            assert await here.gym.bus.depth("agent-tool_loop") == NOTHING
+            assert len(here.engine.calls.items) == 8
+            assert await here.gym.bus.counts("rollout.one.>") == {}
+
+
+async def test_a_client_that_comes_back_gets_every_record() -> None:
+    # Deliveries count attempts in steps of three; the first turn is in the journal.
+    engine = Engine(answer("done"), by_attempt={1: [answer(CALL), Hang()]})
+    async with scene(engine=engine) as here:
+        client = BreakableClient(here, 3)
+        async with background(client.run):
+            await here.engine.calls.until(6)
+            here.system.broker["leaving"].cut()
+            await here.engine.cancelled.until(3)
+            here.system.broker["leaving"].mend()
+            records = await client.records.until(3)
+    assert {record.outcome for record in records} == {Completed()}
+    assert {record.attempt for record in records} == {4}
+    assert len(engine.calls.items) == 9
+
+
+async def test_a_client_that_only_reconnects_costs_nothing() -> None:
+    async with scene(answer(CALL), Hang()) as here:
+        client = BreakableClient(here, 2)
+        async with background(client.run):
+            await here.engine.calls.until(4)
+            here.system.broker["leaving"].cut()
+            await anyio.sleep(0.9)
+            here.system.broker["leaving"].mend()
+            await anyio.sleep(10)
+            assert not here.engine.cancelled.items
+
+
+async def test_the_rollouts_of_a_published_run_go_on_without_their_client() -> None:
+    async with scene(answer(CALL), Hang()) as here:
+        await here.gym.publish(here.tasks("one", 2))
+        await here.engine.calls.until(4)
+        await anyio.sleep(60)
+        assert not here.engine.cancelled.items
+
+
+# -- cancelled before the worker came ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [(), (0,), (0, 0)])
+async def test_a_worker_that_comes_later_knows_what_was_cancelled(parts: tuple[int, ...]) -> None:
+    async with scene() as here:
+        here.system.kill("agent-1")
+        await settled(lambda: True)
+        await here.gym.open_run(RunInfo(run="one", total=1))
+        await here.gym.cancel("one", *parts)
+        await here.gym.publish(here.tasks("one", 1))
+        await here.system.add_agent(name="agent-2")
+        (record,) = await here.system.records(1, "one")
+        assert record.outcome == Cancelled()
+        assert not here.engine.calls.items
+        await here.gym.close_run(RunInfo(run="one", total=1), state="cancelled")
+        assert await here.gym.bus.counts("runs.one.cancelled.>") == {}
+
+
+# -- the watchdog -----------------------------------------------------------------------------------------
+
+
+async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    async with scene(answer(CALL), Hang()) as here:
+        await here.gym.publish(here.tasks("one", 5))
+        await here.engine.calls.until(10)
+        capsys.readouterr()
+        await anyio.sleep(STALL_S + LOOK_S + 1)
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "stalls" in line]
+        assert "hop=\"model 'policy' (worker model-1)\"" in line
+        assert "requests=5" in line
+
+
+async def test_a_deadline_names_the_hop_that_took_it() -> None:
+    async with scene(answer(CALL), Hang()) as here:
+        await here.gym.publish(tasks(1, timeout_s=30, max_attempts=1))
+        (record,) = await here.system.records(1, "one")
+    assert isinstance(record.outcome, Failed)
+    fault = record.outcome.fault
+    assert (fault.name, fault.stage) == ("DeadlineExceeded", "model")
+    assert "model 'policy' (worker model-1) since 30 s" in fault.message
+
+
+# -- a session that was left behind -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_is_over(closed: bool) -> None:
+    async with scene() as here:
+        info = RunInfo(run="one", total=1)
+        await here.gym.open_run(info)
+        opened = calls.OpenSession(session="left", task=Raw(msgspec.json.encode(rows(1)[0])))
+        request = calls.Request(
+            body=calls.pack(opened), deadline_s=clock.now() + 3600, key="k", rollout="one.0.0"
+        )
+        await here.gym.bus.request(f"resource.{NAME}", calls.encode(request), deadline_s=request.deadline_s)
+        await anyio.sleep(IDLE_S + 2 * SWEEP_S)
+        assert len(here.resource.sessions) == 1
+        if closed:
+            await here.gym.close_run(info)
+        else:
+            await here.gym.bus.commit("rollout.one.0.0", b"{}")
+        await settled(lambda: not len(here.resource.sessions), within_s=2 * SWEEP_S)

@@ -1,0 +1,179 @@
+"""The model worker: one engine behind a service, asked again where that may help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import pytest
+from gym_models.scripted import Adapter as Scripted
+from gym_runtime import clock, logs
+from gym_runtime.bus.interface import Bus
+from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
+from gym_runtime.messages import calls
+from gym_runtime.messages.responses import decode_response
+from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
+from gym_runtime.workers.model_worker import MAX_TRIES, ModelWorker
+from msgspec import Raw
+from runtime.workers.hosting import Mailbox, at_work, background, call, request
+
+pytestmark = pytest.mark.anyio
+
+CALL = calls.ModelCall(params=Raw(b"{}"), input=[Raw(b'{"role":"user","content":"hi"}')])
+ANSWER = calls.ModelAnswer(response=Raw(b'{"id":"r"}'))
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+class Engine:
+    """An adapter whose answers a test decides, by how often it was asked."""
+
+    def __init__(self, answer: Callable[[int], calls.ModelAnswer | GymError]) -> None:
+        self.asked_s: list[float] = []
+        self.contexts: list[CallContext] = []
+        self._answer = answer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
+        self.asked_s.append(clock.now())
+        self.contexts.append(context)
+        answer = self._answer(len(self.asked_s))
+        if isinstance(answer, GymError):
+            raise answer
+        return answer
+
+
+@asynccontextmanager
+async def working(adapter: Any, capacity: int = 100) -> AsyncGenerator[Bus]:
+    engine: Adapter = adapter
+    async with MemoryBroker().connect() as bus, engine:
+        worker = ModelWorker(bus, worker="one", pools=["policy"], adapter=engine, capacity=capacity)
+        async with at_work(worker):
+            yield bus
+
+
+async def test_a_call_is_answered_by_the_adapter() -> None:
+    async with working(Scripted(ModelSettings.parse("scripted/echo"))) as bus:
+        reply = await call(bus, "model.policy", request(CALL, rollout="run.0.0"))
+    response = decode_response(calls.decode_model_answer(reply.body).response)
+    assert b'"text":"hi"' in bytes(response.output[0])
+
+
+async def test_the_adapter_learns_whose_call_it_is_and_until_when() -> None:
+    engine = Engine(lambda asked: ANSWER)
+    async with working(engine) as bus:
+        asked = request(CALL, rollout="run.3.1", attempt=2, within_s=77)
+        await call(bus, "model.policy", asked)
+    assert engine.contexts == [
+        CallContext(rollout="run.3.1", attempt=2, deadline_s=asked.deadline_s, headers={})
+    ]
+
+
+async def test_an_engine_that_refuses_is_asked_once() -> None:
+    engine = Engine(lambda asked: ModelRefused("the key is wrong"))
+    async with working(engine) as bus:
+        fault = (await call(bus, "model.policy", request(CALL))).fault
+    assert fault is not None
+    assert (fault.name, fault.stage, fault.retryable) == ("ModelRefused", "model", False)
+    assert len(engine.asked_s) == 1
+
+
+async def test_an_engine_that_is_overloaded_is_asked_again_until_it_answers() -> None:
+    engine = Engine(lambda asked: ANSWER if asked == 4 else ModelUnavailable("overloaded"))
+    async with working(engine) as bus:
+        reply = await call(bus, "model.policy", request(CALL, within_s=600))
+    assert reply.fault is None
+    pauses_s = [after - before for before, after in zip(engine.asked_s, engine.asked_s[1:], strict=False)]
+    assert pauses_s[0] >= 0.1
+    assert pauses_s == sorted(pauses_s) or pauses_s[-1] > pauses_s[0]
+
+
+async def test_each_reason_to_ask_again_is_a_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others of a burst are not, nor is a reason that differs in its numbers."""
+    reasons = ["busy, request 1", "gone", "busy, request 2", "gone", "busy, request 3"]
+    waits_s = [1, 60, 60, 60, 60]
+
+    def outcome(asked: int) -> calls.ModelAnswer | GymError:
+        if asked > len(reasons):
+            return ANSWER
+        return ModelUnavailable(reasons[asked - 1], retry_after_s=waits_s[asked - 1])
+
+    logs.start()
+    async with working(Engine(outcome)) as bus:
+        assert (await call(bus, "model.policy", request(CALL, within_s=36000))).fault is None
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["error"]) for line in said] == [
+        ("warning", "busy, request 1"),
+        ("warning", "gone"),
+    ]
+    assert said[1]["wait_s"] == 60
+
+
+async def test_an_engine_that_stays_overloaded_is_asked_a_bounded_number_of_times() -> None:
+    engine = Engine(lambda asked: ModelUnavailable("overloaded"))
+    async with working(engine) as bus:
+        fault = (await call(bus, "model.policy", request(CALL, within_s=36000))).fault
+    assert fault is not None
+    assert (fault.name, fault.retryable) == ("ModelUnavailable", True)
+    assert len(engine.asked_s) == MAX_TRIES
+
+
+async def test_the_pause_that_an_engine_asks_for_is_kept() -> None:
+    engine = Engine(lambda asked: ANSWER if asked == 2 else ModelUnavailable("later", retry_after_s=17))
+    async with working(engine) as bus:
+        assert (await call(bus, "model.policy", request(CALL, within_s=600))).fault is None
+    assert 17 <= engine.asked_s[1] - engine.asked_s[0] < 18
+
+
+async def test_nothing_is_waited_for_that_comes_after_the_deadline() -> None:
+    engine = Engine(lambda asked: ModelUnavailable("later", retry_after_s=100))
+    async with working(engine) as bus:
+        started_s = clock.now()
+        fault = (await call(bus, "model.policy", request(CALL, within_s=60))).fault
+    assert fault is not None
+    assert (fault.name, fault.message) == ("ModelUnavailable", "later")
+    assert clock.now() == started_s
+
+
+async def test_cancelling_a_call_cancels_it_in_the_adapter() -> None:
+    ended: Mailbox[str] = Mailbox()
+
+    class Slow(Engine):
+        async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
+            ended.put("begun")
+            try:
+                await anyio.sleep(3600)
+            finally:
+                ended.put("ended")
+            return ANSWER
+
+    async with (
+        working(Slow(lambda asked: ANSWER)) as bus,
+        background(lambda: call(bus, "model.policy", request(CALL, key="run.1"))),
+    ):
+        await ended.until(1)
+        await bus.publish("abort.one", b"run.1")
+        assert await ended.until(2) == ["begun", "ended"]
+
+
+async def test_a_call_that_cannot_be_read_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    async with working(Engine(lambda asked: ANSWER)) as bus:
+        fault = (await call(bus, "model.policy", request({"input": 3}))).fault
+    assert fault is not None
+    assert fault.kind == "runtime"
