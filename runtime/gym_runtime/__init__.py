@@ -1,6 +1,7 @@
 """The runtime in which language models are trained and evaluated on verifiable rewards.
 
-What authors and trainers use stands here; importing it is light, each name is loaded when it is used.
+What authors and trainers use stands here. Importing the package loads nothing else: each name is loaded from
+its module when it is first used.
 """
 
 from __future__ import annotations
@@ -11,39 +12,82 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gym_runtime.client import Client as Client
     from gym_runtime.client import connect as connect
+    from gym_runtime.environment.environment import DatasetSource as DatasetSource
     from gym_runtime.environment.environment import Environment as Environment
+    from gym_runtime.environment.environment import published as published
     from gym_runtime.environment.shapes import Episode as Episode
     from gym_runtime.environment.shapes import Session as Session
     from gym_runtime.environment.shapes import Step as Step
     from gym_runtime.environment.shapes import Task as Task
     from gym_runtime.environment.tools import Text as Text
     from gym_runtime.environment.tools import ToolError as ToolError
+    from gym_runtime.environment.tools import collect_tools as collect_tools
+    from gym_runtime.environment.tools import render as render
     from gym_runtime.environment.tools import tool as tool
     from gym_runtime.environment.verdict import Reply as Reply
     from gym_runtime.environment.verdict import Verdict as Verdict
+    from gym_runtime.environment.verdict import make_response as make_response
+    from gym_runtime.errors import DeadlineExceeded as DeadlineExceeded
     from gym_runtime.errors import GymError as GymError
+    from gym_runtime.errors import ModelError as ModelError
+    from gym_runtime.errors import ModelRefused as ModelRefused
+    from gym_runtime.errors import ModelUnavailable as ModelUnavailable
+    from gym_runtime.errors import ResourceError as ResourceError
+    from gym_runtime.errors import TaskError as TaskError
+    from gym_runtime.errors import UsageError as UsageError
+    from gym_runtime.logs import logger as logger
+    from gym_runtime.messages.calls import Control as Control
+    from gym_runtime.messages.calls import ControlAnswer as ControlAnswer
+    from gym_runtime.messages.calls import ModelAnswer as ModelAnswer
+    from gym_runtime.messages.calls import ModelCall as ModelCall
+    from gym_runtime.messages.calls import Prefix as Prefix
+    from gym_runtime.messages.calls import Tokens as Tokens
+    from gym_runtime.messages.calls import WeightSpan as WeightSpan
+    from gym_runtime.messages.items import FunctionCall as FunctionCall
+    from gym_runtime.messages.items import FunctionCallOutput as FunctionCallOutput
+    from gym_runtime.messages.items import Item as Item
+    from gym_runtime.messages.items import Message as Message
+    from gym_runtime.messages.items import Part as Part
+    from gym_runtime.messages.items import Reasoning as Reasoning
+    from gym_runtime.messages.items import decode_item as decode_item
+    from gym_runtime.messages.items import decode_items as decode_items
+    from gym_runtime.messages.items import user_message as user_message
+    from gym_runtime.messages.packing import pack_ids as pack_ids
+    from gym_runtime.messages.packing import pack_logprobs as pack_logprobs
+    from gym_runtime.messages.packing import unpack_ids as unpack_ids
+    from gym_runtime.messages.responses import IncompleteDetails as IncompleteDetails
+    from gym_runtime.messages.responses import InputTokensDetails as InputTokensDetails
+    from gym_runtime.messages.responses import OutputTokensDetails as OutputTokensDetails
+    from gym_runtime.messages.responses import Response as Response
+    from gym_runtime.messages.responses import Usage as Usage
+    from gym_runtime.messages.responses import decode_response as decode_response
     from gym_runtime.rollout.agent import Agent as Agent
     from gym_runtime.rollout.rollout import Rollout as Rollout
     from gym_runtime.workers.adapter import Adapter as Adapter
+    from gym_runtime.workers.adapter import CallContext as CallContext
+    from gym_runtime.workers.adapter import Controllable as Controllable
+    from gym_runtime.workers.adapter import ModelSettings as ModelSettings
 
-_HOME = {
-    "Adapter": "workers.adapter",
-    "Agent": "rollout.agent",
-    "Environment": "environment.environment",
-    "Episode": "environment.shapes",
-    "Client": "client",
-    "GymError": "errors",
-    "Reply": "environment.verdict",
-    "Rollout": "rollout.rollout",
-    "Session": "environment.shapes",
-    "Step": "environment.shapes",
-    "Task": "environment.shapes",
-    "Text": "environment.tools",
-    "ToolError": "environment.tools",
-    "Verdict": "environment.verdict",
-    "connect": "client",
-    "tool": "environment.tools",
+_NAMES = {
+    "client": "Client connect",
+    "environment.environment": "DatasetSource Environment published",
+    "environment.shapes": "Episode Session Step Task",
+    "environment.tools": "Text ToolError collect_tools render tool",
+    "environment.verdict": "Reply Verdict make_response",
+    "errors": "DeadlineExceeded GymError ModelError ModelRefused ModelUnavailable ResourceError TaskError "
+    "UsageError",
+    "logs": "logger",
+    "messages.calls": "Control ControlAnswer ModelAnswer ModelCall Prefix Tokens WeightSpan",
+    "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning decode_item decode_items "
+    "user_message",
+    "messages.packing": "pack_ids pack_logprobs unpack_ids",
+    "messages.responses": "IncompleteDetails InputTokensDetails OutputTokensDetails Response Usage "
+    "decode_response",
+    "rollout.agent": "Agent",
+    "rollout.rollout": "Rollout",
+    "workers.adapter": "Adapter CallContext Controllable ModelSettings",
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
 

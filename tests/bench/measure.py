@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import anyio
 import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `stubs`, which every benchmark imports after this
 
 ROW = json.dumps(
     {

@@ -21,10 +21,9 @@ from urllib.request import urlopen
 import anyio
 from gym_models.vllm import Adapter
 from gym_models.wire import load
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime.messages.calls import ModelCall, prefix_after
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.workers.adapter import CallContext, ModelSettings
-from gym_runtime.workers.conversations import prefix_after
 from measure import print_table
 from msgspec import Raw
 from msgspec.structs import replace

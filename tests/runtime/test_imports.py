@@ -63,7 +63,7 @@ def test_only_one_module_talks_to_the_brokers_client() -> None:
     users = {relative(path) for _, path in modules() if "nats" in imported(path)}
     assert users == {"runtime/gym_runtime/bus/library.py"}
     assert [relative(path) for _, path in modules() if "gym_runtime.bus.library" in path.read_text()] == [
-        "runtime/gym_runtime/bus/nats.py"
+        "runtime/gym_runtime/bus/connection.py"
     ]
 
 

@@ -11,9 +11,10 @@ import msgspec
 from rich.table import Table
 
 from gym_runtime.cli import formatting, remote, terminal
+from gym_runtime.client.status import Status
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.run_info import RunInfo, Status
+from gym_runtime.messages.run_info import RunInfo
 
 WIDE = 110
 

@@ -11,6 +11,6 @@ a client and the workers, and what a trainer asks for.
 from gym_runtime.client.client import Client as Client
 from gym_runtime.client.client import connect as connect
 from gym_runtime.client.pools import make_pools as make_pools
+from gym_runtime.client.status import Status as Status
 from gym_runtime.messages.run_info import RunInfo as RunInfo
-from gym_runtime.messages.run_info import Status as Status
 from gym_runtime.messages.run_info import new_run_id as new_run_id

@@ -16,11 +16,12 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
 from gym_runtime.client.pools import make_pools
 from gym_runtime.client.publishing import Flow
+from gym_runtime.client.status import Status
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.run_info import RunInfo, Status, new_run_id
+from gym_runtime.messages.run_info import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from gym_runtime.system.spec import SystemSpec

@@ -226,3 +226,10 @@ def opens(call: SessionCall) -> bool:
 def pack(body: object) -> Raw:
     """A call or an answer as the body of an envelope."""
     return Raw(encode(body))
+
+
+def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
+    """The tokens of a conversation of so many items, its last answer included; None if nobody said."""
+    if tokens is None or not tokens.prompt_ids:
+        return None
+    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)

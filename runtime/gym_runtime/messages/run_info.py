@@ -1,4 +1,4 @@
-"""What everybody can look up: runs, and the state of a system."""
+"""A run as every client and worker can look it up."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import secrets
 import time
 
 import msgspec
-
-from gym_runtime.bus.interface import QueueDepth
-from gym_runtime.rpc.registry import Heartbeat
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,14 +20,6 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agents: list[str] = []
     created_s: float = 0.0
     state: str = "active"
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What is alive and what is waiting."""
-
-    workers: list[Heartbeat]
-    queues: dict[str, QueueDepth]
-    runs: list[RunInfo]
 
 
 encode_run = msgspec.json.Encoder().encode

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.messages.calls import Prefix, Tokens
+from gym_runtime.messages.calls import Prefix, Tokens, prefix_after
 from gym_runtime.messages.items import FunctionCall, Message, decode_item
 from gym_runtime.recordings.canonical import digests, element, fold, fold_with_places
-from gym_runtime.workers.conversations import prefix_after
 
 _encode = msgspec.json.Encoder().encode
 

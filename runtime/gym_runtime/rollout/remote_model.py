@@ -21,7 +21,6 @@ from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
-from gym_runtime.workers.conversations import prefix_after
 
 
 class RemoteModel:
@@ -69,7 +68,7 @@ class RemoteModel:
             await self._journal.store(identity, body)
         response, answer = _decoded(body)
         self._extend(response.output)
-        self._prefix = prefix_after(answer.tokens, len(self._items))
+        self._prefix = calls.prefix_after(answer.tokens, len(self._items))
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
         return response, answer
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gym_runtime import clock
 from gym_runtime.errors import ConversationUnknown
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, Tokens
+from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, prefix_after
 
 LIMIT_BYTES = 256 * 1024 * 1024
 IDLE_S = 30.0
@@ -38,13 +38,6 @@ class _Kept(msgspec.Struct):
     size_bytes: int
     used_s: float
     prefix: Prefix | None = None
-
-
-def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
-    """The tokens of a conversation of so many items, its last answer included; None if nobody said."""
-    if tokens is None or not tokens.prompt_ids:
-        return None
-    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)
 
 
 class Conversations:

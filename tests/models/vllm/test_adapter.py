@@ -13,9 +13,8 @@ import pytest
 from gym_models.vllm import Adapter
 from gym_runtime.cli.options import RunOptions, parse_model
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
-from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall, WeightSpan
+from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall, WeightSpan, prefix_after
 from gym_runtime.workers.adapter import Controllable, ModelSettings
-from gym_runtime.workers.conversations import prefix_after
 from models.model_calls import TOOL, context, decoded, model_call, output
 from msgspec import Raw
 from msgspec.structs import replace

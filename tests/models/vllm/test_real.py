@@ -18,10 +18,9 @@ import pytest
 from aiohttp import ClientSession
 from gym_models.vllm import Adapter
 from gym_models.wire.load import read
-from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall
+from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall, prefix_after
 from gym_runtime.rollout.record import RolloutRecord
 from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.conversations import prefix_after
 from models.model_calls import context, decoded, model_call, output
 from models.vllm.counting import ROW, TURNS
 from models.vllm.witness import CHAT, GENERATE, RENDER, TOKENIZE, Witness
