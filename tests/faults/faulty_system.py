@@ -203,7 +203,7 @@ class Arena:
         run = self._command.run_id
         tasks = [
             task
-            for task in expand(rows(), run=run, model=run, timeout_s=TIMEOUT_S)
+            for task in expand(rows(), run=run, model_pool=run, timeout_s=TIMEOUT_S)
             if task.task_index not in self._command.settled
         ]
         for task in tasks[:: max(1, len(tasks) // DOUBLED)]:

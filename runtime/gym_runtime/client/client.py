@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import msgspec
@@ -15,12 +14,14 @@ from gym_runtime.bus.connection import connect as connect_bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
 from gym_runtime.client.pools import make_pools
-from gym_runtime.client.publishing import Flow
+from gym_runtime.client.publishing import IN_FLIGHT, Flow
 from gym_runtime.client.status import Status
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
@@ -32,39 +33,17 @@ CONTROL_S = 600.0
 AnyRow = Mapping[str, Any] | bytes | str
 
 
-class _Batch:
-    """Rows as one run: its tasks, and the window through which they are published."""
-
-    def __init__(self, rows: Iterable[AnyRow], in_flight: int, **settings: Any) -> None:
-        self.run = new_run_id()
-        self.tasks = list(expand(map(_line, rows), run=self.run, attached=True, **settings))
-        self.window = anyio.Semaphore(in_flight)
-
-    def info(self) -> RunInfo:
-        return RunInfo(
-            run=self.run,
-            total=len(self.tasks),
-            environments=sorted({task.environment for task in self.tasks}),
-            agents=sorted({task.agent for task in self.tasks}),
-            created_s=clock.now(),
-        )
-
-
 class Client(Flow):
     """A connection to a running system. Made by `connect`."""
 
-    async def rollouts(
+    def rollouts(
         self,
         rows: Iterable[AnyRow],
+        settings: RolloutSettings | None = None,
         *,
         environment: str | None = None,
-        repeats: int = 1,
-        model: str = "policy",
-        in_flight: int = 4096,
-        return_tokens: bool = False,
-        durability: Literal["turn", "result"] = "turn",
-        max_staleness: int | None = None,
-        **sampling: Any,
+        in_flight: int = IN_FLIGHT,
+        **keywords: Any,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
 
@@ -72,54 +51,29 @@ class Client(Flow):
         None and their ``outcome`` says why.
 
         Args:
-            rows: dataset rows, as mappings or JSON text.
+            rows: dataset rows, as mappings or JSON text. A list is checked whole before anything starts;
+                any other iterable is read as places become free, so memory does not grow with it.
+            settings: how rollouts are made.
             environment: for rows without an ``agent_ref``.
-            repeats: rollouts per row.
-            model: the model pool to ask.
             in_flight: rollouts published and not yet yielded, at most.
-            durability: ``turn`` journals every turn, so that another worker goes on where one died;
-                ``result`` makes such a rollout anew.
-            max_staleness: versions of the weights that a rollout may lie behind the newest at its end; an
-                older one is made anew. None for any number.
-            sampling: overrides for ``responses_create_params``, such as ``temperature``.
+            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others are
+                overrides for ``responses_create_params``, such as ``temperature``.
 
         Raises:
-            TaskError, UsageError: a row or a name is wrong; nothing was started.
+            TaskError, UsageError: a row or a name is wrong; of a list, nothing was started.
         """
-        batch = _Batch(
-            rows,
-            in_flight,
-            environment=environment,
-            repeats=repeats,
-            model=model,
-            sampling=sampling,
-            return_tokens=return_tokens,
-            durability=durability,
-            max_staleness=max_staleness,
-        )
-        stream = Stream[RolloutRecord]()
-
-        async def work() -> None:
-            await self._drive(batch, len(batch.tasks), stream.send)
-
-        async with aclosing(self._yielded(work, stream)) as records:
-            async for record in records:
-                batch.window.release()
-                yield record
+        specs, run = self._specs(rows, settings, environment, keywords)
+        return self.make(specs, run, in_flight=in_flight)
 
     async def groups(
         self,
         rows: Iterable[AnyRow],
+        settings: RolloutSettings | None = None,
         *,
         environment: str | None = None,
-        repeats: int,
         on_failure: GroupPolicy = "replace",
-        model: str = "policy",
-        in_flight: int = 4096,
-        return_tokens: bool = False,
-        durability: Literal["turn", "result"] = "turn",
-        max_staleness: int | None = None,
-        **sampling: Any,
+        in_flight: int = IN_FLIGHT,
+        **keywords: Any,
     ) -> AsyncGenerator[Group]:
         """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
 
@@ -129,27 +83,18 @@ class Client(Flow):
             in_flight: rollouts published and not yet settled, at most.
 
         Raises:
-            TaskError, UsageError: a row or a name is wrong; nothing was started.
+            TaskError, UsageError: a row or a name is wrong; of a list, nothing was started.
         """
-        batch = _Batch(
-            rows,
-            in_flight,
-            environment=environment,
-            repeats=repeats,
-            model=model,
-            sampling=sampling,
-            return_tokens=return_tokens,
-            durability=durability,
-            max_staleness=max_staleness,
-        )
-        groups = Groups(batch.tasks, on_failure)
+        specs, run = self._specs(rows, settings, environment, keywords)
+        groups = Groups(on_failure)
         stream = Stream[Group]()
+        window = anyio.Semaphore(in_flight)
 
         async def take(record: RolloutRecord) -> None:
             commands = groups.take(record)
-            # A replacement takes over the place: a free one would go to whoever waits for it.
+            # A replacement takes the place of the failed rollout; a released one would go to another row.
             if not any(isinstance(command, Make) for command in commands):
-                batch.window.release()
+                window.release()
             for command in commands:
                 match command:
                     case Make(task):
@@ -160,22 +105,34 @@ class Client(Flow):
                         await stream.send(command)
 
         async def work() -> None:
-            await self._drive(batch, lambda: groups.total, take)
+            await self._drive(groups.noting(specs), run, window, take, more=lambda: groups.replacements)
 
         async with aclosing(self._yielded(work, stream)) as complete:
             async for group in complete:
                 yield group
 
-    async def _drive(
+    def _specs(
         self,
-        batch: _Batch,
-        total: int | Callable[[], int],
-        take: Callable[[RolloutRecord], Awaitable[None]],
-    ) -> None:
-        """Publish a run and pass its records on; the run is over however this ends."""
-        async with self.attach(batch.info()) as attached, background() as tasks:
-            tasks.start_soon(partial(self.publish, batch.tasks, window=batch.window))
-            attached.finished = await self.follow(batch.run, total, take, shed=True)
+        rows: Iterable[AnyRow],
+        settings: RolloutSettings | None,
+        environment: str | None,
+        keywords: Mapping[str, Any],
+    ) -> tuple[Iterable[RolloutSpec], RunInfo]:
+        """The rollouts of a new run, and what others are told of it."""
+        run = new_run_id()
+        settings = (settings or RolloutSettings()).with_keywords(keywords)
+        specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
+        if isinstance(rows, Sequence):
+            listed = list(specs)
+            return listed, RunInfo(
+                run=run,
+                total=len(listed),
+                environments=sorted({spec.environment for spec in listed}),
+                agents=sorted({spec.agent for spec in listed}),
+                created_s=clock.now(),
+            )
+        named = [environment] if environment else []
+        return specs, RunInfo(run=run, total=0, environments=named, created_s=clock.now())
 
     # -- looking around -------------------------------------------------------------------------------
 

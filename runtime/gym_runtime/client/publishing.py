@@ -23,6 +23,7 @@ from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
 
+IN_FLIGHT = 4096
 PUBLISHERS = 64
 CANCEL_GRACE_S = 2.0
 SHED = 10_000
@@ -31,8 +32,14 @@ T = TypeVar("T")
 
 
 class AttachedRun(msgspec.Struct):
-    """A run whose client is there; who sets ``finished`` has had all of its records."""
+    """A run whose client is connected.
 
+    Attributes:
+        run: what others are told of it.
+        finished: the client has had all of its records.
+    """
+
+    run: RunInfo
     finished: bool = False
 
 
@@ -82,7 +89,7 @@ class Flow(Runs):
         def receive(incoming: Incoming) -> None:
             self._tasks.start_soon(answer, incoming)
 
-        attached = AttachedRun()
+        attached = AttachedRun(run)
         async with self.bus.serve(f"client.{run.run}", receive):
             try:
                 await self.open_run(run)
@@ -93,26 +100,82 @@ class Flow(Runs):
                     if not attached.finished:
                         # First: who still writes a journal that is freed would take himself for overtaken.
                         await self.bus.publish(f"cancel.{run.run}", b"")
-                    await self.close_run(run, state="finished" if attached.finished else "cancelled")
+                    await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
+
+    async def make(
+        self, specs: Iterable[RolloutSpec], run: RunInfo, *, in_flight: int = IN_FLIGHT
+    ) -> AsyncGenerator[RolloutRecord]:
+        """Have rollouts made; yields each one's record once, in the order of completion.
+
+        ``specs`` is read as places become free, so memory does not grow with the run. Leaving early cancels
+        what is left.
+
+        Args:
+            run: what others are told of the run. A ``total`` of 0 means that it is not known: it is counted,
+                and told when the last rollout is published.
+            in_flight: rollouts published and not yet yielded, at most.
+        """
+        stream = Stream[RolloutRecord]()
+        window = anyio.Semaphore(in_flight)
+
+        async def work() -> None:
+            await self._drive(specs, run, window, stream.send)
+
+        async with aclosing(self._yielded(work, stream)) as records:
+            async for record in records:
+                window.release()
+                yield record
+
+    async def _drive(
+        self,
+        specs: Iterable[RolloutSpec],
+        run: RunInfo,
+        window: anyio.Semaphore,
+        take: Callable[[RolloutRecord], Awaitable[None]],
+        *,
+        more: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Publish a run and pass its records on; the run is over however this ends.
+
+        ``more`` counts the rollouts that ``take`` has published beside ``specs``.
+        """
+        published: list[int] = []
+        all_published = anyio.Event()
+
+        async def publish(attached: AttachedRun) -> None:
+            published.append(await self.publish(specs, window=window))
+            if not run.total:
+                attached.run = msgspec.structs.replace(run, total=published[0])
+                await self.open_run(attached.run)
+            all_published.set()
+
+        def total() -> float:
+            return published[0] + more() if published else math.inf
+
+        async with self.attach(run) as attached, background() as tasks:
+            tasks.start_soon(publish, attached)
+            attached.finished = await self.follow(run.run, total, take, shed=True, recount=all_published)
 
     async def follow(
         self,
         run: str,
-        total: int | Callable[[], int],
+        total: int | Callable[[], float],
         take: Callable[[RolloutRecord], Awaitable[None] | None],
         *,
         shed: bool = False,
+        recount: anyio.Event | None = None,
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
 
-        ``total`` may be a function where ``take`` leads to more of them. With ``shed`` the broker forgets
-        what was handed over long ago, so that a long run needs no more of its memory and disk than a short
-        one; nobody else can collect all of the run then.
+        ``total`` may be a function where it is not known yet, or where ``take`` leads to more of them; it is
+        looked at again when ``recount`` is set. With ``shed`` the broker forgets what was handed over long
+        ago, so that a long run needs no more of its memory and disk than a short one; no other client can
+        collect all of the run then.
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
         """
-        expected = total if callable(total) else lambda: total
+        expected = total if callable(total) else lambda: float(total)
         count = 0
         had = KeyCounts()
         mark = 0
@@ -127,8 +190,15 @@ class Flow(Runs):
                 if anyio.current_time() >= waiting_since_s + CANCEL_GRACE_S:
                     scope.cancel()
 
+        async def stop_when_complete(scope: anyio.CancelScope, recount: anyio.Event) -> None:
+            await recount.wait()
+            if count >= expected():
+                scope.cancel()
+
         async with background() as tasks:
             tasks.start_soon(stop_when_over, tasks.cancel_scope)
+            if recount is not None:
+                tasks.start_soon(stop_when_complete, tasks.cancel_scope, recount)
             if count < expected():
                 waiting_since_s = anyio.current_time()
                 async for stored in self.bus.records(f"rollout.{run}.>"):

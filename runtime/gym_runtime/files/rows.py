@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +21,7 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
 from gym_runtime.messages.responses import CreateParams, override
+from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 
 _PARAMS = "responses_create_params"
@@ -31,6 +33,9 @@ _TAKEN_OUT = (
     "_ng_failure_class",
     "_ng_failure_terminal",
 )
+
+_CARRIED = [one.name for one in fields(RolloutSettings) if one.name in RolloutSpec.__struct_fields__]
+"""The settings that travel with each rollout, under the same names."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -88,6 +93,8 @@ def check_sampling(sampling: Mapping[str, Any]) -> None:
     Raises:
         UsageError: an unknown name (with the nearest one), or a value of a wrong type.
     """
+    if "model" in sampling:
+        raise UsageError("'model' is not a sampling setting; model_pool names the model that rollouts ask")
     for name in sampling:
         if name not in CreateParams.__struct_encode_fields__:
             known = list(CreateParams.__struct_encode_fields__)
@@ -101,70 +108,53 @@ def check_sampling(sampling: Mapping[str, Any]) -> None:
 
 def expand(
     rows: Iterable[bytes | Row],
+    settings: RolloutSettings | None = None,
     *,
     run: str,
     environment: str | None = None,
-    repeats: int = 1,
-    sampling: Mapping[str, Any] | None = None,
-    add_seed: bool = False,
-    agent: str | None = None,
-    model: str = "policy",
-    timeout_s: float | None = None,
-    max_attempts: int = 3,
-    max_turns: int | None = None,
-    return_tokens: bool = False,
-    durability: Literal["turn", "result"] = "turn",
-    max_staleness: int | None = None,
     attached: bool = False,
     numbering: Numbering | None = None,
+    **keywords: Any,
 ) -> Iterator[RolloutSpec]:
     """The rollouts to be made of some rows: each row's repeats together, in the order of the rows.
 
-    It is lazy; lines are checked as they come, `Row` s were checked by who read them.
+    It is lazy; lines are checked as they come, `Row` s were checked where they were read.
 
     Args:
         environment: where lines without an ``agent_ref`` belong.
-        sampling: laid over each row's ``responses_create_params``, field by field.
-        add_seed: give every rollout its index within the task as the engine's ``seed``, in
-            ``metadata.extra_body``.
-        agent, max_turns: instead of what the environment asks for.
-        timeout_s: instead of the environment's, in seconds.
+        attached: the rollouts stop when their client is gone.
+        keywords: fields of `RolloutSettings` to change in ``settings``.
 
     Raises:
         TaskError: a line can't be run; the message names it.
-        UsageError: an unknown environment or sampling setting, or ``repeats`` below 1.
+        UsageError: an unknown environment or sampling setting, or a setting out of its bounds.
     """
-    if repeats < 1:
-        raise UsageError(f"repeats is {repeats}; it must be at least 1")
-    sampling = dict(sampling or {})
-    check_sampling(sampling)
+    settings = (settings or RolloutSettings()).with_keywords(keywords)
+    check_sampling(settings.sampling)
+    on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
     numbering = numbering or Numbering()
     reader = RowReader(environment)
     for position, given in enumerate(rows, 1):
         row = given if isinstance(given, Row) else _read(reader, given, position)
         definition = row.environment.definition
-        base = _base_row(row, sampling)
-        task_index, first = numbering.number(row, repeats)
-        for rollout_index in range(first, first + repeats):
-            yield RolloutSpec(
-                run=run,
-                task_index=task_index,
-                rollout_index=rollout_index,
-                environment=row.environment.name,
-                agent=agent or definition.agent,
-                row=Raw(_seeded(base, rollout_index) if add_seed else base),
-                agent_ref=row.agent_ref or Raw(_encode({"name": row.environment.name})),
-                model=model,
-                timeout_s=definition.timeout_s if timeout_s is None else timeout_s,
-                max_attempts=max_attempts,
-                max_turns=definition.max_turns if max_turns is None else max_turns,
-                parallel_tools=definition.parallel_tools,
-                replayable=definition.replayable,
-                durability=durability,
-                return_tokens=return_tokens,
-                max_staleness=max_staleness,
-                attached=attached,
-            )
+        base = _base_row(row, settings.sampling)
+        spec: dict[str, Any] = {
+            **on_the_wire,
+            "run": run,
+            "environment": row.environment.name,
+            "agent": settings.agent or definition.agent,
+            "model": settings.model_pool,
+            "agent_ref": row.agent_ref or Raw(_encode({"name": row.environment.name})),
+            "timeout_s": definition.timeout_s if settings.timeout_s is None else settings.timeout_s,
+            "max_turns": definition.max_turns if settings.max_turns is None else settings.max_turns,
+            "parallel_tools": definition.parallel_tools,
+            "replayable": definition.replayable,
+            "attached": attached,
+        }
+        task_index, first = numbering.number(row, settings.repeats)
+        for rollout_index in range(first, first + settings.repeats):
+            line = _seeded(base, rollout_index) if settings.seed_repeats else base
+            yield RolloutSpec(**spec, task_index=task_index, rollout_index=rollout_index, row=Raw(line))
 
 
 def _read(reader: RowReader, line: bytes, position: int) -> Row:

@@ -17,7 +17,8 @@ comes back exactly once. The rules are a pure function of the records that come 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Literal, get_args
 
 import msgspec
@@ -86,17 +87,19 @@ class _Open(msgspec.Struct):
 class Groups:
     """Puts a run's records together to groups.
 
+    The specs of a group must be noted before its first record comes; `noting` sees to that.
+
     Attributes:
-        total: how many records the run leads to; grows with every `Make`.
+        replacements: how many rollouts were made in the place of failed ones.
     """
 
-    def __init__(self, tasks: Iterable[RolloutSpec], policy: GroupPolicy) -> None:
+    def __init__(self, policy: GroupPolicy) -> None:
         if policy not in get_args(GroupPolicy):
             known = list(get_args(GroupPolicy))
             raise UsageError(
                 f"there is no group policy '{policy}'{suggest(policy, known)}: {', '.join(known)}"
             )
-        self.total = 0
+        self.replacements = 0
         self._open: dict[int, _Open] = {}
         self._settle: Callable[[_Open, RolloutRecord], list[Make | Cancel]] = {
             "replace": self._replace,
@@ -105,12 +108,30 @@ class Groups:
             "fail_group": _fail,
         }[policy]
         self._policy = policy
-        for task in tasks:
-            group = self._open.setdefault(task.task_index, _Open(tasks={}, left=0, next_index=0))
-            group.tasks[task.rollout_index] = task
-            group.left += 1
-            group.next_index = max(group.next_index, task.rollout_index + 1)
-            self.total += 1
+
+    def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
+        """The specs, noted before they are passed on.
+
+        Of a list all are noted at once, so a row that comes again further down joins its group. Of a
+        stream neighbours are noted at once, such as the repeats of a row, and a row that comes again further
+        down makes a new group.
+        """
+        if isinstance(specs, Sequence):
+            for spec in specs:
+                self._note(spec)
+            yield from specs
+            return
+        for _, members in groupby(specs, key=lambda spec: spec.task_index):
+            group = list(members)
+            for spec in group:
+                self._note(spec)
+            yield from group
+
+    def _note(self, spec: RolloutSpec) -> None:
+        group = self._open.setdefault(spec.task_index, _Open(tasks={}, left=0, next_index=0))
+        group.tasks[spec.rollout_index] = spec
+        group.left += 1
+        group.next_index = max(group.next_index, spec.rollout_index + 1)
 
     def take(self, record: RolloutRecord) -> list[Make | Cancel | Group]:
         """What a record leads to; a complete group comes last."""
@@ -135,7 +156,7 @@ class Groups:
         group.replacements += 1
         again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
         group.next_index += 1
-        self.total += 1
+        self.replacements += 1
         return [Make(again)]
 
     def _whole(self, group: _Open, last: RolloutRecord) -> Group:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, encode_record
+from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
@@ -162,6 +163,43 @@ async def test_a_wrong_row_or_name_is_refused_before_anything_starts(
             await anext(here.gym.rollouts(given, environment=environment, **sampling))
         assert await here.gym.runs() == []
         assert not here.engine.calls.items
+
+
+async def test_a_stream_of_rows_is_read_as_places_become_free() -> None:
+    taken = 0
+
+    def stream() -> Iterator[dict[str, Any]]:
+        nonlocal taken
+        for row in rows(40):
+            taken += 1
+            yield row
+
+    async with scene() as here:
+        read = 0
+        async for _ in here.gym.rollouts(stream(), environment=NAME, in_flight=5):
+            read += 1
+            assert taken <= read + 6
+        assert (read, taken) == (40, 40)
+        (run,) = await here.gym.runs()
+        assert (run.state, run.total) == ("finished", 40)
+
+
+async def test_a_wrong_row_in_a_stream_ends_the_run_where_it_stands() -> None:
+    async with scene() as here:
+        with pytest.raises(TaskError, match="row 3"):
+            async for _ in here.gym.rollouts(iter([*rows(2), {"oops": 1}]), environment=NAME):
+                pass
+        assert [run.state for run in await here.gym.runs()] == ["cancelled"]
+        await here.at_rest()
+
+
+async def test_settings_are_one_object_and_keywords_change_it() -> None:
+    settings = RolloutSettings(repeats=3, sampling={"temperature": 0.5, "top_p": 0.9})
+    async with scene() as here:
+        made = here.gym.rollouts(rows(1), settings, environment=NAME, repeats=2, temperature=0.25)
+        assert len([record async for record in made]) == 2
+        params = msgspec.json.decode(here.engine.calls.items[0][0].params)
+        assert (params["temperature"], params["top_p"]) == (0.25, 0.9)
 
 
 async def test_no_more_are_on_their_way_than_asked_for() -> None:
@@ -522,8 +560,8 @@ async def test_leaving_early_on_a_real_broker_leaves_nothing_running() -> None:
             while True:
                 status = await gym.status()
                 idle = all(worker.in_use == 0 for worker in status.workers)
-                if idle and status.queues["tool_loop"] == NOTHING:
+                states = [run.state for run in status.runs]
+                if idle and status.queues["tool_loop"] == NOTHING and states == ["cancelled"]:
                     break
                 await anyio.sleep(0.05)
-        assert [run.state for run in status.runs] == ["cancelled"]
         assert len([record async for record in gym.rollouts(rows(3), environment=NAME)]) == 3

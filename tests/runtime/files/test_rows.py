@@ -55,7 +55,7 @@ def test_numbering_is_dense_and_by_first_appearance(given_rows: list[int], repea
 
 def test_a_task_carries_the_environment_settings(line: Line) -> None:
     (task,) = expand(
-        [line()], run="r", environment="counting", model="policy", max_turns=4, return_tokens=True
+        [line()], run="r", environment="counting", model_pool="policy", max_turns=4, return_tokens=True
     )
     assert (task.environment, task.agent, task.timeout_s) == ("counting", "tool_loop", 60.0)
     assert (task.max_turns, task.return_tokens, task.rollout_id) == (4, True, "r.0.0")
@@ -75,13 +75,15 @@ def test_sampling_is_laid_over_the_rows_params(line: Line) -> None:
 def test_seeds_join_what_extra_body_holds(line: Line) -> None:
     metadata = {"extra_body": '{"top_k": 5}', "other": "x"}
     mine = line(responses_create_params={"input": "hi", "metadata": metadata})
-    first, second = expand([mine], run="r", environment="counting", repeats=2, add_seed=True)
+    first, second = expand([mine], run="r", environment="counting", repeats=2, seed_repeats=True)
     for seed, task in enumerate((first, second)):
         found = params(task)["metadata"]
         assert msgspec.json.decode(found["extra_body"]) == {"top_k": 5, "seed": seed}
         assert found["other"] == "x"
     for bare in ({"input": "hi"}, {"input": "hi", "metadata": None}):
-        (task,) = expand([line(responses_create_params=bare)], run="r", environment="counting", add_seed=True)
+        (task,) = expand(
+            [line(responses_create_params=bare)], run="r", environment="counting", seed_repeats=True
+        )
         assert params(task)["metadata"] == {"extra_body": '{"seed":0}'}
 
 
@@ -123,6 +125,7 @@ def test_expansion_is_lazy(line: Line) -> None:
     [
         ({"repeats": 0}, "at least 1"),
         ({"sampling": {"temprature": 1}}, "no sampling setting 'temprature'; did you mean 'temperature'"),
+        ({"model": "other"}, "model_pool names the model"),
         ({"sampling": {"temperature": "hot"}}, "'temperature': expected float"),
         ({"environment": "countin"}, "no environment 'countin'"),
     ],

@@ -66,7 +66,7 @@ def record(of: RolloutSpec, outcome: Outcome | None = None) -> RolloutRecord:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_group_comes_whole_and_in_order_when_its_last_rollout_is_settled(policy: GroupPolicy) -> None:
-    groups = Groups(tasks(2, 3), policy)
+    groups = noted(policy, tasks(2, 3))
     arrivals = [task(1, 2), task(0, 1), task(1, 0), task(0, 0), task(1, 1)]
     commands = [command for one in arrivals for command in groups.take(record(one))]
     (group,) = commands
@@ -76,10 +76,16 @@ def test_a_group_comes_whole_and_in_order_when_its_last_rollout_is_settled(polic
     assert not group.failures
 
 
+def noted(policy: GroupPolicy, specs: list[RolloutSpec]) -> Groups:
+    groups = Groups(policy)
+    assert list(groups.noting(specs)) == specs
+    return groups
+
+
 def settle(policy: GroupPolicy, *outcomes: Outcome) -> list[Make | Cancel | Group]:
     """What one group of so many rollouts leads to."""
     given = tasks(1, len(outcomes))
-    groups = Groups(given, policy)
+    groups = noted(policy, given)
     settled = zip(given, outcomes, strict=True)
     return [command for one, outcome in settled for command in groups.take(record(one, outcome))]
 
@@ -106,10 +112,10 @@ def test_a_group_fails_with_its_first_rollout_and_the_others_are_cancelled_once(
 
 def test_a_failed_rollout_is_replaced_by_a_new_one_of_the_same_task() -> None:
     given = tasks(1, 2)
-    groups = Groups(given, "replace")
+    groups = noted("replace", given)
     (make,) = groups.take(record(given[0], FAILED))
     assert isinstance(make, Make)
-    assert (make.task.rollout_index, groups.total) == (2, 3)
+    assert (make.task.rollout_index, groups.replacements) == (2, 1)
     assert groups.take(record(given[1])) == []
     (group,) = groups.take(record(make.task))
     assert isinstance(group, Group)
@@ -118,7 +124,7 @@ def test_a_failed_rollout_is_replaced_by_a_new_one_of_the_same_task() -> None:
 
 def test_replacing_has_an_end_and_the_group_says_so() -> None:
     given = tasks(1, 2)
-    groups = Groups(given, "replace")
+    groups = noted("replace", given)
     assert groups.take(record(given[0])) == []
     last: RolloutSpec = given[1]
     for _ in range(REPLACEMENTS * 2):
@@ -147,7 +153,7 @@ def test_a_group_without_any_rollout_left_has_failed(policy: GroupPolicy) -> Non
 
 def test_an_unknown_policy_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="did you mean 'shrink'"):
-        Groups([], "shrnk")  # type: ignore[arg-type]
+        Groups("shrnk")  # type: ignore[arg-type]
 
 
 @given(st.sampled_from(POLICIES), st.randoms(use_true_random=False), st.integers(1, 5), st.integers(1, 5))
@@ -155,7 +161,7 @@ def test_every_task_comes_back_once_whatever_fails(
     policy: GroupPolicy, random: Any, count: int, repeats: int
 ) -> None:
     waiting = tasks(count, repeats)
-    groups = Groups(waiting, policy)
+    groups = noted(policy, waiting)
     back: Counter[int] = Counter()
     settled = 0
     while waiting:
@@ -169,7 +175,7 @@ def test_every_task_comes_back_once_whatever_fails(
                 assert command.failed or len(command.rollouts) <= repeats
                 assert all(command.mask) or policy == "mask"
     assert back == dict.fromkeys(range(count), 1)
-    assert settled == groups.total
+    assert settled == count * repeats + groups.replacements
 
 
 # -- on a system ----------------------------------------------------------------------------------------

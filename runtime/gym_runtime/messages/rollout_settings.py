@@ -1,0 +1,104 @@
+"""What a run asks for of its rollouts: one object from the flags and the Python client to the wire.
+
+Each option is declared here once, with its default, its bounds and its help text. The command line makes its
+flags from these fields, `Client.rollouts` takes them as one object or as keywords, and those that a worker
+must know travel in each `RolloutSpec` under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from gym_runtime.errors import UsageError
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Durability = Literal["turn", "result"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutSettings:
+    """How rollouts are made.
+
+    Attributes:
+        agent: The agent that runs the rollouts; by default the environment's.
+        model_pool: The name under which workers serve the model that is asked.
+        repeats: Rollouts per row.
+        seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
+        max_turns: Model calls per attempt; by default the environment's.
+        timeout_s: Seconds that a rollout may take, all attempts together; by default the environment's.
+        max_attempts: Times that a rollout is tried before it counts as failed.
+        durability: turn: another worker continues a rollout at the turn where its worker died. result: such
+            a rollout starts again.
+        return_tokens: Put token ids and log-probabilities on the rows, for training.
+        max_staleness: Re-run rollouts whose weights are more than N versions old.
+        sampling: What is laid over each row's ``responses_create_params``, field by field.
+
+    Raises:
+        UsageError: a value is out of its bounds or of a wrong type; the message names it.
+    """
+
+    agent: str | None = None
+    model_pool: str = "policy"
+    repeats: AtLeastOne = 1
+    seed_repeats: bool = False
+    max_turns: AtLeastOne | None = None
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    max_attempts: AtLeastOne = 3
+    durability: Durability = "turn"
+    return_tokens: bool = False
+    max_staleness: Annotated[int, Meta(ge=0)] | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        for name, kind in _types().items():
+            value = getattr(self, name)
+            try:
+                msgspec.convert(value, kind)
+            except msgspec.ValidationError as error:
+                raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error))}") from None
+
+    def with_keywords(self, keywords: Mapping[str, Any]) -> RolloutSettings:
+        """These settings with some of them changed; what is no setting is laid over the rows as sampling.
+
+        Raises:
+            UsageError: a value is out of its bounds.
+        """
+        known = {one.name for one in fields(self)}
+        changes = {name: value for name, value in keywords.items() if name in known}
+        sampling = {name: value for name, value in keywords.items() if name not in known}
+        if sampling:
+            changes["sampling"] = {**self.sampling, **changes.get("sampling", {}), **sampling}
+        return replace(self, **changes) if changes else self
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """The fields' types with their bounds; the sampling is checked where it is laid over the rows."""
+    hints = get_type_hints(RolloutSettings, include_extras=True)
+    return {name: kind for name, kind in hints.items() if name != "sampling"}
+
+
+def _expected(message: str) -> str:
+    """msgspec's complaint as what was expected.
+
+    >>> _expected("Expected `int` >= 1"), _expected("Expected `float` > 0.0")
+    ('at least 1', 'more than 0.0')
+    >>> _expected("Expected `int | null`, got `str`")
+    'int | null'
+    """
+    kind, _, bound = message.removeprefix("Expected ").partition("` ")
+    for sign, words in {
+        ">= ": "at least ",
+        "> ": "more than ",
+        "<= ": "at most ",
+        "< ": "less than ",
+    }.items():
+        if bound.startswith(sign):
+            return words + bound.removeprefix(sign)
+    return kind.partition(",")[0].strip("`")
