@@ -16,6 +16,8 @@ from gym_runtime import logs
 from gym_runtime.checks import throughput
 from gym_runtime.checks.throughput import Throughput
 from gym_runtime.cli import formatting, terminal
+from gym_runtime.cli.model_choice import parse_row_fields
+from gym_runtime.cli.options import BenchOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
@@ -32,15 +34,15 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def bench(
-    names: tuple[str, ...], *, everything: bool, seconds: float, settings: dict[str, Any], as_json: bool
-) -> int:
+def bench(options: BenchOptions) -> int:
     """Measure environments; 0 if each of those named could be.
 
     Raises:
         UsageError: nothing was named, there is no such environment or setting, or a module cannot be
             imported.
     """
+    names, everything, seconds = options.names, options.everything, options.seconds
+    settings = parse_row_fields(options.row_fields)
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
     logs.start()
@@ -59,7 +61,7 @@ def bench(
                 found.append(await _measure(name, seconds, settings))
 
     anyio.run(measure, backend_options={"use_uvloop": sys.platform != "win32"})
-    if as_json:
+    if options.json:
         terminal.print_json(found)
     else:
         _show(found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gym_runtime.cli import remote, terminal
+from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client import Client
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.run_info import RunInfo
 
 
-def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, ...], prefix: str) -> None:
+def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOptions) -> None:
     """Stop a run, one of its tasks, or one rollout; one that is finished already stays so.
 
     Raises:
@@ -23,7 +24,7 @@ def cancel(run: str, task: int | None, rollout: int | None, *, nats: tuple[str, 
             await gym.cancel(run, task, rollout)
         return info
 
-    info = remote.ask(nats, prefix, stop)
+    info = remote.ask(broker, stop)
     if info.state == "finished":
         terminal.output().print(f"run {run} is finished already", soft_wrap=True)
         return

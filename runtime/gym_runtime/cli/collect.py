@@ -6,7 +6,8 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli.display import Display
-from gym_runtime.cli.options import CollectOptions, require_broker
+from gym_runtime.cli.model_choice import require_broker
+from gym_runtime.cli.options import CollectOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.errors import UsageError
@@ -19,12 +20,12 @@ from gym_runtime.messages.outcomes import RolloutRecord
 def collect(options: CollectOptions) -> int:
     """Write a published run's rows to files as they come; the process's exit status."""
     logs.start()
-    urls = require_broker(options.nats)
+    urls = require_broker(options.broker)
     files = OutputFiles.beside(options.output)
     metrics = Metrics()
 
     async def main() -> None:
-        async with connect(urls, prefix=options.prefix) as gym:
+        async with connect(urls, prefix=options.broker.prefix) as gym:
             info = await gym.run(options.run)
             missing: list[str] = []
             if info.state == "active":

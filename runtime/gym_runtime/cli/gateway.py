@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import anyio
-import msgspec
 
 from gym_runtime.bus.connection import connect
 from gym_runtime.cli import terminal
-from gym_runtime.cli.options import require_broker
+from gym_runtime.cli.model_choice import require_broker
+from gym_runtime.cli.options import GatewayOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.errors import UsageError
 from gym_runtime.gateway.capture import Captures
@@ -23,34 +22,13 @@ from gym_runtime.rpc.registry import decode_heartbeat
 from gym_runtime.rpc.router import Router
 
 
-class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``gateway`` was asked to do.
-
-    Attributes:
-        pools: the model pools that clients may name; the first one serves all other names.
-        output: where each call is written; None for memory only.
-        capacity: calls in progress at most.
-        timeout_s: of one call.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    pools: tuple[str, ...] = ("policy",)
-    output: Path | None = None
-    return_token_ids: bool = False
-    capacity: int = 1024
-    timeout_s: float = 600.0
-    nats: tuple[str, ...] = ()
-    prefix: str = "gym"
-
-
 def gateway(options: GatewayOptions) -> int:
     """Serve until SIGINT or SIGTERM; the process's exit status.
 
     Raises:
         UsageError: no broker was named, the address is taken, or the file cannot be written.
     """
-    require_broker(options.nats)
+    require_broker(options.broker)
     anyio.run(_stay, options, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
@@ -63,18 +41,18 @@ async def _stay(options: GatewayOptions) -> None:
             stack.callback(file.close)
         # A broker that keeps roles apart lets agents ask models, and this stands for agents.
         bus = await stack.enter_async_context(
-            connect(options.nats, prefix=options.prefix, name="gateway", role="agent")
+            connect(options.broker.urls, prefix=options.broker.prefix, name="gateway", role="agent")
         )
         router = Router(bus, "model")
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(router.run)
-        pools = Pools(router, options.pools, return_tokens=options.return_token_ids)
+        pools = Pools(router, options.model_pool, return_tokens=options.return_tokens)
         served = Gateway(
             pools.ask,
-            models=options.pools,
+            models=options.model_pool,
             captures=Captures(file=file),
-            capacity=options.capacity,
+            capacity=options.concurrency,
             timeout_s=options.timeout_s,
         )
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
@@ -84,7 +62,7 @@ async def _stay(options: GatewayOptions) -> None:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
         alive = [decode_heartbeat(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
-        for line in unserved(alive, models=options.pools):
+        for line in unserved(alive, models=options.model_pool):
             terminal.errors().print(line, soft_wrap=True)
         _show(url)
         async for _ in signals:

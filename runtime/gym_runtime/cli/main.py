@@ -12,8 +12,6 @@ import re
 import sys
 import traceback
 
-import typer
-
 from gym_runtime import __version__
 
 INTERRUPTED = 130
@@ -37,16 +35,15 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; its exit status. What went wrong stands on standard error."""
+    from cyclopts import CycloptsError
+
     from gym_runtime.cli.commands import app
 
     try:
-        command = typer.main.get_command(app)
-        status = command.main(arguments or ["--help"], prog_name="gym-runtime", standalone_mode=False)
+        status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return status if isinstance(status, int) else 0
-    except typer.Abort:
-        return INTERRUPTED
-    except typer.TyperException as error:
-        _complain(_reword(error.format_message()))
+    except CycloptsError as error:
+        _complain(_reword(str(error)))
         return 2
     except BaseException as error:  # noqa: BLE001 - the boundary: whatever it is becomes a line and a status
         return report(error)
@@ -79,13 +76,19 @@ def _complain(message: str) -> None:
 
 
 def _reword(message: str) -> str:
-    """The command line library's messages in the form of ours."""
-    message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
-    message = message.replace("Value error, ", "")
-    message = re.sub(r"Input should be greater than or equal to (\S+)", r"it must be at least \1", message)
-    message = re.sub(r"Input should be less than or equal to (\S+)", r"it must be at most \1", message)
-    message = re.sub(r"Input should be (a valid \w+),.*", r"it must be \1", message)
-    message = re.sub(r"\.? Did you mean (.*)\?$", r"; did you mean \1?", message)
+    """The command line library's messages in the form of ours.
+
+    >>> _reword('Unknown option: --repets. Did you mean --repeats?')
+    "unknown option: --repets; did you mean '--repeats'?"
+    >>> _reword('Invalid value "2" for --top-p. Must be <= 1.')
+    "invalid value '2' for --top-p; it must be at most 1"
+    """
+    message = " ".join(message.split()).replace('"', "'")
+    message = re.sub(r" Available commands: .*$", "", message)
+    message = re.sub(r"\. Did you mean '?([^'?]*)'?\?$", r"; did you mean '\1'?", message)
+    message = re.sub(r"\. Choose from: (.*)\.$", r"; choose from \1", message)
+    for sign, words in {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}.items():
+        message = re.sub(rf"\. Must be {sign} (\S+?)\.?$", rf"; it must be {words} \1", message)
     return message[:1].lower() + message[1:].rstrip(".")
 
 

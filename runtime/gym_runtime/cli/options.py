@@ -1,18 +1,21 @@
-"""What was said on the command line, as the commands get it: decided once, then only read."""
+"""The options of every command: each is declared once, as a field with its default, its bounds and its help.
+
+The command line library (cyclopts) makes flags of the fields and help of the docstrings. What a run asks of
+its rollouts is in `gym_runtime.messages.rollout_settings`. This module is imported for ``--help``, so it
+imports nothing heavy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
-from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
-
-ModelApi = Literal["auto", "responses", "chat"]
+from gym_runtime.messages.rollout_settings import RolloutSettings
 
 DEFAULT_MODEL = "embedded/smollm2-135m"
 DEFAULT_CONCURRENCY = 1024
@@ -20,55 +23,138 @@ EMBEDDED_CONCURRENCY = 16
 """More rollouts in flight than the embedded engine has slots would only wait, and use up their time."""
 RESULTS = Path("results")
 
+FLAT = Parameter(name="*")
+_ROLLOUTS, _SAMPLING, _MODEL, _SYSTEM = (
+    Group(name, sort_key=place) for place, name in enumerate(("Rollouts", "Sampling", "Model", "System"))
+)
+_AT_LEAST_ONE = Parameter(validator=Number(gte=1))
 
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``run`` and ``publish`` were asked to do. None and empty mean: not said.
+Settings = Annotated[
+    RolloutSettings,
+    # The sampling has flags of its own.
+    Parameter(name="*", group=_ROLLOUTS, parse=re.compile("^(?!sampling$)")),
+]
+Input = Annotated[Path | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+RequiredOutput = Annotated[Path, Parameter(name=["--output", "-o"])]
+RowFields = Annotated[tuple[str, ...], Parameter(name="--set")]
+AsJson = Annotated[bool, Parameter(help="Print one JSON document, for programs.")]
+Everything = Annotated[bool, Parameter(name="--all")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the model samples; overrides the rows.
 
     Attributes:
-        names: environments; ``publish`` has at most one.
-        input: dataset rows; None for the environments' own example rows.
-        output: where the rollouts go; see `output_path`.
-        model: ``PROVIDER/NAME``; see `model_settings`.
-        engine_args: for an engine of the worker's own.
-        limit: rows of the input at most.
-        concurrency: rollouts in flight, over all workers.
-        workers: processes of each kind.
-        seed_repeats: each repeat of a task gets a seed of its own.
-        timeout_s: of one attempt; None leaves it to the environment.
-        settings: defaults of row fields.
-        nats: the broker's URLs; empty to start one.
-        file_model: the model of a system's file, for when the command line names none.
+        temperature: Overrides the rows'.
+        top_p: Overrides the rows'.
+        max_output_tokens: Per model call; overrides the rows'.
     """
 
-    names: tuple[str, ...] = ()
-    input: Path | None = None
-    output: Path | None = None
-    model: str = ""
-    model_urls: tuple[str, ...] = ()
-    model_api: ModelApi = "auto"
-    engine_args: str = ""
-    limit: int | None = None
-    repeats: int = 1
-    concurrency: int = DEFAULT_CONCURRENCY
-    workers: int = 1
-    temperature: float | None = None
-    top_p: float | None = None
-    max_output_tokens: int | None = None
-    seed_repeats: bool = False
-    agent: str | None = None
-    max_turns: int | None = None
-    timeout_s: float | None = None
-    max_attempts: int = 3
-    durability: Literal["turn", "result"] = "turn"
-    return_token_ids: bool = False
-    max_staleness: int | None = None
-    resume: bool = False
-    settings: dict[str, Any] = {}
-    nats: tuple[str, ...] = ()
+    temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    top_p: Annotated[float | None, Parameter(validator=Number(gte=0, lte=1))] = None
+    max_output_tokens: Annotated[int | None, _AT_LEAST_ONE] = None
+
+    def overrides(self) -> dict[str, Any]:
+        """What is laid over the rows' ``responses_create_params``."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerOptions:
+    """Which system.
+
+    Attributes:
+        nats: The broker of a running system; several URLs of a cluster separated by commas. 'run' starts
+            workers of its own there, and without --model asks the model that the system serves. A URL with
+            a password belongs in the variable. GYM_NATS_CREDENTIALS names a file with an NKey seed or a
+            .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.
+        prefix: Tells systems that share a broker apart.
+    """
+
+    nats: Annotated[str, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
     prefix: str = "gym"
-    state_dir: str = ""
-    file_model: ModelSettings | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return parse_urls(self.nats)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model, and where it is.
+
+    Attributes:
+        model: PROVIDER/NAME: openai/NAME, embedded/NAME, scripted/NAME and others; 'gym-runtime ls models'
+            lists them. By default embedded/smollm2-135m.
+        model_urls: Where the model is served, such as http://127.0.0.1:8000/v1; once per replica.
+        model_api: responses, chat, or auto to take the Responses API where there is one.
+        engine_args: Arguments of an engine that the worker starts itself (vllm without --model-url), such as
+            '--max-model-len 4096'.
+    """
+
+    model: Annotated[str, Parameter(show_default=False)] = ""
+    model_urls: Annotated[tuple[str, ...], Parameter(name="--model-url", show_default=False)] = ()
+    model_api: Literal["auto", "responses", "chat"] = "auto"
+    engine_args: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = ""
+
+    def __bool__(self) -> bool:
+        """Whether anything was said of a model."""
+        return bool(self.model or self.model_urls or self.engine_args)
+
+
+Sampled = Annotated[Sampling, Parameter(name="*", group=_SAMPLING)]
+Broker = Annotated[BrokerOptions, Parameter(name="*", group=_SYSTEM)]
+Model = Annotated[ModelOptions, Parameter(name="*", group=_MODEL)]
+System = Parameter(group=_SYSTEM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Which rows.
+
+    Attributes:
+        limit: Take the first N rows of each file only.
+        row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
+            repeatable.
+    """
+
+    limit: Annotated[int | None, _AT_LEAST_ONE] = None
+    row_fields: RowFields = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What ``run`` was asked to do.
+
+    Attributes:
+        input: Dataset rows, JSONL, or - for standard input; by default the environments' example rows. With
+            several environments, rows say theirs in agent_ref.
+        output: The rollouts; further files are put beside it. By default results/NAME.jsonl.
+        resume: Continue an interrupted run.
+        json: Print one JSON document, for programs.
+        concurrency: Rollouts in flight, over all agent workers.
+        workers: Processes of each kind.
+        state_dir: Where a private broker keeps its queue; by default a temporary directory.
+        config: Take the broker and the model from a system's file ('gym-runtime start --help'). Options
+            given here win.
+    """
+
+    names: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+    input: Input = None
+    output: Output = None
+    resume: bool = False
     json: bool = False
+    rows: Annotated[RowOptions, FLAT] = RowOptions()
+    settings: Settings = RolloutSettings()
+    sampling: Sampled = Sampling()
+    model: Model = ModelOptions()
+    broker: Broker = BrokerOptions()
+    concurrency: Annotated[int, System, _AT_LEAST_ONE] = DEFAULT_CONCURRENCY
+    workers: Annotated[int, System, _AT_LEAST_ONE] = 1
+    state_dir: Annotated[str, System, Parameter(show_default=False)] = ""
+    config: Annotated[Path | None, System] = None
 
     @property
     def output_path(self) -> Path:
@@ -78,147 +164,163 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         stem = "-".join(Path(name).stem for name in self.names) or (self.input.stem if self.input else "run")
         return RESULTS / f"{stem}.jsonl"
 
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """What overrides the rows' ``responses_create_params``."""
-        said = {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "max_output_tokens": self.max_output_tokens,
-        }
-        return {name: value for name, value in said.items() if value is not None}
 
-    def with_file(self, path: Path) -> RunOptions:
-        """These options, with a system's file for what they do not say of the broker and the model.
-
-        Raises:
-            UsageError: the file cannot be read, or is wrong.
-        """
-        from gym_runtime.cli.config import load_config
-
-        config = load_config(path)
-        return msgspec.structs.replace(
-            self,
-            nats=self.nats or config.urls,
-            prefix=config.prefix if self.prefix == RunOptions().prefix else self.prefix,
-            state_dir=self.state_dir or config.state_dir,
-            file_model=next((pool.model for pool in config.pools if pool.model), None),
-        )
-
-    @property
-    def leaves_model_open(self) -> bool:
-        """Whether a running system is to be joined and nothing says which model."""
-        said = self.model or self.model_urls or self.engine_args or self.file_model
-        return bool(self.nats) and not said
-
-    def model_settings(self) -> ModelSettings:
-        """The model that was asked for, or the file's, or the default one.
-
-        Raises:
-            UsageError: no such provider, no name, or an address without a model.
-        """
-        if self.file_model is not None and not self.model:
-            return msgspec.structs.replace(
-                self.file_model,
-                urls=self.model_urls or self.file_model.urls,
-                options=self.file_model.options | _engine_options(self.engine_args),
-            )
-        return parse_model(self.model, urls=self.model_urls, api=self.model_api, engine_args=self.engine_args)
-
-
-class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``start`` was asked to do. None and empty mean: not said.
+@dataclass(frozen=True, kw_only=True)
+class PublishOptions:
+    """What ``publish`` was asked to do.
 
     Attributes:
-        pools: as they were typed, such as ``resource:mcqa,reasoning_gym``.
+        environment: The environment of rows that do not say theirs in agent_ref.
     """
 
-    pools: tuple[str, ...] = ()
+    input: Annotated[Path, Parameter(parse=False)] = Path()
+    environment: str | None = None
+    rows: Annotated[RowOptions, FLAT] = RowOptions()
+    settings: Settings = RolloutSettings()
+    sampling: Sampled = Sampling()
+    broker: Broker = BrokerOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """What ``start`` was asked to do.
+
+    Attributes:
+        config: A system described in TOML, of which POOLs pick a part. Options given here win.
+        concurrency: Rollouts in flight, over all agent workers; by default 1024.
+        workers: Processes of each kind; by default 1.
+        nats: The broker to join, as for 'gym-runtime run'; by default one is started.
+        prefix: Tells systems that share a broker apart; by default gym.
+        state_dir: Where a private broker keeps its queue; by default a temporary directory.
+    """
+
+    pools: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
     config: Path | None = None
-    model: str = ""
-    model_urls: tuple[str, ...] = ()
-    model_api: ModelApi = "auto"
-    engine_args: str = ""
-    concurrency: int | None = None
-    workers: int | None = None
-    nats: tuple[str, ...] = ()
-    prefix: str = ""
-    state_dir: str = ""
+    model: Model = ModelOptions()
+    concurrency: Annotated[int | None, System, _AT_LEAST_ONE] = None
+    workers: Annotated[int | None, System, _AT_LEAST_ONE] = None
+    nats: Annotated[str, System, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
+    prefix: Annotated[str, System, Parameter(show_default=False)] = ""
+    state_dir: Annotated[str, System, Parameter(show_default=False)] = ""
 
 
-class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``collect`` was asked to do."""
+@dataclass(frozen=True, kw_only=True)
+class CollectOptions:
+    """What ``collect`` was asked to do.
 
-    run: str
-    output: Path
-    nats: tuple[str, ...] = ()
-    prefix: str = "gym"
+    Attributes:
+        output: The rollouts.
+        json: Print one JSON document, for programs.
+    """
+
+    run: Annotated[str, Parameter(parse=False)] = ""
+    output: RequiredOutput
+    json: bool = False
+    broker: Broker = BrokerOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayOptions:
+    """What ``gateway`` was asked to do.
+
+    Attributes:
+        host: Where to listen; every program that reaches it may use the models.
+        port: 0 lets the system choose.
+        model_pool: A model pool that clients may name as their model; the first serves all other names.
+        output: Write each captured call here as well, JSONL.
+        return_tokens: Put token ids and log-probabilities on the captured calls.
+        concurrency: Calls in progress; more are answered 429.
+        timeout_s: Seconds that one call may take.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 0
+    model_pool: tuple[str, ...] = ("policy",)
+    output: Output = None
+    return_tokens: bool = False
+    concurrency: Annotated[int, _AT_LEAST_ONE] = 1024
+    timeout_s: Annotated[float, Parameter(validator=Number(gt=0))] = 600.0
+    broker: Broker = BrokerOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReverifyOptions:
+    """What ``reverify`` was asked to do.
+
+    Attributes:
+        rollouts: Stored rows, ours or NeMo Gym's.
+        output: The rows with their new rewards.
+        inputs: The run's *_materialized_inputs.jsonl, or its dataset, for fields that the rows lack;
+            repeatable.
+        row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
+        concurrency: Rows judged at once.
+        strict: A reward that differs from the recorded one makes the exit status 1.
+        resume: Continue an interrupted re-verification.
+        json: Print one JSON document, for programs.
+    """
+
+    name: Annotated[str | None, Parameter(parse=False)] = None
+    rollouts: Path
+    output: RequiredOutput
+    inputs: tuple[Path, ...] = ()
+    row_fields: RowFields = ()
+    concurrency: Annotated[int, _AT_LEAST_ONE] = 8
+    strict: bool = False
+    resume: bool = False
     json: bool = False
 
 
-def parse_model(
-    text: str, *, urls: tuple[str, ...] = (), api: ModelApi = "auto", engine_args: str = ""
-) -> ModelSettings:
-    """``PROVIDER/NAME`` with its addresses; the default model if nothing was said. Imports no adapter.
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What ``bench`` was asked to do.
 
-    Raises:
-        UsageError: no such provider, no name, or an address without a model.
+    Attributes:
+        everything: Measure every environment that can run here.
+        seconds: How long to measure each environment.
+        row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
+        json: Print one JSON document, for programs.
     """
-    if urls and not text:
-        raise UsageError("--model-url needs the model's name there too: --model openai/NAME")
-    options = _engine_options(engine_args)
-    settings = ModelSettings.parse(text or DEFAULT_MODEL, urls=urls, api=api, options=options)
-    known = catalogue.names("models")
-    own_file = Path(settings.provider).with_suffix(".py").is_file()
-    if settings.provider not in known and not own_file:
-        if "/" not in text:
-            raise UsageError(
-                f"--model {text}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "
-                "'gym-runtime ls models' lists the providers"
-            )
-        near = catalogue.suggest(settings.provider, known, "models")
-        raise UsageError(f"--model {text}: there is no model provider '{settings.provider}'{near}")
-    if not settings.name:
-        raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")
-    return settings
+
+    names: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+    everything: Everything = False
+    seconds: Annotated[float, Parameter(validator=Number(gt=0))] = 1.0
+    row_fields: RowFields = ()
+    json: bool = False
 
 
-def _engine_options(engine_args: str) -> dict[str, Any]:
-    return {"engine_args": engine_args} if engine_args else {}
+@dataclass(frozen=True, kw_only=True)
+class PrepareOptions:
+    """What ``prepare`` was asked to do.
 
-
-def require_broker(nats: tuple[str, ...]) -> tuple[str, ...]:
-    """The broker's URLs, for commands that join a running system.
-
-    Raises:
-        UsageError: none was given.
+    Attributes:
+        split: train, validation or example; repeatable. By default train.
+        output: The folder to fill; by default data/NAME.
+        source: huggingface, file or generate; by default file if there is an --input, else what the
+            environment offers. The hub takes HF_TOKEN and HF_ENDPOINT.
+        input_file: The rows, JSONL; with several NAMEs, NAME=FILE.
+        prompt: A YAML or TOML file that makes the input of the rows' fields.
+        weight: NAME=W, shares of a blend; by default the rows there are.
+        repeats: NAME=K, how often each row comes, one after the other.
+        seed: Of the blend, of samples and of generated rows.
+        size: Rows in all, before repeats; by default all.
+        settings: KEY=VALUE, a setting of the environment's generator.
+        overwrite_metrics_conflicts: The data may differ from its stored metrics.
+        json: Print one JSON document, for programs.
     """
-    if not nats:
-        raise UsageError(
-            "which system? --nats URL, or the environment variable GYM_NATS_URL; "
-            "'gym-runtime start' starts one and prints its URL"
-        )
-    return nats
 
-
-def parse_settings(given: Iterable[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` s; a value is JSON where it can be read as such, else the text itself.
-
-    Raises:
-        UsageError: one is not of this form, or a name comes twice.
-    """
-    settings: dict[str, Any] = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise UsageError(f"--set {text}: write it as NAME=VALUE")
-        if name in settings:
-            raise UsageError(f"--set {text}: '{name}' has a value already")
-        try:
-            settings[name] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            settings[name] = value
-    return settings
+    names: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+    split: tuple[str, ...] = ()
+    output: Output = None
+    source: Literal["huggingface", "file", "generate"] | None = None
+    input_file: Annotated[tuple[str, ...], Parameter(name=["--input", "-i"])] = ()
+    prompt: Path | None = None
+    weight: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+    seed: int = 0
+    size: Annotated[int | None, _AT_LEAST_ONE] = None
+    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = ()
+    overwrite_metrics_conflicts: bool = False
+    json: bool = False
 
 
 def parse_urls(text: str | None) -> tuple[str, ...]:

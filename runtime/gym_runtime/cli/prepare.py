@@ -9,32 +9,15 @@ import msgspec
 
 from gym_runtime.cli import terminal
 from gym_runtime.cli.download import downloading
+from gym_runtime.cli.options import PrepareOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.prepare.collate import Collation, Prepared, Recipe
 from gym_runtime.prepare.prompts import read_prompt
-from gym_runtime.prepare.sources import Origin, Wanted
+from gym_runtime.prepare.sources import Wanted
 
 T = TypeVar("T", int, float)
-
-
-class PrepareOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed; ``weights``, ``repeats``, ``inputs`` and ``settings`` are ``NAME=VALUE`` s."""
-
-    names: tuple[str, ...]
-    splits: tuple[str, ...] = ()
-    output: Path | None = None
-    origin: Origin | None = None
-    inputs: tuple[str, ...] = ()
-    prompt: Path | None = None
-    weights: tuple[str, ...] = ()
-    repeats: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    seed: int = 0
-    size: int | None = None
-    overwrite_conflicts: bool = False
-    json: bool = False
 
 
 def prepare(options: PrepareOptions) -> int:
@@ -49,7 +32,7 @@ def prepare(options: PrepareOptions) -> int:
         raise UsageError("say which: gym-runtime prepare NAME...")
     if len(set(names)) < len(names):
         raise UsageError("an environment is named twice; --repeats NAME=K repeats its rows")
-    splits: list[Split] = [_split(given) for given in dict.fromkeys(options.splits or ("train",))]
+    splits: list[Split] = [_split(given) for given in dict.fromkeys(options.split or ("train",))]
     environments = {name: catalogue.environment(_module(name)) for name in names}
     inputs = _inputs(options)
     weights = _weights(options)
@@ -62,7 +45,7 @@ def prepare(options: PrepareOptions) -> int:
         prompt=read_prompt(options.prompt) if options.prompt else None,
         seed=options.seed,
         size=options.size,
-        overwrite_conflicts=options.overwrite_conflicts,
+        overwrite_conflicts=options.overwrite_metrics_conflicts,
     )
     settings = {key: _value(text) for key, text in (_pair(given, "--set") for given in options.settings)}
     with Collation(recipe, downloading) as collation:
@@ -74,7 +57,7 @@ def prepare(options: PrepareOptions) -> int:
                     environment=environments[name],
                     dataset=name.removeprefix(_module(name)).removeprefix(":"),
                     split=split,
-                    origin=options.origin,
+                    origin=options.source,
                     file=inputs.get(name),
                     settings=settings,
                 )
@@ -101,11 +84,11 @@ def _split(given: str) -> Split:
 
 def _inputs(options: PrepareOptions) -> dict[str, Path]:
     """Which file has the rows of which name."""
-    if len(options.names) == 1 and len(options.inputs) == 1:
-        name, given = options.names[0], options.inputs[0]
+    if len(options.names) == 1 and len(options.input_file) == 1:
+        name, given = options.names[0], options.input_file[0]
         return {name: Path(given.removeprefix(f"{name}="))}
     found: dict[str, Path] = {}
-    for given in options.inputs:
+    for given in options.input_file:
         name, separator, path = given.partition("=")
         if not separator or name not in options.names:
             raise UsageError(f"--input {given}: say whose rows they are: --input NAME={Path(given).name}")
@@ -116,7 +99,7 @@ def _inputs(options: PrepareOptions) -> dict[str, Path]:
 
 
 def _weights(options: PrepareOptions) -> dict[str, float]:
-    weights = _numbers(options.weights, options.names, "--weight", float)
+    weights = _numbers(options.weight, options.names, "--weight", float)
     if weights and len(weights) < len(options.names):
         missing = next(name for name in options.names if name not in weights)
         raise UsageError(f"'{missing}' has no --weight; give one to each environment, or to none")

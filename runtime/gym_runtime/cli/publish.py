@@ -1,6 +1,6 @@
-"""``publish``: rows of a file onto the queue of a running system. Nobody waits for what comes of them.
+"""``publish``: rows of a file onto the queue of a running system; ``collect`` fetches their results.
 
-What nobody serves just now is said, and no error: workers may be started later.
+A name that no worker serves now is reported and is not an error: workers may be started later.
 """
 
 from __future__ import annotations
@@ -9,31 +9,37 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
-from gym_runtime.cli.options import RunOptions, require_broker
-from gym_runtime.cli.remote import MODEL_POOL, unserved
-from gym_runtime.cli.rollouts import run_info, sources, tasks
+from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
+from gym_runtime.cli.model_choice import parse_row_fields, require_broker
+from gym_runtime.cli.options import PublishOptions
+from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.messages.run_info import new_run_id
 
 
-def publish(options: RunOptions) -> str:
+def publish(options: PublishOptions) -> str:
     """Put a file's rollouts onto the queue of a running system; returns the run's id."""
     logs.start()
-    urls = require_broker(options.nats)
+    urls = require_broker(options.broker)
+    names = (options.environment,) if options.environment else ()
+    settings = with_sampling(options.settings, options.sampling)
+    row_fields = parse_row_fields(options.rows.row_fields)
     run = new_run_id()
 
     async def main() -> None:
-        with open_dataset(*sources(options), limit=options.limit, settings=options.settings) as dataset:
-            async with connect(urls, prefix=options.prefix) as gym:
-                info = run_info(options, dataset, run, dataset.rows * options.repeats)
+        with open_dataset(
+            *sources(names, options.input), limit=options.rows.limit, settings=row_fields
+        ) as dataset:
+            async with connect(urls, prefix=options.broker.prefix) as gym:
+                info = run_info(dataset, settings, run, dataset.rows * settings.repeats)
                 await gym.open_run(info)
-                await gym.publish(tasks(options, dataset, run))
+                await gym.publish(specs(dataset, settings, run, attached=False))
                 for line in unserved(
                     await gym.workers(),
                     agents=info.agents,
                     environments=info.environments,
-                    models=[MODEL_POOL],
+                    models=[settings.model_pool],
                 ):
                     terminal.errors().print(line, soft_wrap=True)
 

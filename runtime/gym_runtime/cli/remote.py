@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import anyio
 
-from gym_runtime.cli.options import require_broker
+from gym_runtime.cli.model_choice import require_broker
+from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client import Client, connect
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.workers.adapter import ModelSettings
@@ -19,25 +20,25 @@ MODEL_POOL = "policy"
 """The model that rollouts ask for unless they are told otherwise."""
 
 
-def ask(urls: tuple[str, ...], prefix: str, question: Callable[[Client], Awaitable[T]]) -> T:
+def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
     """Ask a running system one thing.
 
     Raises:
-        UsageError: nobody said which system.
+        UsageError: no system was named.
     """
-    urls = require_broker(urls)
+    urls = require_broker(broker)
 
     async def main() -> T:
-        async with connect(urls, prefix=prefix) as gym:
+        async with connect(urls, prefix=broker.prefix) as gym:
             return await question(gym)
 
     return anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
 
 
-def served_model(workers: Iterable[Heartbeat]) -> ModelSettings | None:
-    """The model that answers as `MODEL_POOL`; None if none does."""
+def served_model(workers: Iterable[Heartbeat], pool: str) -> ModelSettings | None:
+    """The model that workers serve under a name; None if no worker does."""
     for worker in workers:
-        if worker.kind == "model" and MODEL_POOL in worker.pools and not worker.draining:
+        if worker.kind == "model" and pool in worker.pools and not worker.draining:
             return ModelSettings.parse(worker.detail.get("model", ""))
     return None
 

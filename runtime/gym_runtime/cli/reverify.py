@@ -20,6 +20,8 @@ from gym_runtime.checks.reverification import (
     environments_of,
 )
 from gym_runtime.cli import formatting, terminal
+from gym_runtime.cli.model_choice import parse_row_fields
+from gym_runtime.cli.options import ReverifyOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
@@ -34,27 +36,6 @@ SHOWN_DIFFERENCES = 20
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-class ReverifyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for.
-
-    Attributes:
-        name: the environment of all rows; None for each row's own.
-        inputs: where fields that the rows lack are found.
-        settings: defaults of row fields.
-        strict: another reward than before is a failure.
-    """
-
-    name: str | None
-    rollouts: Path
-    output: Path
-    inputs: tuple[Path, ...] = ()
-    settings: dict[str, Any] = {}
-    concurrency: int = 8
-    strict: bool = False
-    resume: bool = False
-    json: bool = False
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -120,11 +101,12 @@ def reverify(options: ReverifyOptions) -> int:
     with options.rollouts.open("rb") as file:
         if not any(line.strip() for line in file):
             raise UsageError(f"{options.rollouts} has no rows")
-    if options.settings:
+    row_fields = parse_row_fields(options.row_fields)
+    if row_fields:
         found = [environment] if environment else environments_of(options.rollouts, *options.inputs)
-        require_known(options.settings, found)
+        require_known(row_fields, found)
         for one in found:
-            with_settings(one, options.settings)  # to refuse a bad value before the first row
+            with_settings(one, row_fields)  # to refuse a bad value before the first row
     files = OutputFiles.beside(options.output)
     files.refuse_inputs(options.rollouts, *options.inputs)
     totals = Totals()
@@ -149,7 +131,7 @@ async def _reverify(
     done = _count_done(options.rollouts, files.rollouts, rejected, totals)
     with ExitStack() as stack:
         inputs = stack.enter_context(StoredInputs(options.inputs)) if options.inputs else None
-        reverifier = Reverifier(environment, settings=options.settings, inputs=inputs)
+        reverifier = Reverifier(environment, settings=parse_row_fields(options.row_fields), inputs=inputs)
         writer = stack.enter_context(closing(Appender(files.rollouts)))
         failures: Appender | None = None
         progress = stack.enter_context(

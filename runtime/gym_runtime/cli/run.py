@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from functools import partial
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -20,12 +21,13 @@ import msgspec
 
 from gym_runtime import __version__, clock, logs, tracing
 from gym_runtime.cli import terminal
+from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.main import INTERRUPTED
+from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
-from gym_runtime.cli.remote import MODEL_POOL, ask, served_model
-from gym_runtime.cli.rollouts import run_info, sources, tasks
+from gym_runtime.cli.remote import ask, served_model
 from gym_runtime.client import connect, make_pools
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.settings import require_known
@@ -37,7 +39,6 @@ from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.profile import reward_profiles
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, write_whole
 from gym_runtime.files.resume import Progress, start_run
-from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.system.spec import SystemSpec
@@ -66,10 +67,13 @@ class _Run:
     """One ``gym-runtime run``."""
 
     def __init__(self, options: RunOptions) -> None:
-        self._options = options
+        self._options, file_model = with_file(options)
         self._run_id = new_run_id()
-        self._model = options.model_settings()
-        self._model_pool = self._run_id
+        self._model = parse_model(options.model, file_model)
+        self._model_left_open = bool(self._options.broker.urls) and not (options.model or file_model)
+        # The model that a run starts for itself is served under a name that no other run asks for.
+        self._settings = replace(with_sampling(options.settings, options.sampling), model_pool=self._run_id)
+        self._row_fields = parse_row_fields(options.rows.row_fields)
         self._concurrency = options.concurrency
         self._label = ", ".join(Path(name).stem for name in options.names)
         self._metrics = Metrics()
@@ -82,9 +86,9 @@ class _Run:
         for environment in environments:
             catalogue.require(environment)
         if options.input is None:
-            require_known(options.settings, environments)
+            require_known(self._row_fields, environments)
         files = OutputFiles.beside(options.output_path)
-        found = sources(options)
+        found = sources(options.names, options.input)
         files.refuse_inputs(*(source.path for source in found if source.path != "-"))
         for source in found:
             source.require()
@@ -93,7 +97,7 @@ class _Run:
             if options.input is None:
                 self._launch(options.names)
             try:
-                with open_dataset(*found, limit=options.limit, settings=options.settings) as dataset:
+                with open_dataset(*found, limit=options.rows.limit, settings=self._row_fields) as dataset:
                     return self._start(files, dataset)
             except BaseException:
                 if self._system is not None:
@@ -110,7 +114,7 @@ class _Run:
             resume=self._options.resume,
             metrics=self._metrics,
             dataset=dataset,
-            tasks=lambda: self._tasks(dataset),
+            tasks=lambda: self._specs(dataset),
         )
         if self._system is None:
             self._launch(sorted(dataset.environments))
@@ -119,16 +123,17 @@ class _Run:
     def _choose_model(self) -> None:
         """Take the model of the system that is joined if none was named, else have ours at hand."""
         options = self._options
-        if options.leaves_model_open:
-            served = served_model(ask(options.nats, options.prefix, lambda gym: gym.workers()))
+        if self._model_left_open:
+            pool = options.settings.model_pool
+            served = served_model(ask(options.broker, lambda gym: gym.workers()), pool)
             if served is not None:
-                self._model, self._model_pool = served, MODEL_POOL
+                self._model, self._settings = served, replace(self._settings, model_pool=pool)
                 name = f"{served.provider}/{served.name}"
                 terminal.errors().print(
-                    f"{name} answers, which this system serves as '{MODEL_POOL}'; --model starts another",
+                    f"{name} answers, which this system serves as '{pool}'; --model starts another",
                     soft_wrap=True,
                 )
-        if self._model_pool != MODEL_POOL:
+        if self._serves_model:
             fetch_weights(self._model)
         if self._model.provider == "embedded":
             self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
@@ -138,43 +143,48 @@ class _Run:
         options = self._options
         pools = make_pools(
             tuple(environments),
-            None if self._model_pool == MODEL_POOL else self._model,
-            agents=(options.agent,) if options.agent else (),
+            self._model if self._serves_model else None,
+            agents=(options.settings.agent,) if options.settings.agent else (),
             workers=options.workers,
             concurrency=self._concurrency,
-            model_pool=self._model_pool,
+            model_pool=self._settings.model_pool,
         )
         self._system = launch(
             SystemSpec(
                 pools=pools,
-                nats=options.nats,
-                prefix=options.prefix,
+                nats=options.broker.urls,
+                prefix=options.broker.prefix,
                 state_dir=options.state_dir,
             )
         )
 
-    def _tasks(self, dataset: Dataset) -> Iterator[RolloutSpec]:
-        return tasks(self._options, dataset, self._run_id, model=self._model_pool, attached=True)
+    @property
+    def _serves_model(self) -> bool:
+        """Whether this run starts the model that it asks."""
+        return self._settings.model_pool == self._run_id
+
+    def _specs(self, dataset: Dataset) -> Iterator[RolloutSpec]:
+        return specs(dataset, self._settings, self._run_id, attached=True)
 
     def _manifest(self, dataset: Dataset) -> Manifest:
-        options = self._options
+        options, settings = self._options, self._settings
         return Manifest(
             run=self._run_id,
             digest=dataset.digest,
             rows=dataset.rows,
-            rollouts=dataset.rows * options.repeats,
+            rollouts=dataset.rows * settings.repeats,
             settings={
                 "environments": dict(dataset.environments),
-                "agent": options.agent,
+                "agent": settings.agent,
                 "model": f"{self._model.provider}/{self._model.name}",
                 "model_options": self._model.options,
-                "sampling": options.sampling,
-                "repeats": options.repeats,
-                "limit": options.limit,
-                "seed_repeats": options.seed_repeats,
-                "max_turns": options.max_turns,
-                "return_token_ids": options.return_token_ids,
-                "settings": options.settings or None,
+                "sampling": settings.sampling,
+                "repeats": settings.repeats,
+                "limit": options.rows.limit,
+                "seed_repeats": settings.seed_repeats,
+                "max_turns": settings.max_turns,
+                "return_token_ids": settings.return_tokens,
+                "settings": self._row_fields or None,
             },
             notes={"input": str(options.input or ""), "model_urls": list(self._model.urls)},
             started_s=clock.now(),
@@ -245,34 +255,33 @@ class _Run:
         total: int,
     ) -> None:
         left = total - len(progress)
-        window = anyio.Semaphore(self._concurrency * 2 + 64)
         with (
             InputWriter(files.materialized_inputs, resume=progress.previous is not None) as inputs,
             ResultWriter(files) as writer,
         ):
-
-            def take(record: RolloutRecord) -> None:
-                window.release()
-                writer.write(record)
-                self._metrics.add(record)
-                display.add(record)
-                if display.tally.added == 1:
-                    writer.flush()
-
-            async with connect(url, prefix=self._options.prefix) as gym:
-                info = run_info(self._options, dataset, self._run_id, left)
-                async with gym.attach(info) as attached, anyio.create_task_group() as group:
-                    missing = self._missing(dataset, progress, inputs)
-                    group.start_soon(partial(gym.publish, missing, window=window))
-                    group.start_soon(_flush, inputs, writer)
-                    attached.finished = await gym.follow(self._run_id, left, take, shed=True)
-                    group.cancel_scope.cancel()
+            info = run_info(dataset, self._settings, self._run_id, left)
+            in_flight = self._concurrency * 2 + 64
+            async with (
+                connect(url, prefix=self._options.broker.prefix) as client,
+                anyio.create_task_group() as group,
+                aclosing(
+                    client.make(self._missing(dataset, progress, inputs), info, in_flight=in_flight)
+                ) as records,
+            ):
+                group.start_soon(_flush, inputs, writer)
+                async for record in records:
+                    writer.write(record)
+                    self._metrics.add(record)
+                    display.add(record)
+                    if display.tally.added == 1:
+                        writer.flush()
+                group.cancel_scope.cancel()
 
     def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutSpec]:
         """The rollouts that are left to be made; all of them, made or not, go to the inputs."""
-        for task in self._tasks(dataset):
-            inputs.add(task)
-            yield from progress.remaining([task])
+        for spec in self._specs(dataset):
+            inputs.add(spec)
+            yield from progress.remaining([spec])
 
     async def _watch_interrupts(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -19,7 +19,8 @@ from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.main import INTERRUPTED
-from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_model
+from gym_runtime.cli.model_choice import parse_model
+from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_urls
 from gym_runtime.cli.remote import MODEL_POOL
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -59,8 +60,8 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         chosen = [pool for pool in config.pools if not wanted] or _pick(config.pools, wanted)
     else:
         chosen = wanted or [PoolConfig(kind=kind) for kind in KINDS]
-    if options.model and not any(pool.kind == "model" for pool in chosen):
-        raise UsageError(f"--model {options.model}: no model pool is to be started; add 'model'")
+    if options.model.model and not any(pool.kind == "model" for pool in chosen):
+        raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
     pools = [_complete(pool, options, notes) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
@@ -69,7 +70,7 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         pools = [_limited(pool, EMBEDDED_CONCURRENCY) if pool.kind == "agent" else pool for pool in pools]
     return SystemSpec(
         pools=tuple(pools),
-        nats=options.nats or config.urls,
+        nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
         drain_s=config.drain_s,
@@ -115,13 +116,8 @@ def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSp
     else:
         names = pool.names or (MODEL_POOL,)
         model = pool.model
-        if options.model or options.model_urls or model is None:
-            model = parse_model(
-                options.model,
-                urls=options.model_urls,
-                api=options.model_api,
-                engine_args=options.engine_args,
-            )
+        if options.model.model or options.model.model_urls or model is None:
+            model = parse_model(options.model)
     return PoolSpec(
         kind=pool.kind,
         names=names,

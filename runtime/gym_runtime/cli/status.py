@@ -11,6 +11,7 @@ import msgspec
 from rich.table import Table
 
 from gym_runtime.cli import formatting, remote, terminal
+from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client.status import Status
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -48,10 +49,10 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
 # -- ls -----------------------------------------------------------------------------------------------
 
 
-def ls(what: str, *, nats: tuple[str, ...], prefix: str, as_json: bool, markdown: bool = False) -> None:
+def ls(what: str, broker: BrokerOptions, *, as_json: bool, markdown: bool = False) -> None:
     """Print a listing. Only that of the runs asks a running system."""
     if what == "runs":
-        runs = remote.ask(nats, prefix, lambda gym: gym.runs())
+        runs = remote.ask(broker, lambda gym: gym.runs())
         if as_json:
             terminal.print_json([_in_full(run) for run in runs])
         else:
@@ -184,9 +185,9 @@ def _show_runs(runs: list[RunInfo]) -> None:
 # -- status -------------------------------------------------------------------------------------------
 
 
-def status(*, nats: tuple[str, ...], prefix: str, as_json: bool) -> None:
+def status(broker: BrokerOptions, *, as_json: bool) -> None:
     """Print what is alive and what is waiting."""
-    found = remote.ask(nats, prefix, lambda gym: gym.status())
+    found = remote.ask(broker, lambda gym: gym.status())
     if as_json:
         terminal.print_json(
             {

@@ -10,7 +10,8 @@ import anyio
 import msgspec
 
 from gym_runtime.cli import terminal
-from gym_runtime.cli.options import require_broker
+from gym_runtime.cli.model_choice import require_broker
+from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client import connect
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer
@@ -25,8 +26,7 @@ def weights(
     version: str,
     model_pool: str,
     as_json: bool,
-    nats: tuple[str, ...],
-    prefix: str,
+    broker: BrokerOptions,
 ) -> None:
     """Do one thing to all workers of a model, and show how they are then.
 
@@ -35,10 +35,10 @@ def weights(
         ModelRefused: the engine cannot do it.
     """
     command = _command(action, argument, version)
-    urls = require_broker(nats)
+    urls = require_broker(broker)
 
     async def ask() -> dict[str, ControlAnswer]:
-        async with connect(urls, prefix=prefix) as gym:
+        async with connect(urls, prefix=broker.prefix) as gym:
             return await gym.control(command, model=model_pool)
 
     answers = anyio.run(ask, backend_options={"use_uvloop": sys.platform != "win32"})

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_models.vllm import Adapter
-from gym_runtime.cli.options import RunOptions, parse_model
+from gym_runtime.cli.model_choice import parse_model
+from gym_runtime.cli.options import ModelOptions
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall, WeightSpan, prefix_after
 from gym_runtime.workers.adapter import Controllable, ModelSettings
@@ -373,7 +374,8 @@ def test_without_addresses_vllm_has_to_be_installed() -> None:
 
 def test_engine_arguments_of_the_command_line_reach_the_adapter() -> None:
     said = {"engine_args": "--max-model-len 4096"}
-    assert parse_model("vllm/Qwen/Qwen3-4B", **said).options == said
+    named = ModelOptions(model="vllm/Qwen/Qwen3-4B", engine_args="--max-model-len 4096")
+    assert parse_model(named).options == said
     of_file = ModelSettings.parse("vllm/Qwen/Qwen3-4B", options={"exact": False})
-    options = RunOptions(file_model=of_file, **said)
-    assert options.model_settings().options == {"exact": False, **said}
+    unnamed = ModelOptions(engine_args="--max-model-len 4096")
+    assert parse_model(unnamed, of_file).options == {"exact": False, **said}

@@ -17,7 +17,7 @@ COMMANDS = [
     "run", "start", "publish", "collect", "cancel", "status", "ls", "new", "test", "reverify",
 ]  # fmt: skip
 HEAVY = {
-    "aiohttp", "anyio", "gym_agents", "gym_models", "gym_resources", "gym_runtime.client", "msgspec", "nats",
+    "aiohttp", "anyio", "gym_agents", "gym_models", "gym_resources", "gym_runtime.client", "nats",
     "openai", "opentelemetry", "rich.live", "rich.progress", "structlog", "uvloop",
 }  # fmt: skip
 
@@ -35,8 +35,7 @@ def test_help_and_version_import_nothing_heavy(argument: str) -> None:
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([command, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert f"gym-runtime {command}" in shown
-    assert "--help" in shown
+    assert f"Usage: gym-runtime {command}" in shown
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,12 +50,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 MISTAKES = {
-    "rnu": "no such command 'rnu'; did you mean 'run'?",
-    "run --repeat 3": "did you mean --repeats",
-    "run --repeats 0": "invalid value for '--repeats': it must be at least 1",
-    "run --repeats x": "invalid value for '--repeats': it must be a valid integer",
-    "run --top-p 2": "invalid value for '--top-p': it must be at most 1",
-    "run --model-api soap": "'--model-api': 'soap' is not one of 'auto', 'responses', 'chat'",
+    "rnu": "unknown command 'rnu'; did you mean 'run'?",
+    "run --repeat 3": "did you mean '--repeats'?",
+    "run --repeats 0": "repeats is 0; it must be at least 1",
+    "run --repeats x": "invalid value for --repeats: unable to convert 'x' into int",
+    "run --top-p 2": "invalid value '2.0' for --top-p; it must be at most 1",
+    "run --model-api soap": "invalid value 'soap' for --model-api; choose from 'auto', 'responses', 'chat'",
     "run": "gym-runtime run NAME",
     "run mqca": "did you mean 'mcqa'?",
     "run mcqa -i missing.jsonl": "missing.jsonl",
@@ -67,7 +66,7 @@ MISTAKES = {
     "run mcqa --model echo": "write it as PROVIDER/NAME, such as openai/NAME or scripted/echo",
     "run mcqa --model scripted/echo --model-url http://127.0.0.1:1": "leave --model-url out",
     "run xyzzy": "'gym-runtime ls environments' lists what there is",
-    "gateway --port 99999": "invalid value for '--port': it must be at most 65535",
+    "gateway --port 99999": "invalid value '99999' for --port; it must be at most 65535",
     "run mcqa --model-url http://127.0.0.1:1/v1": "--model openai/NAME",
     "run mcqa --model openai/m --model-url http://me:pw@host/v1": "holds a user or a password",
     "start agents": "did you mean 'agent'?",
@@ -77,18 +76,18 @@ MISTAKES = {
     "start agent --model scripted/message": "add 'model'",
     "start --config missing.toml": "missing.toml",
     "publish missing.jsonl": "GYM_NATS_URL",
-    "collect": "missing argument 'RUN'",
-    "collect some-run": "'--output' / '-o'",
+    "collect": "requires an argument",
+    "collect some-run": "--output requires an argument",
     "collect some-run -o rows.jsonl": "GYM_NATS_URL",
     "cancel some-run": "GYM_NATS_URL",
     "cancel some-run --rollout 1": "--task",
     "status": "GYM_NATS_URL",
-    "ls cakes": "'cakes' is not one of",
+    "ls cakes": "invalid value 'cakes'",
     "ls runs": "GYM_NATS_URL",
     "new Some-Name": "cannot name a module",
     "new class": "cannot name a module",
     "new mcqa": "already",
-    "new thing --shape cube": "'cube' is not one of",
+    "new thing --shape cube": "invalid value 'cube'",
     "test": "say which",
     "test mcqa --all": "not both",
     "test mqca": "did you mean 'mcqa'?",
@@ -224,7 +223,7 @@ def test_a_terminal_without_utf_8_gets_what_it_can_show(tmp_path: Path) -> None:
 def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
     done = subprocess.run([SCRIPT, "rnu"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "gym-runtime: no such command 'rnu'; did you mean 'run'?\n"
+    assert done.stderr == "gym-runtime: unknown command 'rnu'; did you mean 'run'?\n"
 
 
 @pytest.mark.parametrize("module", [formatting, start])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gym_runtime.cli.options import RunOptions, parse_model, parse_urls
+from gym_runtime.cli.model_choice import parse_model, with_file
+from gym_runtime.cli.options import BrokerOptions, ModelOptions, RunOptions, Sampling, parse_urls
 from gym_runtime.errors import UsageError
 
 FILE = """
@@ -42,16 +43,18 @@ def test_where_the_rollouts_go(options: RunOptions, path: str) -> None:
 
 
 def test_only_what_was_said_overrides_the_rows() -> None:
-    assert RunOptions().sampling == {}
-    assert RunOptions(temperature=0.0, max_output_tokens=5).sampling == {
+    assert Sampling().overrides() == {}
+    assert Sampling(temperature=0.0, max_output_tokens=5).overrides() == {
         "temperature": 0.0,
         "max_output_tokens": 5,
     }
 
 
 def test_models() -> None:
-    assert parse_model("").provider == "embedded"
-    found = parse_model("openai/Qwen/Qwen3-4B", urls=("http://a/v1",), api="chat")
+    assert parse_model(ModelOptions()).provider == "embedded"
+    found = parse_model(
+        ModelOptions(model="openai/Qwen/Qwen3-4B", model_urls=("http://a/v1",), model_api="chat")
+    )
     assert (found.provider, found.name, found.urls, found.api) == (
         "openai",
         "Qwen/Qwen3-4B",
@@ -62,33 +65,32 @@ def test_models() -> None:
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(UsageError, match="model URL of host a/v1 holds a user or a password") as caught:
-        parse_model("openai/m", urls=("http://me:hunter2@a/v1",))
+        parse_model(ModelOptions(model="openai/m", model_urls=("http://me:hunter2@a/v1",)))
     assert "hunter2" not in caught.value.message
 
 
 def test_a_provider_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no model provider 'mine'"):
-        parse_model("mine/x")
+        parse_model(ModelOptions(model="mine/x"))
     Path("mine.py").write_text("")
-    assert parse_model("mine/x").provider == "mine"
+    assert parse_model(ModelOptions(model="mine/x")).provider == "mine"
 
 
 def test_a_file_says_what_the_command_line_does_not(file: Path) -> None:
-    options = RunOptions().with_file(file)
-    assert (options.nats, options.prefix) == (("nats://10.0.0.5:4222",), "lab")
-    assert options.model_settings().name == "Qwen/Qwen3-4B"
-    assert options.model_settings().headers == {"team": "us"}
+    options, model = with_file(RunOptions(config=file))
+    assert (options.broker.urls, options.broker.prefix) == (("nats://10.0.0.5:4222",), "lab")
+    settings = parse_model(options.model, model)
+    assert (settings.name, settings.headers) == ("Qwen/Qwen3-4B", {"team": "us"})
 
 
 def test_the_command_line_wins_over_the_file(file: Path) -> None:
-    said = RunOptions(nats=("nats://b",), prefix="own", model="scripted/message")
-    options = said.with_file(file)
-    assert (options.nats, options.prefix) == (("nats://b",), "own")
-    assert options.model_settings().provider == "scripted"
-    elsewhere = RunOptions(model_urls=("http://10.0.0.9/v1",)).with_file(file)
-    assert elsewhere.model_settings().name == "Qwen/Qwen3-4B"
-    assert elsewhere.model_settings().urls == ("http://10.0.0.9/v1",)
+    broker = BrokerOptions(nats="nats://b", prefix="own")
+    options, model = with_file(RunOptions(config=file, broker=broker))
+    assert options.broker == broker
+    assert parse_model(ModelOptions(model="scripted/message"), model).provider == "scripted"
+    elsewhere = parse_model(ModelOptions(model_urls=("http://10.0.0.9/v1",)), model)
+    assert (elsewhere.name, elsewhere.urls) == ("Qwen/Qwen3-4B", ("http://10.0.0.9/v1",))
 
 
 def test_several_brokers_are_separated_by_commas() -> None:

@@ -24,12 +24,12 @@ NOSUCH = (
 
 
 def test_the_model_that_a_system_serves() -> None:
-    found = served_model(WORKERS)
+    found = served_model(WORKERS, "policy")
     assert found is not None
     assert (found.provider, found.name) == ("openai", "Qwen/Qwen3-4B")
-    assert served_model(WORKERS[:2]) is None
+    assert served_model(WORKERS[:2], "policy") is None
     other = Heartbeat(worker="j", kind="model", pools=["judge"], detail={"model": "scripted/echo"})
-    assert served_model([other]) is None
+    assert served_model([other], "policy") is None
 
 
 def test_what_nobody_serves() -> None:

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gym_runtime.cli.options import StartOptions
+from gym_runtime.cli.options import ModelOptions, StartOptions
 from gym_runtime.cli.start import plan
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -42,7 +42,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def pools(*texts: str, **more: object) -> dict[str, PoolSpec]:
-    options = StartOptions(pools=texts, **more)  # type: ignore[arg-type]
+    model = ModelOptions(model=str(more.pop("model", "")))
+    options = StartOptions(pools=texts, model=model, **more)  # type: ignore[arg-type]
     return {pool.kind: pool for pool in plan(options, Console(file=io.StringIO())).pools}
 
 
@@ -88,7 +89,9 @@ def test_pools_pick_a_part_of_a_file(file: Path) -> None:
 
 def test_the_command_line_wins_over_the_file(file: Path) -> None:
     system = plan(
-        StartOptions(config=file, nats=("nats://a",), prefix="x", workers=3, model="scripted/other"),
+        StartOptions(
+            config=file, nats="nats://a", prefix="x", workers=3, model=ModelOptions(model="scripted/other")
+        ),
         Console(file=io.StringIO()),
     )
     assert (system.nats, system.prefix) == (("nats://a",), "x")

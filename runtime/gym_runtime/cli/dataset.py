@@ -1,0 +1,55 @@
+"""From options to rollouts: where the rows are, what is made of them, and what others are told of the run.
+
+``run`` and ``publish`` share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gym_runtime import clock
+from gym_runtime.cli.options import Sampling
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.files.dataset import Dataset, Source
+from gym_runtime.files.rows import expand
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo
+
+
+def sources(names: Sequence[str], file: Path | None) -> list[Source]:
+    """The file that was named, or the environments' own examples.
+
+    Raises:
+        UsageError: neither a file nor an environment was named, or there is no such environment.
+    """
+    if file is not None:
+        return [Source(str(file), names[0] if len(names) == 1 else None)]
+    if not names:
+        raise UsageError("say what to run: gym-runtime run NAME, or -i FILE with rows that carry agent_ref")
+    return [Source(str(catalogue.environment(name).examples), name) for name in names]
+
+
+def with_sampling(settings: RolloutSettings, sampling: Sampling) -> RolloutSettings:
+    """The settings with what the sampling flags said."""
+    return replace(settings, sampling=sampling.overrides())
+
+
+def specs(dataset: Dataset, settings: RolloutSettings, run: str, *, attached: bool) -> Iterator[RolloutSpec]:
+    """The rollouts to be made, in the order of the rows. The same settings give the same ones each time."""
+    return expand(dataset.read(), settings, run=run, attached=attached, numbering=dataset.numbering())
+
+
+def run_info(dataset: Dataset, settings: RolloutSettings, run: str, total: int) -> RunInfo:
+    """What others are told of the run: ``total`` rollouts, and the agents that they wait for."""
+    agents = {settings.agent or catalogue.environment(name).definition.agent for name in dataset.environments}
+    return RunInfo(
+        run=run,
+        total=total,
+        environments=sorted(dataset.environments),
+        agents=sorted(agents),
+        created_s=clock.now(),
+    )

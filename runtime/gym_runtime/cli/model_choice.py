@@ -1,0 +1,96 @@
+"""Which model and which broker the command line asks for: its options, put together with a system's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gym_runtime.cli.config import load_config
+from gym_runtime.cli.options import DEFAULT_MODEL, BrokerOptions, ModelOptions, RunOptions
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.workers.adapter import ModelSettings
+
+
+def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) -> ModelSettings:
+    """The model that was asked for, else the file's, else the default one. Imports no adapter.
+
+    Raises:
+        UsageError: no such provider, no name, or an address without a model.
+    """
+    text, engine = options.model, {"engine_args": options.engine_args} if options.engine_args else {}
+    if file_model is not None and not text:
+        return msgspec.structs.replace(
+            file_model, urls=options.model_urls or file_model.urls, options=file_model.options | engine
+        )
+    if options.model_urls and not text:
+        raise UsageError("--model-url needs the model's name there too: --model openai/NAME")
+    settings = ModelSettings.parse(
+        text or DEFAULT_MODEL, urls=options.model_urls, api=options.model_api, options=engine
+    )
+    known = catalogue.names("models")
+    own_file = Path(settings.provider).with_suffix(".py").is_file()
+    if settings.provider not in known and not own_file:
+        if "/" not in text:
+            raise UsageError(
+                f"--model {text}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "
+                "'gym-runtime ls models' lists the providers"
+            )
+        near = catalogue.suggest(settings.provider, known, "models")
+        raise UsageError(f"--model {text}: there is no model provider '{settings.provider}'{near}")
+    if not settings.name:
+        raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")
+    return settings
+
+
+def with_file(options: RunOptions) -> tuple[RunOptions, ModelSettings | None]:
+    """A run's options, completed by its ``--config`` file; and the model that the file describes.
+
+    Raises:
+        UsageError: the file cannot be read, or is wrong.
+    """
+    if options.config is None:
+        return options, None
+    config = load_config(options.config)
+    prefix = config.prefix if options.broker.prefix == BrokerOptions().prefix else options.broker.prefix
+    broker = BrokerOptions(nats=options.broker.nats or ",".join(config.urls), prefix=prefix)
+    completed = replace(options, broker=broker, state_dir=options.state_dir or config.state_dir)
+    return completed, next((pool.model for pool in config.pools if pool.model), None)
+
+
+def require_broker(broker: BrokerOptions) -> tuple[str, ...]:
+    """The broker's URLs, for commands that join a running system.
+
+    Raises:
+        UsageError: none was given.
+    """
+    if not broker.urls:
+        raise UsageError(
+            "which system? --nats URL, or the environment variable GYM_NATS_URL; "
+            "'gym-runtime start' starts one and prints its URL"
+        )
+    return broker.urls
+
+
+def parse_row_fields(given: Iterable[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` s; a value is JSON where it can be read as such, else the text itself.
+
+    Raises:
+        UsageError: one is not of this form, or a name comes twice.
+    """
+    found: dict[str, Any] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--set {text}: write it as NAME=VALUE")
+        if name in found:
+            raise UsageError(f"--set {text}: '{name}' has a value already")
+        try:
+            found[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[name] = value
+    return found
