@@ -169,8 +169,7 @@ def parse_model(
     options = _engine_options(engine_args)
     settings = ModelSettings.parse(text or DEFAULT_MODEL, urls=urls, api=api, options=options)
     known = catalogue.names("models")
-    own_file = Path(settings.provider).with_suffix(".py").is_file()
-    if settings.provider not in known and not own_file:
+    if not catalogue.exists("models", settings.provider):
         if "/" not in text:
             raise UsageError(
                 f"--model {text}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "

@@ -55,11 +55,7 @@ def tasks(
 
 def run_info(options: RunOptions, dataset: Dataset, run: str, total: int) -> RunInfo:
     """What others are told of the run: ``total`` rollouts, and the agents that they wait for."""
-    if options.agent is not None:
-        agents = [options.agent]
-    else:
-        names = options.names or tuple(dataset.environments)
-        agents = sorted({catalogue.environment(name).definition.agent for name in names})
+    agents = sorted(dataset.agents) if options.agent is None else [options.agent]
     return RunInfo(
         run=run,
         total=total,

@@ -19,6 +19,7 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
+from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
@@ -44,14 +45,17 @@ class Flow(Runs):
         self._tasks = tasks
 
     async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
-        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first."""
+        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
+
+        Raises:
+            UsageError: the name of a run, an agent, an environment or a model cannot be one.
+        """
         limit = anyio.CapacityLimiter(PUBLISHERS)
         count = 0
 
         async def one(task: RolloutSpec) -> None:
             async with limit:
-                subject = f"task.{task.agent}.{task.environment}.{task.run}"
-                await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers())
+                await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers())
 
         async with background(cancel=False) as group:
             for task in tasks:
@@ -82,8 +86,9 @@ class Flow(Runs):
         def receive(incoming: Incoming) -> None:
             self._tasks.start_soon(answer, incoming)
 
+        name = token(run.run, "run")
         attached = AttachedRun()
-        async with self.bus.serve(f"client.{run.run}", receive):
+        async with self.bus.serve(f"client.{name}", receive):
             try:
                 await self.open_run(run)
                 yield attached
@@ -92,7 +97,7 @@ class Flow(Runs):
                 with anyio.move_on_after(5, shield=True), suppress(GymError):
                     if not attached.finished:
                         # First: who still writes a journal that is freed would take himself for overtaken.
-                        await self.bus.publish(f"cancel.{run.run}", b"")
+                        await self.bus.publish(f"cancel.{name}", b"")
                     await self.close_run(run, state="finished" if attached.finished else "cancelled")
 
     async def follow(
@@ -112,6 +117,7 @@ class Flow(Runs):
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
         """
+        run = token(run, "run")
         expected = total if callable(total) else lambda: total
         count = 0
         had = KeyCounts()
@@ -186,3 +192,10 @@ class Flow(Runs):
                 yield record
         finally:
             stream.close()
+
+
+def _queue(task: RolloutSpec) -> str:
+    """The subject under which a rollout waits for its agent."""
+    token(task.model, "model")
+    agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
+    return f"task.{agent}.{environment}.{token(task.run, 'run')}"

@@ -19,6 +19,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
+from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import CreateParams, override
 from gym_runtime.messages.rollout_spec import RolloutSpec
 
@@ -132,10 +133,12 @@ def expand(
 
     Raises:
         TaskError: a line can't be run; the message names it.
-        UsageError: an unknown environment or sampling setting, or ``repeats`` below 1.
+        UsageError: an unknown environment or sampling setting, a name that cannot be one, or ``repeats``
+            below 1.
     """
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}; it must be at least 1")
+    run, model = token(run, "run"), token(model, "model")
     sampling = dict(sampling or {})
     check_sampling(sampling)
     numbering = numbering or Numbering()
@@ -143,6 +146,7 @@ def expand(
     for position, given in enumerate(rows, 1):
         row = given if isinstance(given, Row) else _read(reader, given, position)
         definition = row.environment.definition
+        asked_agent = token(agent or definition.agent, "agent")
         base = _base_row(row, sampling)
         task_index, first = numbering.number(row, repeats)
         for rollout_index in range(first, first + repeats):
@@ -151,7 +155,7 @@ def expand(
                 task_index=task_index,
                 rollout_index=rollout_index,
                 environment=row.environment.name,
-                agent=agent or definition.agent,
+                agent=asked_agent,
                 row=Raw(_seeded(base, rollout_index) if add_seed else base),
                 agent_ref=row.agent_ref or Raw(_encode({"name": row.environment.name})),
                 model=model,

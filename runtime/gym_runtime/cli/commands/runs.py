@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from gym_runtime.cli import flags
+from gym_runtime.cli.interruption import resumable
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="As publish printed it.")]
 
 
+@resumable
 def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", show_default=False)] = None,
     input_file: Annotated[
