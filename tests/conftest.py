@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
+from gym_runtime.environment import catalogue
 
 LIMIT_S = 20.0
 
@@ -46,6 +47,14 @@ def logs_as_they_were() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     logging.basicConfig(force=True)
+
+
+@pytest.fixture(autouse=True)
+def files_unnamed() -> Iterator[None]:
+    """The files that one test names are not known to the next."""
+    yield
+    for files in catalogue._files.values():
+        files.clear()
 
 
 @pytest.hookimpl(tryfirst=True)

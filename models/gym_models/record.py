@@ -36,9 +36,8 @@ class Adapter:
         provider, _, name = settings.name.partition("/")
         if not provider or not name:
             raise UsageError(f"record wants a model: --model record/PROVIDER/NAME, not '{settings.name}'")
-        known = catalogue.names("models")
-        if provider not in known and not Path(provider).with_suffix(".py").is_file():
-            near = catalogue.suggest(provider, known)
+        if not catalogue.exists("models", provider):
+            near = catalogue.suggest(provider, catalogue.names("models"))
             raise UsageError(f"--model record/{settings.name}: there is no model provider '{provider}'{near}")
         options = dict(settings.options)
         path = options.pop("record", DEFAULT_PATH)

@@ -7,7 +7,7 @@ import json
 import pytest
 from gym_models import hosted
 from gym_models.hosted import Adapter, hosts
-from gym_runtime.cli.options import parse_model
+from gym_runtime.cli.model_choice import parse_model
 from gym_runtime.cli.status import describe_module
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -24,7 +24,7 @@ def test_every_host_is_a_model_provider(name: str, monkeypatch: pytest.MonkeyPat
     host = hosts()[name]
     assert name in catalogue.names("models")
     assert catalogue.load("models", name) is hosted
-    assert parse_model(f"{name}/vendor/model").name == "vendor/model"
+    assert parse_model(ModelOptions(model=f"{name}/vendor/model")).name == "vendor/model"
     monkeypatch.setenv(host.key, KEY)
     Adapter(ModelSettings(provider=name, name="m"))
     entry = describe_module("models", name)

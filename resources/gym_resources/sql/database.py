@@ -14,7 +14,7 @@ from gym_runtime.errors import ResourceError, TaskError
 SHIPPED = Path(__file__).parent / "data"
 MAX_HEAP_BYTES = 2 << 30
 MAX_VALUE_BYTES = 1_000_000
-_NAME = re.compile(r"\w[\w .-]*")
+_NAME = re.compile(r"\w[\w .-]{0,127}")
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list"}
 _FUNCTIONS_DENIED = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
@@ -29,7 +29,7 @@ def find(name: str, variable: str) -> Path:
         ResourceError: there is no such database.
     """
     if not _NAME.fullmatch(name):
-        raise TaskError(f"'{name}' is not the name of a database")
+        raise TaskError(f"{name[:200]!r} is not the name of a database")
     directory = os.environ.get(variable)
     candidates = [SHIPPED / f"{name}.sql"]
     if directory:

@@ -11,6 +11,7 @@ import re
 from gym_runtime.errors import UsageError
 
 MAX_SUBJECT_BYTES = 1024
+MAX_PREFIX_CHARS = 128
 
 _TOKEN = r"[^\s.*>\x00-\x1f]+"
 _SUBJECT = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*")
@@ -34,8 +35,11 @@ class Names:
     """The translation for one prefix."""
 
     def __init__(self, prefix: str) -> None:
-        if not _PREFIX.fullmatch(prefix):
-            raise UsageError(f"prefix {prefix!r}: tokens of letters, digits, '_' and '-', separated by '.'")
+        if not _PREFIX.fullmatch(prefix) or len(prefix) > MAX_PREFIX_CHARS:
+            raise UsageError(
+                f"prefix {prefix[:200]!r}: tokens of letters, digits, '_' and '-', separated by '.', "
+                f"{MAX_PREFIX_CHARS} characters at most"
+            )
         self._root = f"{prefix}."
         self._length = len(self._root)
         self._store = _NOT_IN_NAMES.sub("_", prefix)

@@ -238,7 +238,7 @@ async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes) ->
 
 
 def _runnable(ref: str) -> LoadedEnvironment:
-    environment = catalogue.environment(catalogue.resolve_agent_ref(ref))
+    environment = catalogue.known_environment(catalogue.resolve_agent_ref(ref))
     catalogue.require(environment)
     return environment
 

@@ -15,6 +15,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
 from gym_runtime import __version__
+from gym_runtime.cli.interruption import resumable
 from gym_runtime.cli.options import (
     FLAT,
     AsJson,
@@ -34,6 +35,7 @@ from gym_runtime.cli.options import (
 Index = Annotated[int | None, Parameter(validator=Number(gte=0))]
 
 
+@resumable
 def run(*names: str, options: Annotated[RunOptions, FLAT] = RunOptions()) -> int:
     """Make rollouts in one or several environments: everything in one command.
 

@@ -45,7 +45,7 @@ def specs(dataset: Dataset, settings: RolloutSettings, run: str, *, attached: bo
 
 def run_info(dataset: Dataset, settings: RolloutSettings, run: str, total: int) -> RunInfo:
     """What others are told of the run: ``total`` rollouts, and the agents that they wait for."""
-    agents = {settings.agent or catalogue.environment(name).definition.agent for name in dataset.environments}
+    agents = dataset.agents if settings.agent is None else [settings.agent]
     return RunInfo(
         run=run,
         total=total,

@@ -18,7 +18,7 @@ from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.model_pools import Pools
 from gym_runtime.gateway.server import Gateway, serving
 from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.rpc.registry import decode_heartbeat
+from gym_runtime.rpc.registry import read_heartbeat
 from gym_runtime.rpc.router import Router
 
 
@@ -61,7 +61,9 @@ async def _stay(options: GatewayOptions) -> None:
         except OSError as error:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
-        alive = [decode_heartbeat(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
+        leases = await bus.alive("model.>")
+        found = [read_heartbeat(lease.payload) for lease in leases if lease.payload]
+        alive = [heartbeat for heartbeat in found if heartbeat is not None]
         for line in unserved(alive, models=options.model_pool):
             terminal.errors().print(line, soft_wrap=True)
         _show(url)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,8 +32,7 @@ def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) 
         text or DEFAULT_MODEL, urls=options.model_urls, api=options.model_api, options=engine
     )
     known = catalogue.names("models")
-    own_file = Path(settings.provider).with_suffix(".py").is_file()
-    if settings.provider not in known and not own_file:
+    if not catalogue.exists("models", settings.provider):
         if "/" not in text:
             raise UsageError(
                 f"--model {text}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -24,6 +26,7 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
+from gym_runtime.cli.interruption import RESUME, terminable
 from gym_runtime.cli.main import INTERRUPTED
 from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
@@ -77,7 +80,6 @@ class _Run:
         self._concurrency = options.concurrency
         self._label = ", ".join(Path(name).stem for name in options.names)
         self._metrics = Metrics()
-        self._interrupted = False
         self._system: System | None = None
 
     def run(self) -> int:
@@ -117,8 +119,20 @@ class _Run:
             tasks=lambda: self._specs(dataset),
         )
         if self._system is None:
-            self._launch(sorted(dataset.environments))
-        return anyio.run(self._go, files, dataset, manifest, progress, backend_options={"use_uvloop": True})
+            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
+        display = Display(
+            manifest.rollouts,
+            label=self._label,
+            before=self._metrics.summary() if len(progress) else None,
+        )
+        for notice in progress.notices:
+            display.note(notice)
+        interrupted = anyio.run(
+            partial(self._go, files, dataset, progress, display, manifest.rollouts),
+            backend_options={"use_uvloop": True},
+        )
+        with terminable():  # the event loop has put SIGTERM back to its default
+            return self._report(files, manifest, display, interrupted=interrupted)
 
     def _choose_model(self) -> None:
         """Take the model of the system that is joined if none was named, else have ours at hand."""
@@ -193,34 +207,35 @@ class _Run:
 
     # -- running --------------------------------------------------------------------------------------
 
-    async def _go(self, files: OutputFiles, dataset: Dataset, manifest: Manifest, progress: Progress) -> int:
+    async def _go(
+        self, files: OutputFiles, dataset: Dataset, progress: Progress, display: Display, total: int
+    ) -> bool:
+        """Make the rollouts and stop the system; whether a signal ended it."""
         assert self._system is not None
         system = self._system
-        display = Display(
-            manifest.rollouts,
-            label=self._label,
-            before=self._metrics.summary() if len(progress) else None,
-        )
-        for notice in progress.notices:
-            display.note(notice)
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch_interrupts, scope)
-                await self._ready(system, display)
-                group.start_soon(self._watch_system, system, display)
-                with display:
-                    await self._make(system.url, files, dataset, progress, display, manifest.rollouts)
-                group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True):
-            await system.stop(drain=not self._interrupted)
-        return self._report(files, manifest, display)
+        making = anyio.CancelScope()
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with anyio.create_task_group() as listening:
+                listening.start_soon(self._watch_interrupts, signals, making)
+                with making:
+                    async with anyio.create_task_group() as group:
+                        await self._ready(system, display)
+                        group.start_soon(self._watch_system, system, display)
+                        with display:
+                            await self._make(system.url, files, dataset, progress, display, total)
+                        group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await system.stop(drain=not making.cancelled_caught)
+                listening.cancel_scope.cancel()
+        return making.cancelled_caught
 
-    def _report(self, files: OutputFiles, manifest: Manifest, display: Display) -> int:
+    def _report(self, files: OutputFiles, manifest: Manifest, display: Display, *, interrupted: bool) -> int:
         """Write and show what a run comes to; the exit status."""
         summary = self._metrics.summary()
         msgspec.structs.replace(manifest, counts=summary.outcomes).save(files.manifest)
         write_whole(files.aggregate_metrics, self._metrics.aggregate())
-        write_whole(files.reward_profiling, reward_profiles(files.materialized_inputs, self._metrics))
+        if files.materialized_inputs.exists():  # a run that is interrupted before its first row has none
+            write_whole(files.reward_profiling, reward_profiles(files.materialized_inputs, self._metrics))
         display.final_table(
             summary,
             run=self._run_id,
@@ -228,8 +243,8 @@ class _Run:
             parts={name: self._metrics.summary(name) for name in self._metrics.agents},
             as_json=self._options.json,
         )
-        if self._interrupted:
-            display.note("interrupted; run the same command with --resume to make the other rollouts")
+        if interrupted:
+            display.note(RESUME)
             return INTERRUPTED
         return 0 if summary.mean_reward is not None else 1
 
@@ -283,15 +298,16 @@ class _Run:
             inputs.add(spec)
             yield from progress.remaining([spec])
 
-    async def _watch_interrupts(self, scope: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                if self._interrupted:
-                    if self._system is not None:
-                        self._system.kill()
-                    os._exit(INTERRUPTED)
-                self._interrupted = True
-                scope.cancel()
+    async def _watch_interrupts(
+        self, signals: AsyncIterator[signal.Signals], making: anyio.CancelScope
+    ) -> None:
+        async for _ in signals:
+            if making.cancel_called:
+                if self._system is not None:
+                    self._system.kill()
+                print(RESUME, file=sys.stderr, flush=True)
+                os._exit(INTERRUPTED)
+            making.cancel()
 
     async def _watch_system(self, system: System, display: Display) -> None:
         async for event in system.events():

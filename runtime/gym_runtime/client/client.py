@@ -19,12 +19,13 @@ from gym_runtime.client.status import Status
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import calls
+from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
+from gym_runtime.rpc.registry import Heartbeat, read_heartbeat
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -138,7 +139,9 @@ class Client(Flow):
 
     async def workers(self) -> list[Heartbeat]:
         """Every worker with a live lease."""
-        return [decode_heartbeat(lease.payload) for lease in await self.bus.alive(">") if lease.payload]
+        leases = await self.bus.alive(">")
+        found = [read_heartbeat(lease.payload) for lease in leases if lease.payload]
+        return [presence for presence in found if presence is not None]
 
     async def control(
         self, command: calls.Control, *, model: str = "policy", limit_s: float = CONTROL_S
@@ -163,7 +166,10 @@ class Client(Flow):
         agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
         runs = await self.runs()
         agents.update(agent for run in runs if run.state == "active" for agent in run.agents)
-        queues = {agent: await self.bus.depth(f"agent-{agent}") for agent in sorted(agents)}
+        queues = {
+            agent: await self.bus.depth(f"agent-{token(agent, 'agent')}")
+            for agent in sorted(filter(is_token, agents))
+        }
         return Status(workers=workers, queues=queues, runs=runs)
 
 

@@ -9,6 +9,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import background
 from gym_runtime.errors import from_fault
 from gym_runtime.messages import calls
+from gym_runtime.messages.names import token
 
 
 async def control(
@@ -24,7 +25,9 @@ async def control(
 
     async def ask(worker: str) -> None:
         deadline_s = clock.now() + limit_s
-        data = await bus.request(f"control.{worker}", calls.encode(command), deadline_s=deadline_s)
+        data = await bus.request(
+            f"control.{token(worker, 'worker')}", calls.encode(command), deadline_s=deadline_s
+        )
         reply = calls.decode_reply(data)
         if reply.fault is not None:
             raise from_fault(reply.fault)

@@ -19,9 +19,9 @@ def make_pools(
     model_pool: str = "policy",
 ) -> tuple[PoolSpec, ...]:
     """The pools that rollouts in these environments need, ``workers`` processes of each kind."""
-    wanted = tuple(
-        sorted(set(agents) or {catalogue.environment(name).definition.agent for name in environments})
-    )
+    # Each one, also where the agents are given: rows may name it from now on.
+    loaded = [catalogue.environment(name) for name in environments]
+    wanted = tuple(sorted(set(agents) or {environment.definition.agent for environment in loaded}))
     slots = -(-concurrency // workers)
     pools = [
         PoolSpec(kind="agent", names=wanted, processes=workers, capacity=max(slots, len(wanted))),

@@ -19,6 +19,7 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
+from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
@@ -51,14 +52,17 @@ class Flow(Runs):
         self._tasks = tasks
 
     async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
-        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first."""
+        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
+
+        Raises:
+            UsageError: the name of a run, an agent, an environment or a model cannot be one.
+        """
         limit = anyio.CapacityLimiter(PUBLISHERS)
         count = 0
 
         async def one(task: RolloutSpec) -> None:
             async with limit:
-                subject = f"task.{task.agent}.{task.environment}.{task.run}"
-                await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers())
+                await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers())
 
         async with background(cancel=False) as group:
             for task in tasks:
@@ -89,8 +93,9 @@ class Flow(Runs):
         def receive(incoming: Incoming) -> None:
             self._tasks.start_soon(answer, incoming)
 
+        name = token(run.run, "run")
         attached = AttachedRun(run)
-        async with self.bus.serve(f"client.{run.run}", receive):
+        async with self.bus.serve(f"client.{name}", receive):
             try:
                 await self.open_run(run)
                 yield attached
@@ -99,7 +104,7 @@ class Flow(Runs):
                 with anyio.move_on_after(5, shield=True), suppress(GymError):
                     if not attached.finished:
                         # First: who still writes a journal that is freed would take himself for overtaken.
-                        await self.bus.publish(f"cancel.{run.run}", b"")
+                        await self.bus.publish(f"cancel.{name}", b"")
                     await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
 
     async def make(
@@ -175,6 +180,7 @@ class Flow(Runs):
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
         """
+        run = token(run, "run")
         expected = total if callable(total) else lambda: float(total)
         count = 0
         had = KeyCounts()
@@ -256,3 +262,10 @@ class Flow(Runs):
                 yield record
         finally:
             stream.close()
+
+
+def _queue(task: RolloutSpec) -> str:
+    """The subject under which a rollout waits for its agent."""
+    token(task.model, "model")
+    agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
+    return f"task.{agent}.{environment}.{token(task.run, 'run')}"

@@ -1,10 +1,19 @@
 """What can be named: environments, agents and model adapters, found by name when they are needed.
 
-A name is looked up in three places: a path or a ``NAME.py`` in the working directory, then the packages
-that installed distributions offer under the entry-point groups ``gym_runtime.environments``,
-``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package is one entry; where a
-``.toml`` file of its name lies beside it, each table in there is one instead. Listing imports nothing; only
-the module that is asked for is imported.
+Installed are the modules of the packages that distributions offer under the entry-point groups
+``gym_runtime.environments``, ``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package
+is one entry; where a ``.toml`` file of its name lies beside it, each table in there is one instead. Listing
+imports nothing; only the module that is asked for is imported.
+
+There are two kinds of names, with functions of their own:
+
+- What a person says, on the command line, in a configuration file or in Python, goes to `load`,
+  `load_class` and `environment`. Such a name may also be the path of a ``.py`` file, or stand for ``NAME.py``
+  in the working directory where nothing of that name is installed. From then on this process knows the file
+  by its stem.
+- What data say (a dataset's row, a file of results, a message) goes to `resolve_agent_ref` and
+  `known_environment`. Such a name is looked up among what is installed and what a person has named before.
+  It is never taken as a path.
 """
 
 from __future__ import annotations
@@ -12,6 +21,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
@@ -27,6 +37,7 @@ from typing import Literal
 
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.names import MAX_CHARS, token
 
 Kind = Literal["environments", "agents", "models"]
 
@@ -55,21 +66,47 @@ def names(kind: Kind) -> list[str]:
     return sorted(_modules(kind))
 
 
+_files: dict[Kind, dict[str, Path]] = {"environments": {}, "agents": {}, "models": {}}
+"""The files that a person has named in this process, by their stems."""
+
+
 def load(kind: Kind, name: str) -> ModuleType:
-    """The module behind a name; the name may be a path to a ``.py`` file.
+    """The module that a person has named, maybe by the path of a ``.py`` file. Not for names from data.
 
     Raises:
         UsageError: there is no such name (with the nearest one), its imports are not installed, or it raises.
     """
-    for path in (Path(name), Path(f"{name}.py")):
-        if path.suffix == ".py" and path.is_file():
-            with _importing(kind, name):
-                return _load_file(path.resolve())
-    target = _modules(kind).get(name)
-    if target is None:
-        raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, names(kind), kind)}")
+    if not _known(kind, name) and (path := _file(name)):
+        _files[kind][token(path.stem, kind[:-1])] = path
+        name = path.stem
+    return _load_known(kind, name)
+
+
+def exists(kind: Kind, name: str) -> bool:
+    """Whether `load` would find something. Imports nothing."""
+    return _known(kind, name) or _file(name) is not None
+
+
+def _known(kind: Kind, name: str) -> bool:
+    return name in _files[kind] or name in _modules(kind)
+
+
+def _file(name: str) -> Path | None:
+    """The file that a name is the path of, or that lies in the working directory as ``NAME.py``."""
+    for path in (name, f"{name}.py"):
+        if path.endswith(".py") and os.path.isfile(path):
+            return Path(path).resolve()
+    return None
+
+
+def _load_known(kind: Kind, name: str) -> ModuleType:
+    """The module that is installed under a name, or whose file a person has named before."""
+    path, target = _files[kind].get(name), _modules(kind).get(name)
+    if path is None and target is None:
+        known = sorted({*names(kind), *_files[kind]})
+        raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
     with _importing(kind, name):
-        return importlib.import_module(target)
+        return _load_file(path) if path else importlib.import_module(target or "")
 
 
 @contextmanager
@@ -120,18 +157,36 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-@cache
 def environment(name: str) -> LoadedEnvironment:
-    """An environment by its name, or by the path of its module.
+    """The environment that a person has named, maybe by the path of its module. Not for names from data.
 
     Raises:
         UsageError: as `load`, or the module has no ``environment``.
     """
-    module = load("environments", name)
+    return _environment(load("environments", name))
+
+
+def known_environment(name: str) -> LoadedEnvironment:
+    """An environment by a name from data: one that is installed, or whose file a person has named before.
+
+    Raises:
+        UsageError: there is none, or as `environment`.
+    """
+    return _environment(_load_known("environments", name))
+
+
+def address(name: str) -> str:
+    """A known environment's name as another process understands it: its file's path, or the name itself."""
+    path = _files["environments"].get(name)
+    return str(path) if path else name
+
+
+@cache
+def _environment(module: ModuleType) -> LoadedEnvironment:
     definition = getattr(module, "environment", None)
     if not isinstance(definition, Environment):
         raise UsageError(f"{module.__file__} has no global 'environment = Environment(...)'")
-    source = Path(module.__file__ or name)
+    source = Path(module.__file__ or "")
     return LoadedEnvironment(
         name=source.stem, definition=definition, resource=definition.build(), source=source
     )
@@ -175,32 +230,31 @@ def _sandboxed_otherwise() -> bool:
 
 
 def resolve_agent_ref(ref: str) -> str:
-    """The environment that a dataset's ``agent_ref.name`` means.
+    """The name of the environment that a dataset's ``agent_ref.name`` means, for `known_environment`.
 
-    That is the environment of this name, or the one with the longest name that an agent's name begins with,
-    in whole words (``mcqa_simple_agent``, ``calendar_v2_simple_agent``), or the one that lists it in its
-    ``agent_refs``.
+    Of those that are installed or that a person has named before, that is the environment of this name, or
+    the one with the longest name that an agent's name begins with, in whole words (``mcqa_simple_agent``,
+    ``calendar_v2_simple_agent``), or the one that lists it in its ``agent_refs``. It is never a path.
 
     Raises:
         UsageError: no environment goes by that name.
     """
-    known = set(names("environments"))
-    if ref in known or Path(f"{ref}.py").is_file():
+    known = {*names("environments"), *_files["environments"]}
+    if ref in known:
         return ref
     candidates = [name for name in known if ref.startswith(f"{name}_")]
     if candidates:
         return max(candidates, key=len)
     for name in sorted(known):
         with suppress(UsageError):  # one that cannot be imported here
-            if ref in environment(name).definition.agent_refs:
+            if ref in known_environment(name).definition.agent_refs:
                 return name
-    raise UsageError(f"no environment goes by agent_ref '{ref}'{suggest(ref, sorted(known), 'environments')}")
-
-
-def goes_by(environment: LoadedEnvironment, ref: str) -> bool:
-    """Whether an ``agent_ref.name`` may mean an environment; another one may have a longer name."""
-    name = environment.name
-    return ref == name or ref.startswith(f"{name}_") or ref in environment.definition.agent_refs
+    shown = ref if len(ref) <= MAX_CHARS else f"{ref[:MAX_CHARS]}…"
+    near = suggest(shown, sorted(known), "environments")
+    raise UsageError(
+        f"no environment goes by agent_ref '{shown}'{near}. Rows name what is installed; "
+        "a file of your own is named by you: gym-runtime run FILE.py --input ROWS"
+    )
 
 
 def suggest(name: str, choices: list[str], listing: str = "") -> str:

@@ -61,6 +61,7 @@ class Dataset:
         digest: SHA-256 over the rows and the environments they default to; the same rows under another
             file name have the same digest.
         environments: how many rows each environment has.
+        agents: the agents that those environments ask for.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Dataset:
         self.rows = 0
         self.digest = ""
         self.environments: Counter[str] = Counter()
+        self.agents: set[str] = set()
         self._limit = limit
         self._rewrite = rewrite
         self._max_listed = max_listed
@@ -157,6 +159,7 @@ class Dataset:
             if self.rows == before:
                 raise UsageError(f"{part.source.path} has no rows")
         require_known(self._settings, loaded.values())
+        self.agents = {environment.definition.agent for environment in loaded.values()}
         self._repeated = _repeated(keys)
         self.digest = digest.hexdigest()
 

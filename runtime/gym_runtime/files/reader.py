@@ -109,7 +109,7 @@ class RowReader:
     """Reads rows one by one.
 
     Args:
-        environment: where rows without an ``agent_ref`` belong.
+        environment: where rows without an ``agent_ref`` belong; a name that a person gave.
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
 
     Raises:
@@ -118,7 +118,9 @@ class RowReader:
 
     def __init__(self, environment: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self._settings = settings or {}
-        self._default = self._load(environment) if environment is not None else None
+        self._default: LoadedEnvironment | None = None
+        if environment is not None:
+            self._default = with_settings(catalogue.environment(environment), self._settings)
         self._resolved: dict[str, LoadedEnvironment | str] = {}
 
     def read(self, line: bytes, *, check: bool = True) -> Row:
@@ -170,17 +172,13 @@ class RowReader:
             try:
                 name = catalogue.resolve_agent_ref(ref)
             except UsageError as error:
-                default = self._default  # it may be a module that nobody else knows
-                found = default if default and catalogue.goes_by(default, ref) else error.message
+                found = error.message
             else:
-                found = self._load(name)
+                found = with_settings(catalogue.known_environment(name), self._settings)
             self._resolved[ref] = found
         if isinstance(found, str):
             raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))
         return found
-
-    def _load(self, name: str) -> LoadedEnvironment:
-        return with_settings(catalogue.environment(name), self._settings)
 
 
 def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None:

@@ -20,6 +20,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
+from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import CreateParams, override
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -127,9 +128,11 @@ def expand(
 
     Raises:
         TaskError: a line can't be run; the message names it.
-        UsageError: an unknown environment or sampling setting, or a setting out of its bounds.
+        UsageError: an unknown environment or sampling setting, a name that cannot be one, or a setting out
+            of its bounds.
     """
     settings = (settings or RolloutSettings()).with_keywords(keywords)
+    run, model = token(run, "run"), token(settings.model_pool, "model")
     check_sampling(settings.sampling)
     on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
     numbering = numbering or Numbering()
@@ -142,8 +145,8 @@ def expand(
             **on_the_wire,
             "run": run,
             "environment": row.environment.name,
-            "agent": settings.agent or definition.agent,
-            "model": settings.model_pool,
+            "agent": token(settings.agent or definition.agent, "agent"),
+            "model": model,
             "agent_ref": row.agent_ref or Raw(_encode({"name": row.environment.name})),
             "timeout_s": definition.timeout_s if settings.timeout_s is None else settings.timeout_s,
             "max_turns": definition.max_turns if settings.max_turns is None else settings.max_turns,

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
 
 
@@ -31,14 +32,14 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         attached: the run's client answers on ``client.<run>``; nothing is worked on while it is gone.
     """
 
-    run: str
+    run: Token
     task_index: int
     rollout_index: int
-    environment: str
-    agent: str
+    environment: Token
+    agent: Token
     row: Raw
     agent_ref: Raw = NULL
-    model: str = "policy"
+    model: Token = "policy"
     timeout_s: float = 1800.0
     max_attempts: int = 3
     max_turns: int | None = None
@@ -62,7 +63,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Which rollout a task is, of one that cannot be read otherwise."""
 
-    run: str
+    run: Token
     task_index: int
     rollout_index: int
     environment: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
@@ -18,6 +19,7 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.results import write_whole
 from gym_runtime.prepare import hub
 
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 Origin = Literal["huggingface", "file", "generate"]
 Downloading = Callable[[str], AbstractContextManager[hub.Report]]
 
@@ -112,12 +114,21 @@ class Origins:
                 raise UsageError(f"cannot read {path}: {error}; remove it to start anew") from None
 
     def commit(self, source: DatasetSource) -> str | None:
-        """The commit that was taken for a source before."""
+        """The commit that was taken for a source before.
+
+        Raises:
+            UsageError: what stands there is none; the library makes a part of a path of it.
+        """
         wanted = _identity(source)
         for entry in self._entries.get(source.split, ()):
             if {name: entry.get(name) for name in wanted} == wanted:
-                return entry.get("commit")
+                return self._checked(entry.get("commit"))
         return None
+
+    def _checked(self, commit: object) -> str | None:
+        if commit is None or (isinstance(commit, str) and _COMMIT.fullmatch(commit)):
+            return commit
+        raise UsageError(f"{self.path}: {str(commit)[:200]!r} is no commit; remove it to start anew")
 
     def record(self, split: Split, entries: list[dict[str, Any]]) -> None:
         """Write down what a split's file is made of.

@@ -23,6 +23,7 @@ from msgspec import Raw
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
+from gym_runtime.messages.names import token
 
 BLOCK = 64
 """Tasks whose journals are forgotten together, once all of their rollouts are committed."""
@@ -61,7 +62,7 @@ _decode = msgspec.json.Decoder(TurnRecord).decode
 
 def journal_subject(run: str, task_index: int, rollout_index: int) -> str:
     """Where a rollout's journal stands."""
-    return f"journal.{run}.{task_index // BLOCK}.{task_index}.{rollout_index}"
+    return f"journal.{token(run, 'run')}.{task_index // BLOCK}.{task_index}.{rollout_index}"
 
 
 def digest(body: Raw | bytes) -> str:
@@ -219,4 +220,4 @@ class Sweep:
         if self._left[block] > 0 or block == self._publishing:
             return None
         del self._left[block]
-        return f"journal.{self._run}.{block}.>"
+        return f"journal.{token(self._run, 'run')}.{block}.>"

@@ -18,6 +18,7 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
+from gym_runtime.messages.names import token
 from gym_runtime.rpc.registry import WorkerRegistry
 
 LOOK_S = 2.0
@@ -56,7 +57,8 @@ class InFlightRequest:
 
     @property
     def subject(self) -> str:
-        return f"{self.kind}.{self.pool}" + (f".{self.worker}" if self.worker else "")
+        worker = f".{token(self.worker, 'worker')}" if self.worker else ""
+        return f"{self.kind}.{token(self.pool, self.kind)}{worker}"
 
     @property
     def name(self) -> str:
@@ -140,7 +142,9 @@ class LostAnswers:
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode_keys(keys[start : start + KEYS_AT_ONCE])
             try:
-                answer = await self._bus.request(f"holds.{worker}", body, deadline_s=clock.now() + ANSWER_S)
+                answer = await self._bus.request(
+                    f"holds.{token(worker, 'worker')}", body, deadline_s=clock.now() + ANSWER_S
+                )
             except GymError:
                 return None
             unknown.update(decode_keys(answer))

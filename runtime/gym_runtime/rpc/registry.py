@@ -12,6 +12,7 @@ import msgspec
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
+from gym_runtime.messages.names import Token, token
 
 LEASE_S = 4.0
 RENEW_S = 1.0
@@ -28,9 +29,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         detail: what a pool's users may want to know, such as a model's name.
     """
 
-    worker: str
+    worker: Token
     kind: str
-    pools: list[str]
+    pools: list[Token]
     host: str = ""
     pid: int = 0
     started_s: float = 0.0
@@ -45,10 +46,22 @@ encode_heartbeat = msgspec.json.Encoder().encode
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 
 
+def read_heartbeat(payload: bytes) -> Heartbeat | None:
+    """What a lease says; None, with a warning in the log, if it cannot be read.
+
+    One worker of another version, or one that lies, must not end those who look for workers.
+    """
+    try:
+        return decode_heartbeat(payload)
+    except msgspec.DecodeError as error:
+        logger().warning("a worker's lease cannot be read and is ignored", error=str(error))
+        return None
+
+
 async def announce(bus: Bus, current: Callable[[], Heartbeat]) -> None:
     """Renew a worker's lease each second until cancelled, then end it."""
     first = current()
-    name = f"{first.kind}.{first.worker}"
+    name = f"{token(first.kind, 'kind of worker')}.{token(first.worker, 'worker')}"
     try:
         while True:
             await bus.renew(name, encode_heartbeat(current()), ttl_s=LEASE_S)
@@ -77,7 +90,9 @@ class WorkerRegistry:
             if lease.payload is None:
                 self.forget(worker)
             else:
-                self.learn(decode_heartbeat(lease.payload))
+                presence = read_heartbeat(lease.payload)
+                if presence is not None:
+                    self.learn(presence)
 
     def learn(self, presence: Heartbeat) -> None:
         """A worker said how it is."""

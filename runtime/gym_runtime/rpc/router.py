@@ -27,6 +27,7 @@ from gym_runtime.errors import (
     from_fault,
 )
 from gym_runtime.messages.calls import Request, decode_reply, encode
+from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import Budget
@@ -159,7 +160,7 @@ class Router:
 
     async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
         """Send a request that nobody waits for an answer to."""
-        await self._bus.publish(f"{kind}.{pool}.{worker}", encode(request))
+        await self._bus.publish(f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}", encode(request))
 
     async def _ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
@@ -221,7 +222,8 @@ class Router:
 
     async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
         """Stop the work on a request; when it is not known who has it, the whole pool is told."""
-        subject = f"abort.{kind}.{pool}" if worker is None else f"abort.{worker}"
+        whole = worker is None
+        subject = f"abort.{kind}.{token(pool, kind)}" if whole else f"abort.{token(worker, 'worker')}"
         if request.key:
             # An error here must not take the place of the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):

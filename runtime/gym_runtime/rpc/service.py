@@ -22,6 +22,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
+from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import decode_keys, encode_keys
 from gym_runtime.rpc.retry_budget import Budget
 
@@ -62,7 +63,11 @@ class Service:
         return min(1.0, max(self.in_use / self.capacity, self.extra_load))
 
     async def run(self, *, ready: Callable[[], None]) -> None:
-        """Serve until cancelled; ``ready`` is called once requests can arrive."""
+        """Serve until cancelled; ``ready`` is called once requests can arrive.
+
+        Raises:
+            UsageError: the name of the worker or of a pool cannot be one.
+        """
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
 
             def receive(incoming: Incoming) -> None:
@@ -71,11 +76,12 @@ class Service:
             def held(incoming: Incoming) -> None:
                 tasks.start_soon(self._say_unknown, incoming)
 
-            await stack.enter_async_context(self._bus.serve(f"abort.{self.worker}", self._abort))
-            await stack.enter_async_context(self._bus.serve(f"holds.{self.worker}", held))
-            await stack.enter_async_context(self._bus.serve(f"{self.kind}.*.{self.worker}", receive))
+            worker = token(self.worker, "worker")
+            await stack.enter_async_context(self._bus.serve(f"abort.{worker}", self._abort))
+            await stack.enter_async_context(self._bus.serve(f"holds.{worker}", held))
+            await stack.enter_async_context(self._bus.serve(f"{self.kind}.*.{worker}", receive))
             for pool in self.pools:
-                subject = f"{self.kind}.{pool}"
+                subject = f"{self.kind}.{token(pool, self.kind)}"
                 await stack.enter_async_context(self._bus.serve(f"abort.{subject}", self._abort))
                 await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
             ready()

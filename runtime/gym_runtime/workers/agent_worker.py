@@ -17,6 +17,7 @@ from gym_runtime import logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
 from gym_runtime.errors import Fenced, RuntimeFault
 from gym_runtime.logs import logger
+from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, Failed, encode_record
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
@@ -87,8 +88,8 @@ class AgentWorker:
 
     async def _pull(self, name: str) -> None:
         await self._bus.pull(
-            f"task.{name}.>",
-            consumer=f"agent-{name}",
+            f"task.{token(name, 'agent')}.>",
+            consumer=f"agent-{token(name, 'agent')}",
             slots=max(1, self.slots // len(self._agents)),
             handle=self._handle,
             stop=self._stop,
@@ -116,8 +117,11 @@ class AgentWorker:
         try:
             task = decode_spec(delivery.payload)
         except msgspec.DecodeError as error:
-            return await self._refuse(delivery, error)
-        subject = f"rollout.{task.rollout_id}"
+            what = f"the task cannot be read ({error}): is its client of another version?"
+            return await self._refuse(delivery, what)
+        if task.agent not in self._agents:
+            return await self._refuse(delivery, f"this worker does not serve agent '{task.agent}'")
+        subject = f"rollout.{rollout_token(task.rollout_id)}"
         if delivery.deliveries > 1 and (await self._bus.latest(subject) or await self._over(task.run)):
             return await delivery.ack()
         if task.attached and not await self._clients.here(task.run):
@@ -131,28 +135,27 @@ class AgentWorker:
             self.in_use -= 1
         return None
 
-    async def _refuse(self, delivery: Delivery, error: msgspec.DecodeError) -> None:
-        """Settle a task that cannot be read: its rollout has failed, as far as it says which one it is."""
-        logger().error("a task cannot be read", subject=delivery.subject, error=str(error))
+    async def _refuse(self, delivery: Delivery, what: str) -> None:
+        """Settle a task that cannot be run: its rollout has failed, as far as it says which one it is."""
+        logger().error("a task is refused", subject=delivery.subject, error=what)
         with suppress(msgspec.DecodeError):
             known = msgspec.structs.asdict(decode_identity(delivery.payload))
             task = RolloutSpec(**known, agent=delivery.subject.split(".")[1], row=NULL)
-            fault = RuntimeFault(f"the task cannot be read ({error}): is its client of another version?")
             record = make_record(
                 task,
-                Failed(fault=fault.fault()),
+                Failed(fault=RuntimeFault(what).fault()),
                 attempt=task.attempt_base + 1,
                 rollout=None,
                 verdict=None,
                 duration_s=0.0,
                 worker=self.worker,
             )
-            await self._bus.commit(f"rollout.{task.rollout_id}", encode_record(record))
+            await self._bus.commit(f"rollout.{rollout_token(task.rollout_id)}", encode_record(record))
         await delivery.ack()
 
     async def _over(self, run: str) -> bool:
         """Whether a run has ended, so that its records may be gone."""
-        found = await self._bus.latest(f"runs.{run}")
+        found = await self._bus.latest(f"runs.{token(run, 'run')}")
         return bool(found) and decode_run(found[0].payload).state != "active"
 
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
@@ -184,7 +187,9 @@ class AgentWorker:
             await delivery.ack()
             if delivery.deliveries > 1:
                 # An attempt whose worker died may have left a session that this one never knew of.
-                await self._bus.publish(f"over.{task.environment}", task.rollout_id.encode())
+                await self._bus.publish(
+                    f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
+                )
         except Fenced as error:
             logger().info("this attempt stops", reason=str(error))
             delivery.abandon()

@@ -15,6 +15,7 @@ import anyio
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError, NoWorker
+from gym_runtime.messages.names import token
 
 LOOK_S = 0.4
 MISSES = 4
@@ -58,7 +59,7 @@ class ClientWatch:
     async def _answers(self, run: str) -> bool:
         """False only if the broker says that nobody is there."""
         try:
-            await self._bus.request(f"client.{run}", b"", deadline_s=clock.now() + ANSWER_S)
+            await self._bus.request(f"client.{token(run, 'run')}", b"", deadline_s=clock.now() + ANSWER_S)
         except NoWorker:
             return False
         except GymError:

@@ -21,6 +21,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.names import token
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
@@ -89,7 +90,7 @@ class ModelWorker:
             def control(incoming: Incoming) -> None:
                 tasks.start_soon(self._control, incoming)
 
-            async with self._bus.serve(f"control.{self._worker}", control):
+            async with self._bus.serve(f"control.{token(self._worker, 'worker')}", control):
                 await self._look()
                 await self.service.run(ready=ready)
 

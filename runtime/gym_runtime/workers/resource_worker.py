@@ -17,6 +17,7 @@ from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
@@ -78,9 +79,9 @@ class ResourceWorker:
                 await self.sessions.close(name)
 
     async def _over(self, rollout: str) -> bool:
-        if await self._bus.counts(f"rollout.{rollout}"):
+        if await self._bus.counts(f"rollout.{rollout_token(rollout)}"):
             return True
-        found = await self._bus.latest(f"runs.{rollout.partition('.')[0]}")
+        found = await self._bus.latest(f"runs.{token(rollout.partition('.')[0], 'run')}")
         return bool(found) and decode_run(found[0].payload).state != "active"
 
     async def _sweep(self) -> None:

@@ -76,6 +76,7 @@ def test_databases_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
         execute(file, "UPDATE t SET a = 2", 5)
     assert file.read_bytes() == before
     assert database.find("quay", VARIABLE) == QUAY
-    for name in ("../Mine", "/etc/passwd", "", "."):
+    names = ("../Mine", "/etc/passwd", "", ".", "..", "~/Mine", "Mine\0", "file:Mine", "Mine\n", "x" * 129)
+    for name in names:
         with pytest.raises(TaskError, match="is not the name of a database"):
             database.find(name, VARIABLE)

@@ -87,7 +87,6 @@ def with_tool(**changes: Any) -> list[dict[str, Any]]:
 
 
 def load(module: Path) -> LoadedEnvironment:
-    catalogue.environment.cache_clear()
     sys.modules.pop(f"gym_runtime_file_{module.stem}", None)
     return catalogue.environment(str(module))
 

@@ -30,9 +30,9 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return path
 
 
-@pytest.mark.parametrize("name", [["summed"], []])
-def test_rewards_are_computed_anew(name: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["reverify", *name, "--rollouts", "stored.jsonl", "-o", "sub/anew.jsonl", "--json"]) == 0
+@pytest.mark.parametrize("name", ["summed", "./summed.py"])
+def test_rewards_are_computed_anew(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["reverify", name, "--rollouts", "stored.jsonl", "-o", "sub/anew.jsonl", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "rows": 3, "equal": 2, "different": 1, "unrecorded": 0, "rejected": 0, "mean_reward": 2 / 3,
         "previous_mean_reward": 1 / 3, "output": "sub/anew.jsonl", "failures": None,
@@ -76,20 +76,21 @@ def test_rows_of_several_environments_may_stand_in_one_file(
 ) -> None:
     options = [{"A": "Tin"}, {"B": "Iron"}]
     other = {**stored(4, "\\boxed{B}", 1.0, "mcqa_simple_agent"), "options": options, "expected_answer": "B"}
-    with rows.open("a") as file:
-        file.write(json.dumps(other) + "\n" + json.dumps(stored(4, "It is 4", 1.0, "nobody")) + "\n")
+    third = {**other, "agent_ref": {"name": "gpqa_diamond"}, "expected_answer": "A"}
+    nobodys = stored(4, "It is 4", 1.0, "nobody")
+    rows.write_text("".join(json.dumps(row) + "\n" for row in (other, third, nobodys)))
     assert main.run(["reverify", "--rollouts", "stored.jsonl", "-o", "anew.jsonl", "--json"]) == 1
     out, err = capsys.readouterr()
-    assert (json.loads(out)["equal"], json.loads(out)["different"], json.loads(out)["rejected"]) == (3, 1, 1)
-    assert err.startswith("stored.jsonl:5: no environment goes by agent_ref 'nobody'")
+    assert (json.loads(out)["equal"], json.loads(out)["different"], json.loads(out)["rejected"]) == (1, 1, 1)
+    assert err.startswith("stored.jsonl:3: no environment goes by agent_ref 'nobody'")
     assert main.run(["reverify", "summed", "--rollouts", "anew_failures.jsonl", "-o", "third.jsonl"]) == 0
-    third = json.loads(Path("third.jsonl").read_text())
-    assert third["reward"] == 1.0
-    assert not {"_reverify_line", "_ng_failure", "_ng_failure_class"} & set(third)
+    judged = json.loads(Path("third.jsonl").read_text())
+    assert judged["reward"] == 1.0
+    assert not {"_reverify_line", "_ng_failure", "_ng_failure_class"} & set(judged)
 
 
 def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["reverify", "--rollouts", "stored.jsonl", "-o"]
+    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o"]
     assert main.run([*arguments, "a.jsonl"]) == 0
     assert main.run([*arguments, "b.jsonl", "--strict"]) == 1
     Path("stored.jsonl").write_text(Path("b.jsonl").read_text())
@@ -100,7 +101,7 @@ def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixtur
 def test_twenty_differences_are_listed(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unrecorded = json.dumps(stored(1, "It is 1", None)) + "\n"
     rows.write_text((json.dumps(stored(4, "It is 4", 0.5)) + "\n") * 23 + unrecorded)
-    assert main.run(["reverify", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 0
+    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[19:22] == [
         "stored.jsonl:20: recorded 0.5, now 1",
@@ -122,7 +123,16 @@ def test_what_the_rows_lack_comes_from_their_inputs(rows: Path, capsys: pytest.C
     Path("a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in inputs[:2]))
     Path("b.jsonl").write_text("".join(json.dumps(line) + "\n" for line in inputs[2:]))
 
-    arguments = ["reverify", "--rollouts", "stored.jsonl", "--inputs", "a.jsonl", "--inputs", "b.jsonl"]
+    arguments = [
+        "reverify",
+        "summed",
+        "--rollouts",
+        "stored.jsonl",
+        "--inputs",
+        "a.jsonl",
+        "--inputs",
+        "b.jsonl",
+    ]
     assert main.run([*arguments, "-o", "anew.jsonl", "--json"]) == 1
     out, err = capsys.readouterr()
     assert err == "stored.jsonl:4: there is no input of task 9, rollout 0 in --inputs\n"

@@ -28,7 +28,6 @@ environment = Environment(resource=verify, description="Always right.", agent_re
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    catalogue.environment.cache_clear()
     return tmp_path
 
 

@@ -46,7 +46,6 @@ environment = Environment(
 @pytest.fixture
 def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedEnvironment:
     monkeypatch.chdir(tmp_path)
-    catalogue.environment.cache_clear()
     Path("limited.py").write_text(MODULE)
     return catalogue.environment("limited")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.reader import BadRow, RowReader
 from gym_runtime.files.rows import Numbering, expand, materialize
@@ -97,6 +98,7 @@ def test_the_row_loses_what_the_rollout_carries(line: Line) -> None:
 
 def test_a_row_names_its_environment(line: Line) -> None:
     ref = {"type": "responses_api_agents", "name": "counting"}
+    catalogue.environment("counting")  # a person names it: it is a file of the working directory
     (task,) = expand([line(agent_ref=ref)], run="r")
     assert task.environment == "counting"
     assert msgspec.json.decode(task.agent_ref or b"") == ref

@@ -659,6 +659,7 @@ def test_override_keeps_the_other_bytes() -> None:
 # -- any message ----------------------------------------------------------------------------------------
 
 TEXT = st.text(max_size=20)
+TOKEN = st.from_regex(r"[A-Za-z0-9_:/-]{1,20}", fullmatch=True)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 RAW = JSON.map(lambda value: Raw(msgspec.json.encode(value)))
 FAULTS = st.builds(Fault, kind=TEXT, name=TEXT, message=TEXT, stage=TEXT, retryable=st.booleans())
@@ -715,11 +716,11 @@ MESSAGES: list[tuple[Decode, st.SearchStrategy[Any]]] = [
         tasks.decode_spec,
         st.builds(
             RolloutSpec,
-            **PLACE,
-            agent=TEXT,
+            **(PLACE | {"run": TOKEN, "environment": TOKEN}),
+            agent=TOKEN,
             row=RAW,
             agent_ref=RAW,
-            model=TEXT,
+            model=TOKEN,
             timeout_s=FINITE,
             max_attempts=COUNT,
             max_turns=st.none() | COUNT,

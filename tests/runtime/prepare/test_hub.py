@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 from gym_runtime.environment.environment import DatasetSource
 from gym_runtime.errors import UsageError
 from gym_runtime.prepare import hub as real
+from gym_runtime.prepare.sources import Origins
 from stubs.stub_hub import StubHub
 
 SOURCE = DatasetSource(repo_id="someone/numbers", file="data/train.jsonl", license="MIT")
@@ -86,3 +90,12 @@ def test_a_server_that_is_no_hub_is_one_line(hub: StubHub) -> None:
         UsageError, match=r"the hub cannot be reached, and the file is not here: .*HF_ENDPOINT"
     ):
         real.fetch(SOURCE)
+
+
+@pytest.mark.parametrize("commit", ["../../../refs", "/etc", "a/b", "main", "0" * 65, 5])
+def test_a_commit_that_is_none_is_refused_before_it_is_asked_for(commit: object, tmp_path: Path) -> None:
+    path = tmp_path / "sources.json"
+    entry = {"repo_id": SOURCE.repo_id, "file": SOURCE.file, "revision": SOURCE.revision, "commit": commit}
+    path.write_bytes(msgspec.json.encode({SOURCE.split: [entry]}))
+    with pytest.raises(UsageError, match="is no commit; remove it to start anew"):
+        Origins(path).commit(SOURCE)

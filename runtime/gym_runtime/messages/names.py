@@ -1,0 +1,60 @@
+"""Names that become a part of a subject, or of the name of a file or a metric's label: one token each.
+
+A subject's wildcards, dots and spaces in a name would make one subject into another, or into a pattern that
+stands for many. So every name that a person, a row or a message gives passes `token` before it is put into a
+subject; what comes over the wire is also refused when it is decoded (`Token`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+
+MAX_CHARS = 128
+SHOWN_CHARS = 60
+_REFUSED = r"\s.*>\x00-\x1f\x7f-\x9f\ud800-\udfff"
+_TOKEN = re.compile(rf"[^{_REFUSED}]{{1,{MAX_CHARS}}}")
+
+Token = Annotated[str, msgspec.Meta(pattern=rf"^[^{_REFUSED}]{{1,{MAX_CHARS}}}\Z")]
+"""The type of a message's field that becomes a part of a subject."""
+
+
+def is_token(name: str) -> bool:
+    """Whether a name can be one token of a subject: 1 to `MAX_CHARS` characters, none of them white space,
+    ``.``, ``*``, ``>`` or a control character.
+    """
+    return _TOKEN.fullmatch(name) is not None
+
+
+def token(name: str, what: str) -> str:
+    """The name, if it can be one token of a subject.
+
+    Args:
+        what: what it names, for the message: ``run``, ``agent``, ``environment``, ``model``, ``worker``.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if is_token(name):
+        return name
+    shown = name if len(name) <= SHOWN_CHARS else f"{name[:SHOWN_CHARS]}…"
+    raise UsageError(
+        f"{shown!r} cannot name a {what}: a name has 1 to {MAX_CHARS} characters, and no white space, "
+        "'.', '*', '>' or control character"
+    )
+
+
+def rollout_token(rollout_id: str) -> str:
+    """``<run>.<task_index>.<rollout_index>``, if it is three tokens.
+
+    Raises:
+        UsageError: it is not.
+    """
+    parts = rollout_id.split(".")
+    if len(parts) != 3:
+        raise UsageError(f"{rollout_id[:SHOWN_CHARS]!r} is no rollout's id")
+    return ".".join(token(part, "rollout") for part in parts)
