@@ -13,7 +13,7 @@ import pytest
 from gym_resources.aviary.episode import chosen
 from gym_resources.aviary.pages import PAGES_AT_MOST, RecentPages
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replay import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode
@@ -44,7 +44,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def needed(name: str) -> Resource:
     environment = catalogue.environment(name)
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     return environment.resource

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.checks import contract
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 
 NAMES = catalogue.names("environments")
@@ -24,7 +24,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_exampl
 async def test_an_environment_keeps_the_contract(name: str) -> None:
     environment = catalogue.environment(name)
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     broken = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gym_resources.ether0 import FUNCTIONS, extract
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
@@ -22,7 +22,7 @@ CAFFEINE = "CN1C=NC2=C1C(=O)N(C)C(=O)N2C"
 @pytest.fixture(autouse=True)
 def needed() -> None:
     try:
-        catalogue.require(catalogue.environment("ether0"))
+        requirements.require(catalogue.environment("ether0"))
     except UsageError as error:
         pytest.skip(error.message)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict, make_response
@@ -22,7 +22,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_exampl
 def source() -> str:
     environment = catalogue.environment("math_with_judge")
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     return str(environment.source)

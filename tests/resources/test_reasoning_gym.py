@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from gym_resources import reasoning_gym
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.errors import ResourceError, TaskError, UsageError
@@ -26,7 +26,7 @@ ROW: dict[str, Any] = {
 def source() -> str:
     environment = catalogue.environment("reasoning_gym")
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     return str(environment.source)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.checks.reverification import reverify
-from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.errors import UsageError
 
 pytestmark = pytest.mark.anyio
@@ -148,7 +148,7 @@ def recorded(fields: dict[str, Any], output: Items, reward: float) -> bytes:
 async def test_a_recorded_rollout_is_judged_by_what_was_said_and_done(name: str) -> None:
     environment = catalogue.environment(name)
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     example = examples.read(environment)[0]

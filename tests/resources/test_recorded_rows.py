@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.checks.reverification import reverify
-from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams, Response
@@ -40,7 +40,7 @@ BOOKKEEPING: dict[str, Any] = {
 def load(name: str) -> LoadedEnvironment:
     environment = catalogue.environment(name)
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     return environment

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from gym_resources.schema.strict import strict
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError, UsageError
@@ -31,7 +31,7 @@ GOOD: dict[str, Any] = {"city": "Vell", "people": 3}
 @pytest.fixture(autouse=True)
 def packages() -> None:
     try:
-        catalogue.require(ENVIRONMENT)
+        requirements.require(ENVIRONMENT)
     except UsageError as error:
         pytest.skip(error.message)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment import examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.isolated import verify_isolated
@@ -70,7 +70,7 @@ Rule = Callable[[Subject], Awaitable[list[str]]]
 async def check(environment: LoadedEnvironment) -> list[Finding]:
     """Every rule on one environment, and how long it takes to verify."""
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
         subject = Subject(environment, examples.read(environment))
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]

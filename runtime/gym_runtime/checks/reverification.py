@@ -21,7 +21,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec import Raw
 
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replay import rejudge
@@ -239,7 +239,7 @@ async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes) ->
 
 def _runnable(ref: str) -> LoadedEnvironment:
     environment = catalogue.known_environment(catalogue.resolve_agent_ref(ref))
-    catalogue.require(environment)
+    requirements.require(environment)
     return environment
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment import examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.isolated import verify_isolated
@@ -107,7 +107,7 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
         UsageError: its packages or its example rows are missing.
         GymError: its code failed.
     """
-    catalogue.require(environment)
+    requirements.require(environment)
     rows = examples.read(environment)
     if not rows:
         raise UsageError(f"{environment.examples} has no rows")

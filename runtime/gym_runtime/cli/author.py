@@ -15,7 +15,7 @@ from gym_runtime import logs
 from gym_runtime.checks import contract
 from gym_runtime.checks.contract import Finding
 from gym_runtime.cli import formatting, terminal
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 
@@ -106,7 +106,7 @@ async def _check(environment: LoadedEnvironment) -> Report:
 async def _check_if_runnable(name: str) -> Report:
     try:
         environment = catalogue.environment(name)
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         return Report(environment=name, passed=False, skipped=error.message)
     return await _check(environment)

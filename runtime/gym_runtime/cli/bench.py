@@ -18,7 +18,7 @@ from gym_runtime.checks.throughput import Throughput
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.model_choice import parse_row_fields
 from gym_runtime.cli.options import BenchOptions
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import GymError, UsageError
@@ -48,7 +48,7 @@ def bench(options: BenchOptions) -> int:
     logs.start()
     for name in names:
         environment = catalogue.environment(name)
-        catalogue.require(environment)
+        requirements.require(environment)
     if settings:
         require_known(settings, _loaded(names or catalogue.names("environments")))
     found: list[Measured] = []

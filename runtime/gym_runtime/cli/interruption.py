@@ -10,10 +10,10 @@ from functools import wraps
 from types import FrameType
 from typing import ParamSpec
 
-from gym_runtime.cli.main import INTERRUPTED
-
 P = ParamSpec("P")
 
+INTERRUPTED = 130
+"""The exit status of a command that Ctrl-C or SIGTERM ended."""
 RESUME = "interrupted; run the same command with --resume to make the other rollouts"
 
 

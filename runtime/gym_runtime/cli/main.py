@@ -13,8 +13,7 @@ import sys
 import traceback
 
 from gym_runtime import __version__
-
-INTERRUPTED = 130
+from gym_runtime.cli.interruption import INTERRUPTED
 
 
 def main() -> None:

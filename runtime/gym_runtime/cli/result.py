@@ -14,7 +14,7 @@ from gym_runtime.cli import formatting
 from gym_runtime.files.metrics import Summary
 
 if TYPE_CHECKING:
-    from gym_runtime.cli.display import Tally
+    from gym_runtime.cli.tally import Tally
     from gym_runtime.files.results import OutputFiles
 
 MESSAGE_LENGTH = 300

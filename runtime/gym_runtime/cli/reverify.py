@@ -22,7 +22,7 @@ from gym_runtime.checks.reverification import (
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.model_choice import parse_row_fields
 from gym_runtime.cli.options import ReverifyOptions
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import UsageError
@@ -94,7 +94,7 @@ def reverify(options: ReverifyOptions) -> int:
     """
     environment = catalogue.environment(options.name) if options.name else None
     if environment is not None:
-        catalogue.require(environment)
+        requirements.require(environment)
     for flag, path in (("--rollouts", options.rollouts), *(("--inputs", path) for path in options.inputs)):
         if not path.is_file():
             raise UsageError(f"{path} is not a file; {flag} wants rows, JSONL")

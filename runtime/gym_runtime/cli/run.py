@@ -26,13 +26,12 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.interruption import RESUME, terminable
-from gym_runtime.cli.main import INTERRUPTED
+from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable
 from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
 from gym_runtime.client import connect, make_pools
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, open_dataset
@@ -59,6 +58,7 @@ def run(options: RunOptions) -> int:
             collected is on disk.
     """
     logs.start()
+    terminal.note_untested_python()
     tracing.start("gym-runtime")
     try:
         return _Run(options).run()
@@ -86,7 +86,7 @@ class _Run:
         options = self._options
         environments = [catalogue.environment(name) for name in options.names]
         for environment in environments:
-            catalogue.require(environment)
+            requirements.require(environment)
         if options.input is None:
             require_known(self._row_fields, environments)
         files = OutputFiles.beside(options.output_path)

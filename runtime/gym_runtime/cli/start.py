@@ -18,11 +18,11 @@ from rich.table import Table
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.main import INTERRUPTED
+from gym_runtime.cli.interruption import INTERRUPTED
 from gym_runtime.cli.model_choice import parse_model
 from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_urls
 from gym_runtime.cli.remote import MODEL_POOL
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
@@ -37,6 +37,7 @@ def start(options: StartOptions) -> int:
         UsageError: the system cannot start, or has given up; the message says why.
     """
     notes = terminal.errors()
+    terminal.note_untested_python()
     system = plan(options, notes)
     for pool in system.pools:
         if pool.model is not None:
@@ -135,7 +136,7 @@ def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
 def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if kind == "environments":
-            catalogue.require(catalogue.environment(name))
+            requirements.require(catalogue.environment(name))
         else:
             catalogue.load(kind, name)
     return names or tuple(catalogue.names(kind))
@@ -146,7 +147,7 @@ def _runnable(notes: Console) -> tuple[str, ...]:
     names: list[str] = []
     for name in catalogue.names("environments"):
         try:
-            catalogue.require(catalogue.environment(name))
+            requirements.require(catalogue.environment(name))
         except UsageError as error:
             notes.print(f"left out: {error}", soft_wrap=True)
         else:

@@ -13,7 +13,7 @@ from rich.table import Table
 from gym_runtime.cli import formatting, remote, terminal
 from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client.status import Status
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.run_info import RunInfo
 
@@ -82,7 +82,7 @@ def describe_environment(name: str) -> EnvironmentEntry:
         return EnvironmentEntry(name=name, runnable=False, needs=_remedy(error))
     needs = ""
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         needs = _remedy(error)
     definition = environment.definition

@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 
 UNLIMITED = 10_000
+NEWEST_TESTED = (3, 13)
 
 
 def output() -> Console:
@@ -32,3 +33,10 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def note_untested_python(version: tuple[int, int] = (sys.version_info.major, sys.version_info.minor)) -> None:
+    """Say once, at the start of a run or a system, that this version of Python is not a tested one."""
+    if version > NEWEST_TESTED:
+        shown, newest = ".".join(map(str, version)), ".".join(map(str, NEWEST_TESTED))
+        errors().print(f"Python {shown} is untested; the tests run on 3.11 to {newest}", soft_wrap=True)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import DatasetSource, LoadedEnvironment, Split
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.results import write_whole
@@ -177,7 +177,7 @@ def generate(wanted: Wanted, count: int, seed: int, path: Path) -> dict[str, Any
     for name in settings:
         if name not in names and not takes_any:
             raise UsageError(f"'{wanted.name}' has no setting '{name}'{catalogue.suggest(name, names)}")
-    catalogue.require(wanted.environment)
+    requirements.require(wanted.environment)
     made = 0
 
     def lines() -> Iterator[bytes]:

