@@ -2,10 +2,12 @@
 
     python tests/bench/memory.py                      # 100,000 rollouts
     python tests/bench/memory.py --rollouts 30000
+    python tests/bench/memory.py --client --rollouts 1000000
 
 The command, its workers and its broker are sampled while ``gym-runtime run`` makes rollouts of a cheap
-environment with the scripted model. The table shows the resident memory when the run is warm (after a third
-of it), with its last rollout, and the slope of a straight line between, per 10,000 rollouts; and the most,
+environment with the scripted model; with ``--client``, while a program reads them from
+`Client.rollouts`, to which it streams the rows. The table shows the resident memory when the run is
+warm (after a third of it), with its last rollout, and the slope of a straight line between, per 10,000 rollouts; and the most,
 which for the command is when it reads the metrics back after the last rollout. What grows by design is the
 output on the disk.
 """
@@ -38,9 +40,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rollouts", type=int, default=100_000)
     parser.add_argument("--concurrency", type=int, default=256)
+    parser.add_argument("--client", action="store_true", help="through the Python client")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        samples, wall_s = measured(Path(folder), options.rollouts, options.concurrency)
+        samples, wall_s = measured(
+            Path(folder), options.rollouts, options.concurrency, through_client=options.client
+        )
     print_table(
         f"Memory over {options.rollouts:,} rollouts ({options.rollouts / wall_s:.0f} a second)",
         ["process", "warm MiB", "end MiB", "most MiB", "MiB per 10,000 rollouts"],
@@ -48,16 +53,41 @@ def main() -> None:
     )
 
 
-def measured(folder: Path, rollouts: int, concurrency: int) -> tuple[Samples, float]:
+PROGRAM = """
+import asyncio, json, sys
+import gym_runtime
+
+row, rollouts, concurrency, output = sys.argv[1].encode(), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+
+async def main():
+    environment, model = "ENVIRONMENT", "scripted/tool-then-message"
+    rows = (row[:-1] + b', "bench_index": %d}' % index for index in range(rollouts))
+    with open(output, "wb", buffering=1000) as file:
+        async with gym_runtime.connect(
+            model=model, environments=environment, concurrency=concurrency
+        ) as client:
+            async for record in client.rollouts(rows, environment=environment, in_flight=2 * concurrency):
+                assert record.reward is not None, record.outcome
+                file.write(b"\\n")
+
+asyncio.run(main())
+""".replace("ENVIRONMENT", ENVIRONMENT)
+"""A client that streams rows in and keeps nothing of what comes back."""
+
+
+def measured(folder: Path, rollouts: int, concurrency: int, *, through_client: bool) -> tuple[Samples, float]:
     """The memory of each process of one run, and the seconds that it took."""
     rows, output = folder / "rows.jsonl", folder / "out.jsonl"
-    with rows.open("wb") as file:
-        file.writelines(ROW[:-1] + b', "bench_index": %d}\n' % index for index in range(rollouts))
+    if not through_client:
+        with rows.open("wb") as file:
+            file.writelines(ROW[:-1] + b', "bench_index": %d}\n' % index for index in range(rollouts))
     command = [
         *(sys.executable, "-m", "gym_runtime.cli.main", "run", ENVIRONMENT, "--input", str(rows)),
         *("--output", str(output), "--model", "scripted/tool-then-message"),
         *("--concurrency", str(concurrency)),
     ]
+    if through_client:
+        command = [sys.executable, "-c", PROGRAM, ROW.decode(), str(rollouts), str(concurrency), str(output)]
     samples: Samples = defaultdict(list)
     counter = Lines(output)
     started_s = time.monotonic()
