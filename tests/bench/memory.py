@@ -5,11 +5,11 @@
     python tests/bench/memory.py --client --rollouts 1000000
 
 The command, its workers and its broker are sampled while ``gym-runtime run`` makes rollouts of a cheap
-environment with the scripted model; with ``--client``, while a program reads them from
-`Client.rollouts`, to which it streams the rows. The table shows the resident memory when the run is
-warm (after a third of it), with its last rollout, and the slope of a straight line between, per 10,000 rollouts; and the most,
-which for the command is when it reads the metrics back after the last rollout. What grows by design is the
-output on the disk.
+environment with the scripted model; with ``--client``, while a program streams rows to `Client.rollouts`,
+of whose records it keeps nothing. The table shows the resident memory when the run is warm (after a third of
+it), with its last rollout, and the slope of a straight line between, per 10,000 rollouts; and the most, which
+for the command is when it reads the metrics back after the last rollout. What grows by design is the output
+on the disk.
 """
 
 from __future__ import annotations

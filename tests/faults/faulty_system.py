@@ -87,10 +87,12 @@ class Command:
                 env={**os.environ, "GYM_NATS_URL": self._url},
             )
 
-    @property
-    def run_id(self) -> str:
-        """The run's latest part."""
-        return json.loads(self.output.with_name("out_run.json").read_bytes())["run"]
+    async def run_id(self) -> str:
+        """The run's latest part, once its command has come that far."""
+        manifest = self.output.with_name("out_run.json")
+        while not manifest.exists():
+            await anyio.sleep(0.05)
+        return json.loads(manifest.read_bytes())["run"]
 
     def lines(self, name: str = "out") -> list[bytes]:
         """The whole lines of one of the run's files."""
@@ -113,7 +115,7 @@ class Command:
         self._process.kill()
         await anyio.to_thread.run_sync(self._process.wait)
         with contextlib.suppress(UsageError):
-            await gym.cancel(self.run_id)
+            await gym.cancel(await self.run_id())
         self.resumed += 1
         lines = [*self.lines(), *self.lines("out_failures")]
         self.settled = {json.loads(line)["_ng_task_index"] for line in lines}
@@ -200,7 +202,7 @@ class Arena:
 
     async def _double(self) -> None:
         """Some of what this part of the run has published, once more."""
-        run = self._command.run_id
+        run = await self._command.run_id()
         tasks = [
             task
             for task in expand(rows(), run=run, model_pool=run, timeout_s=TIMEOUT_S)
@@ -226,7 +228,7 @@ class Arena:
         return Aftermath(
             status=status,
             resumed=self._command.resumed,
-            run_id=self._command.run_id,
+            run_id=await self._command.run_id(),
             rows=[json.loads(line) for line in self._command.lines()],
             failures=[json.loads(line) for line in self._command.lines("out_failures")],
             sessions=sessions,

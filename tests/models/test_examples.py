@@ -8,7 +8,7 @@ import pkgutil
 
 import gym_models
 import pytest
-from gym_runtime.testing import schema_examples
+from gym_runtime.environment import schema_examples
 
 MODULES = [info.name for info in pkgutil.walk_packages(gym_models.__path__, "gym_models.") if not info.ispkg]
 

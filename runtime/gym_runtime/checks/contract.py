@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import msgspec
 
-from gym_runtime.environment import examples, requirements
+from gym_runtime.environment import examples, requirements, schema_examples
+from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.isolated import verify_isolated
@@ -25,6 +26,8 @@ from gym_runtime.environment.tools import SERVER_ERROR, hearing_errors
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, TaskError, UsageError
 
+BLOCKED_S = 0.5
+"""How long one step of the event loop may take. A worker allows 50 ms; a busy machine gets ten times that."""
 EXAMPLES = 5
 MAX_LINES = 150
 SILENCE = make_response()
@@ -35,11 +38,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Whether an environment keeps one rule; ``detail`` says where it does not, or holds a measurement."""
+    """Whether an environment keeps one rule; ``detail`` says where it does not, or holds a measurement.
+
+    A ``warning`` is a finding that breaks nothing.
+    """
 
     rule: str
     passed: bool
     detail: str = ""
+    warning: bool = False
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -74,10 +81,30 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
         subject = Subject(environment, examples.read(environment))
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]
-    findings = [await _finding(rule, problems, subject) for rule, problems in RULES.items()]
+    findings: list[Finding] = []
+    for rule, problems in RULES.items():
+        blocked: list[str] = []
+        async with watching(BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
+            findings.append(await _finding(rule, problems, subject))
+        if blocked:
+            findings.append(_blocking(rule, blocked[0]))
+    undescribed = [
+        tool.name for tool in subject.resource.tools.values() if not tool.definition()["description"]
+    ]
+    if undescribed:
+        detail = f"{', '.join(undescribed)}: the model reads the first line of a tool's docstring"
+        findings.append(Finding("every tool has a docstring", True, detail, warning=True))
     if all(finding.passed for finding in findings):
         findings.append(Finding("time to verify", True, f"{await _verify_us(subject):.0f} µs"))
     return findings
+
+
+def _blocking(rule: str, place: str) -> Finding:
+    detail = (
+        f"while '{rule}' was checked, {place} held the event loop for more than {BLOCKED_S:g} s, and every "
+        "other rollout of a worker with it; await what waits, and set isolated=True for what computes"
+    )
+    return Finding("nothing blocks the event loop", False, detail)
 
 
 async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
@@ -225,6 +252,22 @@ def _tool_problems(subject: Subject, tool: Mapping[str, Any]) -> Iterator[str]:
         yield f"the tool '{name}' differs from the environment's in: {', '.join(sorted(odd))}"
 
 
+async def _tools_work(subject: Subject) -> list[str]:
+    problems: list[str] = []
+    with hearing_errors() as heard:
+        for example in subject.examples:
+            before = len(heard)
+            await examples.play(subject.resource, example)
+            problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
+        for name, tool in subject.resource.tools.items():
+            before = len(heard)
+            arguments = _encode(schema_examples.example(tool.definition()["parameters"])).decode()
+            async with session_of(subject.resource, subject.examples[0].row) as session:
+                await subject.resource.call_tool(session, name, arguments)
+            problems += [f"{name}({arguments}): {error}" for error in dict.fromkeys(heard[before:])]
+    return problems
+
+
 async def _answers_bad_calls(subject: Subject) -> list[str]:
     resource, problems = subject.resource, list[str]()
     for name, arguments in _bad_calls(resource):
@@ -273,5 +316,6 @@ RULES: dict[str, Rule] = {
     "playing twice gives the same answers": _plays_alike,
     "bad rows are refused": _refuses_bad_rows,
     "the rows' tools are the environment's": _tools_match,
+    "tools do not raise": _tools_work,
     "bad calls are answered": _answers_bad_calls,
 }

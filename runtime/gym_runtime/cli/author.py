@@ -124,6 +124,8 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
     for finding in report.findings:
         if in_full or not finding.passed:
             mark, colour = (good, "green") if finding.passed else (bad, "red")
+            if finding.warning:
+                mark, colour = "!", "yellow"
             detail = f": {formatting.shorten(finding.detail, 2000)}" if finding.detail else ""
             console.print(f"  {mark} ", style=colour, end="")
             console.print(f"{finding.rule}{detail}", soft_wrap=True)

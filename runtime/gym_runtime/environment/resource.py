@@ -15,6 +15,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.environment.blocked_loop import raised_at
 from gym_runtime.environment.shapes import Episode, Session, Step, Task, VerifyFunction
 from gym_runtime.environment.task_types import task_type
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
@@ -190,7 +191,10 @@ async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: o
         error.stage = error.stage or stage
         raise
     except Exception as error:
-        raise ResourceError(f"{type(error).__name__}: {error}", stage=stage) from error
+        # The first frame is this one; the place is in the author's code.
+        place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
+        where = f" ({place})" if place and not isinstance(error, ToolError) else ""
+        raise ResourceError(f"{type(error).__name__}: {error}{where}", stage=stage) from error
 
 
 def _returned(value: object, kind: type[R], stage: str) -> R:

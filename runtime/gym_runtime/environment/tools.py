@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_type_hints, overload
 import msgspec
 import structlog
 
+from gym_runtime.environment.blocked_loop import raised_at
 from gym_runtime.errors import GymError, UsageError
 
 _log = structlog.get_logger()
@@ -126,7 +127,9 @@ class Tool:
             _log.exception("a tool raised", tool=self.name)
             heard = _raised.get()
             if heard is not None:
-                heard.append(f"{self.name} raised {type(error).__name__}: {error}")
+                heard.append(
+                    f"{self.name} raised {type(error).__name__}: {error} ({raised_at(error.__traceback__)})"
+                )
             return SERVER_ERROR
 
     def _decode(self, arguments: str) -> Any:

@@ -21,6 +21,7 @@ from collections import deque
 from typing import NoReturn
 
 import msgspec
+from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, TransportError, UsageError, leaf
 from gym_runtime.system.spec import PoolSpec, SystemSpec
@@ -32,6 +33,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.6
 GC_THRESHOLD = (50_000, 20, 100)
 """Thousands of rollouts in flight are live objects that each collection would only look at."""
+TITLE_CHARS = 60
 IN_TROUBLE = 75
 """A worker's exit status when its trouble may pass (EX_TEMPFAIL)."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -110,6 +112,9 @@ class Slot:
                 signal.signal(number, signal.SIG_DFL)
             ours, supervisors = lifeline
             os.close(supervisors)
+            setproctitle(
+                f"gym-runtime {self.pool.kind} {','.join(self.pool.names)[:TITLE_CHARS]} ({self.name})"
+            )
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(2, 1)  # standard output belongs to the supervisor's events

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
+from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError
 from gym_runtime.system.private_broker import Broker
@@ -227,6 +228,7 @@ def main() -> int:
     except msgspec.DecodeError as error:
         _say(Event(event="failed", reason=f"the system cannot be read: {error}"))
         return 2
+    setproctitle("gym-runtime supervisor")
     import_module("gym_runtime.system.worker_process")  # once, here, for all forks
     os.set_blocking(1, False)
 

@@ -22,6 +22,7 @@ from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.rpc.registry import RENEW_S, Heartbeat, announce
 from gym_runtime.system.spec import PoolSpec, SystemSpec
@@ -30,6 +31,18 @@ from gym_runtime.system.starting import ended_at_once
 ORPHAN_DRAIN_S = 1.0
 AGENTS_HEARD_S = 1.5 * RENEW_S
 """Agents that are silent for longer are gone."""
+
+
+BLOCKED_S = 2.0
+"""One step of the event loop that takes longer is reported: meanwhile no other rollout moves."""
+
+
+def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:
+    logs.logger().warning(
+        "the event loop of a worker is blocked; await what waits, isolate what computes",
+        place=place,
+        blocked_s=round(blocked_s, 1),
+    )
 
 
 class _Hosted(Protocol):
@@ -66,6 +79,7 @@ async def work(
                     connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind)
                 )
                 member = await stack.enter_async_context(_member(pool, bus, worker))
+            await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
             await _Life(system, pool, worker, bus, member).live(lifeline, ready)
     finally:
         tracing.stop()

@@ -171,15 +171,46 @@ async def test_what_breaks_a_rule_is_found(
     tmp_path: Path, rule: str, detail: str, body: str, examples: list[Any]
 ) -> None:
     found = await broken(tmp_path, body, examples)
-    assert list(found) == [rule]
+    also = {"tools do not raise"} if rule == "bad calls are answered" else set[str]()
+    assert set(found) == {rule, *also}
     assert detail in found[rule]
 
 
 @pytest.mark.slow
 async def test_a_score_that_is_missed_because_a_tool_raised_says_so(tmp_path: Path) -> None:
     found = await broken(tmp_path, BOOMING, with_tool())
-    wanted = "row 1 scores 0 instead of 1; look raised ValueError: boom; row 2 scores"
+    wanted = f"row 1 scores 0 instead of 1; look raised ValueError: boom ({tmp_path / 'own.py'}:"
     assert found["the perfect rollout scores full"].startswith(wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [with_tool(), rows()], ids=["called in the gold", "never called"])
+async def test_a_tool_that_always_raises_is_found_whatever_is_scored(
+    tmp_path: Path, examples: list[Any]
+) -> None:
+    body = BOOMING.replace("Verdict(0.0)", "Verdict(float(reply.text == self.task.goal))")
+    found = await broken(tmp_path, body, examples)
+    assert "look raised ValueError: boom" in found["tools do not raise"]
+    assert "own.py:" in found["tools do not raise"]
+
+
+@pytest.mark.slow
+async def test_a_verifier_that_blocks_the_event_loop_is_found_with_its_place(tmp_path: Path) -> None:
+    body = VERIFY.replace("    return Verdict", "    import time\n    time.sleep(0.8)\n    return Verdict")
+    found = await broken(tmp_path, body, rows())
+    assert list(found) == ["nothing blocks the event loop"]
+    line = (HEAD + body).splitlines().index("    time.sleep(0.8)") + 1
+    assert f"{tmp_path / 'own.py'}:{line} in verify" in found["nothing blocks the event loop"]
+
+
+async def test_a_tool_without_a_docstring_is_a_warning(tmp_path: Path) -> None:
+    module = tmp_path / "own.py"
+    module.write_text(HEAD + SESSION.format(look="at").replace('        "Look at something."\n', ""))
+    module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in with_tool()))
+    findings = await contract.check(load(module))
+    assert all(finding.passed for finding in findings)
+    (warning,) = [finding for finding in findings if finding.warning]
+    assert (warning.rule, warning.detail.partition(":")[0]) == ("every tool has a docstring", "look")
 
 
 async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:
@@ -196,7 +227,9 @@ async def test_a_module_without_a_docstring_is_found(tmp_path: Path) -> None:
 async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) -> None:
     dividing = VERIFY.replace("reply.text == task.goal", "1 / len(reply.text)")
     found = await broken(tmp_path, dividing, rows(gold="a"))
-    assert found == {"silence scores nothing": "ResourceError: ZeroDivisionError: division by zero"}
+    line = (HEAD + dividing).splitlines().index("    return Verdict(float(1 / len(reply.text)))") + 1
+    raised = f"ResourceError: ZeroDivisionError: division by zero ({tmp_path / 'own.py'}:{line})"
+    assert found == {"silence scores nothing": raised}
     found = await broken(tmp_path, VERIFY.replace("float(", "complex("), rows())
     assert "must be a finite number" in found["silence scores nothing"]
 

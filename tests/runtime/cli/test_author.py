@@ -30,7 +30,7 @@ def test_a_new_environment_keeps_the_contract(shape: str, capsys: pytest.Capture
     report = json.loads(capsys.readouterr().out)[0]
     assert (report["environment"], report["passed"], report["skipped"]) == (name, True, "")
     assert len(report["findings"]) >= 9
-    assert all(set(finding) == {"rule", "passed", "detail"} for finding in report["findings"])
+    assert all(set(finding) == {"rule", "passed", "detail", "warning"} for finding in report["findings"])
 
 
 def test_new_puts_it_where_it_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert main.run(["test", "broken_rule"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "✗ broken_rule: 1 of 9 rules broken"
+    assert lines[0] == "✗ broken_rule: 1 of 10 rules broken"
     assert any(line.startswith("  ✗ silence scores nothing: row 1 scores 1 instead of 0") for line in lines)
     assert any(line == "  ✓ bad rows are refused" for line in lines)
 

@@ -87,4 +87,5 @@ async def test_what_tools_raise_can_be_heard() -> None:
         await resource.call_tool(session, "deposit", '{"amount": 1}')
         await resource.call_tool(session, "deposit", "{}")  # the model's mistake, not the tool's
     await resource.call_tool(session, "deposit", '{"amount": 1}')
-    assert heard == ["deposit raised ValueError: boom"]
+    (error,) = heard
+    assert error.startswith(f"deposit raised ValueError: boom ({__file__}:")

@@ -1,0 +1,85 @@
+"""Finds the code that blocks an event loop: a verifier or a tool that works or waits without ``await``.
+
+A thread looks whether the loop still runs. When it has not run for `limit_s` seconds, the thread reads the
+stack of the loop's thread and reports the innermost frame that is not of an installed library. One thread
+wakes a few times per limit: it costs nothing that can be measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from types import FrameType, TracebackType
+
+import anyio
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LOOKS_PER_LIMIT = 4
+
+
+@asynccontextmanager
+async def watching(limit_s: float, report: Callable[[str, float], None]) -> AsyncGenerator[None]:
+    """Watch this event loop for as long as the context lasts.
+
+    Args:
+        limit_s: how long one step of the loop may take, in seconds.
+        report: called in the watching thread, once for each time that the loop is blocked, with the place
+            (``FILE:LINE in FUNCTION``) and the seconds until then.
+    """
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    stop = threading.Event()
+    beat = [time.monotonic()]
+
+    def tick() -> None:
+        beat[0] = time.monotonic()
+
+    def watch() -> None:
+        reported_s = 0.0
+        while not stop.wait(limit_s / _LOOKS_PER_LIMIT):
+            since_s = beat[0]
+            blocked_s = time.monotonic() - since_s
+            if blocked_s > limit_s and since_s != reported_s:
+                reported_s = since_s
+                frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+                report(describe(frame), blocked_s)
+            elif blocked_s <= limit_s:
+                try:
+                    loop.call_soon_threadsafe(tick)
+                except RuntimeError:  # the loop is closed
+                    return
+
+    watcher = threading.Thread(target=watch, name="blocked-loop", daemon=True)
+    watcher.start()
+    try:
+        yield
+        await anyio.lowlevel.checkpoint()
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def describe(frame: FrameType | None) -> str:
+    """``FILE:LINE in FUNCTION`` of the innermost frame that is not of an installed library."""
+    innermost = frame
+    while frame is not None and frame.f_code.co_filename.startswith((*_LIBRARIES, "<")):
+        frame = frame.f_back
+    shown = frame or innermost
+    if shown is None:
+        return "an unknown place"
+    return f"{shown.f_code.co_filename}:{shown.f_lineno} in {shown.f_code.co_name}"
+
+
+def raised_at(trace: TracebackType | None) -> str:
+    """``FILE:LINE`` where an error was raised, in the innermost frame that is not of an installed library."""
+    place = ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not place or not name.startswith((*_LIBRARIES, "<")):
+            place = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
