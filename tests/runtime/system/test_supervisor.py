@@ -142,12 +142,13 @@ async def test_it_says_where_the_broker_is_and_who_is_ready_and_leaves_nothing_b
 async def test_ps_tells_the_processes_apart() -> None:
     async with running(spec()) as system:
         titles = {
-            kind: psutil.Process(pid_of(system, kind)).cmdline()[0] for kind in ("agent", "resource", "model")
+            kind: " ".join(psutil.Process(pid_of(system, kind)).cmdline())
+            for kind in ("agent", "resource", "model")
         }
         assert titles["agent"].startswith("gym-runtime agent tool_loop (agent-")
         assert titles["resource"].startswith(f"gym-runtime resource {NAME} (resource-")
         assert titles["model"].startswith("gym-runtime model policy (model-")
-        assert psutil.Process(system.pid).cmdline()[0] == "gym-runtime supervisor"
+        assert " ".join(psutil.Process(system.pid).cmdline()).strip() == "gym-runtime supervisor"
 
 
 async def test_with_a_broker_of_somebody_elses_it_starts_and_stops_none(broker: Broker) -> None:
