@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import AsyncExitStack
@@ -10,17 +11,23 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from gym_runtime import logs
 from gym_runtime.bus.connection import connect
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options import require_broker
 from gym_runtime.cli.remote import unserved
 from gym_runtime.errors import UsageError
+from gym_runtime.gateway.admission import Admission
 from gym_runtime.gateway.capture import Captures
+from gym_runtime.gateway.listener import serving
 from gym_runtime.gateway.model_pools import Pools
-from gym_runtime.gateway.server import Gateway, serving
+from gym_runtime.gateway.names import Names
+from gym_runtime.gateway.server import Gateway
 from gym_runtime.recordings.calls_file import CallsFile
 from gym_runtime.rpc.registry import decode_heartbeat
 from gym_runtime.rpc.router import Router
+
+SECRET = "GYM_GATEWAY_SECRET"
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +58,13 @@ def gateway(options: GatewayOptions) -> int:
         UsageError: no broker was named, the address is taken, or the file cannot be written.
     """
     require_broker(options.nats)
+    logs.start("gateway")
     anyio.run(_stay, options, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
 
 async def _stay(options: GatewayOptions) -> None:
+    names = Names(os.environ.get(SECRET, ""))
     async with AsyncExitStack() as stack:
         file = None
         if options.output is not None:
@@ -74,7 +83,9 @@ async def _stay(options: GatewayOptions) -> None:
             pools.ask,
             models=options.pools,
             captures=Captures(file=file),
-            capacity=options.capacity,
+            names=names,
+            admission=Admission(options.capacity),
+            hosts=(options.host,),
             timeout_s=options.timeout_s,
         )
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
@@ -85,16 +96,20 @@ async def _stay(options: GatewayOptions) -> None:
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
         alive = [decode_heartbeat(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
         for line in unserved(alive, models=options.pools):
-            terminal.errors().print(line, soft_wrap=True)
-        _show(url)
+            logs.logger().warning(line)
+        _show(url, names)
         async for _ in signals:
             return
 
 
-def _show(url: str) -> None:
+def _show(url: str, names: Names) -> None:
     console = terminal.output()
     console.print(f"serving {url}/v1; per rollout, with its calls captured:", soft_wrap=True)
-    console.print(f"OPENAI_BASE_URL={url}/rollouts/ID/v1", soft_wrap=True)
-    console.print(f"ANTHROPIC_BASE_URL={url}/rollouts/ID", soft_wrap=True)
-    console.print(f"curl {url}/rollouts/ID/calls", soft_wrap=True)
+    if not os.environ.get(SECRET):  # made here: who has started this gateway is the launcher
+        console.print(f"export {SECRET}={names.secret}", soft_wrap=True)
+    key = f'-H "authorization: Bearer ${SECRET}"'
+    console.print(f"curl -X POST {key} {url}/rollouts/ID  # the rollout's NAME", soft_wrap=True)
+    console.print(f"OPENAI_BASE_URL={url}/rollouts/NAME/v1", soft_wrap=True)
+    console.print(f"ANTHROPIC_BASE_URL={url}/rollouts/NAME", soft_wrap=True)
+    console.print(f"curl {url}/rollouts/NAME/calls", soft_wrap=True)
     sys.stdout.flush()

@@ -16,8 +16,9 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
 from gym_runtime.client.pools import make_pools
 from gym_runtime.client.publishing import Flow
+from gym_runtime.client.sampling import check_engine
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import expand
+from gym_runtime.files.rows import check_sampling, expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.run_info import RunInfo, Status, new_run_id
@@ -28,6 +29,7 @@ from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 
 CONTROL_S = 600.0
+POLICY = "policy"
 AnyRow = Mapping[str, Any] | bytes | str
 
 
@@ -50,7 +52,13 @@ class _Batch:
 
 
 class Client(Flow):
-    """A connection to a running system. Made by `connect`."""
+    """A connection to a running system. Made by `connect`.
+
+    Attributes:
+        served: the model that `connect` has started as the pool ``policy``, if it has.
+    """
+
+    served: ModelSettings | None = None
 
     async def rollouts(
         self,
@@ -80,11 +88,14 @@ class Client(Flow):
                 ``result`` makes such a rollout anew.
             max_staleness: versions of the weights that a rollout may lie behind the newest at its end; an
                 older one is made anew. None for any number.
-            sampling: overrides for ``responses_create_params``, such as ``temperature``.
+            sampling: what wins over the rows: the fields of `gym_runtime.messages.sampling.Sampling`, such
+                as ``temperature``, ``top_k`` or ``seed``, and those of ``responses_create_params``.
 
         Raises:
-            TaskError, UsageError: a row or a name is wrong; nothing was started.
+            TaskError, UsageError: a row, a name or a value is wrong, or the model's engine does not have a
+                sampling parameter; nothing was started.
         """
+        self._check_engine(model, sampling)
         batch = _Batch(
             rows,
             in_flight,
@@ -128,8 +139,9 @@ class Client(Flow):
             in_flight: rollouts published and not yet settled, at most.
 
         Raises:
-            TaskError, UsageError: a row or a name is wrong; nothing was started.
+            TaskError, UsageError: as `rollouts`; nothing was started.
         """
+        self._check_engine(model, sampling)
         batch = _Batch(
             rows,
             in_flight,
@@ -164,6 +176,10 @@ class Client(Flow):
         async with aclosing(self._yielded(work, stream)) as complete:
             async for group in complete:
                 yield group
+
+    def _check_engine(self, model: str, sampling: Mapping[str, Any]) -> None:
+        if self.served is not None and model == POLICY:
+            check_engine(self.served, check_sampling(sampling))
 
     async def _drive(
         self,
@@ -258,4 +274,7 @@ async def connect(
             system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
             urls = [(await stack.enter_async_context(running(system))).url]
         bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
-        yield Client(bus, await stack.enter_async_context(background()))
+        gym = Client(bus, await stack.enter_async_context(background()))
+        if environments and model is not None:
+            gym.served = ModelSettings.parse(model) if isinstance(model, str) else model
+        yield gym

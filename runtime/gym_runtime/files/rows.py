@@ -19,8 +19,9 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
-from gym_runtime.messages.responses import CreateParams, override
+from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.sampling import Sampling, lay_over
 
 _PARAMS = "responses_create_params"
 _TAKEN_OUT = (
@@ -82,21 +83,31 @@ def short_key(key: bytes) -> int:
     return -1 - (int.from_bytes(key[:8], "big") >> 1)
 
 
-def check_sampling(sampling: Mapping[str, Any]) -> None:
-    """Refuse sampling settings that ``responses_create_params`` does not have.
+def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling settings as they are laid over ``responses_create_params``.
+
+    Args:
+        sampling: by the names of `Sampling`, or by those of ``responses_create_params`` itself.
 
     Raises:
-        UsageError: an unknown name (with the nearest one), or a value of a wrong type.
+        UsageError: an unknown name (with the nearest one), or a value of a wrong type or out of bounds.
     """
+    own = Sampling.__struct_fields__
+    fields = CreateParams.__struct_encode_fields__
     for name in sampling:
-        if name not in CreateParams.__struct_encode_fields__:
-            known = list(CreateParams.__struct_encode_fields__)
+        if name not in fields and name not in own:
+            known = sorted({*own, *fields})
             hint = catalogue.suggest(name, known) or f"; there are: {', '.join(known)}"
             raise UsageError(f"there is no sampling setting '{name}'{hint}")
+    others = {name: value for name, value in sampling.items() if name not in own}
     try:
-        msgspec.json.decode(_encode(dict(sampling)), type=CreateParams)
+        msgspec.json.decode(_encode(others), type=CreateParams)
     except msgspec.ValidationError as error:
         raise UsageError(f"sampling setting {bad_value('{}', str(error)).what}") from error
+    said = Sampling.read({name: value for name, value in sampling.items() if name in own}).overrides()
+    if isinstance(others.get("reasoning"), dict) and "reasoning" in said:
+        said["reasoning"] = {**others["reasoning"], **said["reasoning"]}
+    return {**others, **said}
 
 
 def expand(
@@ -124,7 +135,8 @@ def expand(
 
     Args:
         environment: where lines without an ``agent_ref`` belong.
-        sampling: laid over each row's ``responses_create_params``, field by field.
+        sampling: laid over each row's ``responses_create_params``, field by field (`lay_over`): what
+            `check_sampling` takes.
         add_seed: give every rollout its index within the task as the engine's ``seed``, in
             ``metadata.extra_body``.
         agent, max_turns: instead of what the environment asks for.
@@ -136,8 +148,7 @@ def expand(
     """
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}; it must be at least 1")
-    sampling = dict(sampling or {})
-    check_sampling(sampling)
+    sampling = check_sampling(sampling or {})
     numbering = numbering or Numbering()
     reader = RowReader(environment)
     for position, given in enumerate(rows, 1):
@@ -190,14 +201,25 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
     tools = row.environment.resource.tools
     if tools and not (b'"tools"' in line and "tools" in _decode_fields(_decode_fields(line)[_PARAMS])):
         sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
-    return override(line, sampling)
+    return _overridden(line, sampling) if sampling else line
 
 
 def _seeded(row: bytes, seed: int) -> bytes:
-    params = _decode_fields(_decode_fields(row)[_PARAMS])
-    metadata: dict[str, str] = msgspec.json.decode(params.get("metadata", b"{}")) or {}
-    extra_body = {**_decode_fields(metadata.get("extra_body", "{}")), "seed": seed}
-    return override(row, {"metadata": {**metadata, "extra_body": _encode(extra_body).decode()}})
+    return _overridden(row, {"extra_body": {"seed": seed}})
+
+
+def _overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
+    """A row whose ``responses_create_params`` carries ``sampling`` on top; the other bytes are kept.
+
+    Raises:
+        TaskError: its ``metadata`` does not hold JSON objects as text where it should.
+    """
+    fields = _decode_fields(row)
+    try:
+        params = lay_over(_decode_fields(fields[_PARAMS]), sampling)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"{_PARAMS}.metadata: {error}") from error
+    return _encode({**fields, _PARAMS: params})
 
 
 def materialize(task: RolloutSpec) -> bytes:

@@ -124,7 +124,8 @@ def gateway(
 ) -> int:
     """Serve a running system's models to agents that know only OpenAI's or Anthropic's API.
 
-    Every call of a rollout (base URL /rollouts/ID/v1, or key gym-ID) is captured for GET /rollouts/ID/calls.
+    Every call of a rollout (base URL /rollouts/NAME/v1, or key gym-NAME) is captured for
+    GET /rollouts/NAME/calls. POST /rollouts/ID, with GYM_GATEWAY_SECRET as the key, tells a rollout's NAME.
     """
     from gym_runtime.cli import gateway as gateways
 
