@@ -12,7 +12,8 @@ directory has it. Or a module of one's own says so::
         variables = {"MY_AGENT_LOG": "quiet"}
 
 Each rollout gets a process of its own in an empty folder of its own, which is also its home, and a gateway
-of its own, named in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` with keys to match. Of this worker's
+of its own, named in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL``, which answers to the key that it is
+given and to no other. Of this worker's
 environment it is given only what programs need to run. Its calls are the rollout's turns: they count
 against ``max_turns`` and the deadline, they carry the row's sampling settings, and the longest conversation
 among them is the transcript that is judged. When the rollout ends, so does the process, with its children.
@@ -31,7 +32,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 import anyio.to_thread
@@ -40,6 +41,8 @@ from gym_runtime import clock
 from gym_runtime.errors import GymError, ModelRefused, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.messages.items import Message, decode_items
+from gym_runtime.messages.responses import CreateParams
+from gym_runtime.messages.sampling import lay_over
 from gym_runtime.processes.child import Child, EndOfProcess
 from gym_runtime.recordings.transcript import Transcript
 from gym_runtime.rollout.agent import Rollout
@@ -54,10 +57,12 @@ LAST_WORDS_BYTES = 2000
 LAST_WORDS_S = 0.5
 REMOVE_S = 30.0
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "TERM", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_SAMPLING = ("temperature", "top_p", "max_output_tokens", "metadata")
+_SAMPLING = ("temperature", "top_p", "max_output_tokens")
+_SIDE_CHANNEL = ("extra_body", "chat_template_kwargs")
 
 _encode = msgspec.json.Encoder().encode
 _decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Agent:
@@ -68,7 +73,9 @@ class Agent:
 
     async def run(self, rollout: Rollout) -> None:
         # Here, because it takes its time to import and other agents need none of it.
-        from gym_runtime.gateway.server import Gateway, serving
+        from gym_runtime.gateway.admission import Admission
+        from gym_runtime.gateway.listener import serving
+        from gym_runtime.gateway.server import Gateway
 
         prompt = prompt_of(rollout)
         said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]
@@ -77,11 +84,13 @@ class Agent:
         gateway = Gateway(
             calls.ask,
             models=(rollout.task.model,),
-            capacity=CALLS_AT_ONCE,
+            anonymous=False,  # other rollouts' harnesses are on this machine, too
+            admission=Admission(CALLS_AT_ONCE),
             timeout_s=max(1.0, rollout.deadline_s - clock.now()),
         )
         async with _folder() as folder, serving(gateway) as url:
-            environment = {**_environment(rollout, url, folder), **self.variables}
+            key = f"gym-{gateway.names.of(rollout.task.rollout_id)}"
+            environment = {**_environment(rollout, url, key, folder), **self.variables}
             given = "" if any("{prompt}" in part for part in said) else prompt
             with calls.scope:
                 await _work(command, given, environment, folder)
@@ -136,8 +145,9 @@ class _Calls:
         self._transcript = Transcript()
         self._asked = 0
         self._instructions: str | None = None
-        row = msgspec.structs.asdict(rollout.params)
-        self._sampling = {name: Raw(_encode(row[name])) for name in _SAMPLING if row[name] is not None}
+        self._sampling = _sampling(rollout.params)
+        metadata = rollout.params.metadata or {}
+        self._metadata = {name: text for name, text in metadata.items() if name not in _SIDE_CHANNEL}
 
     async def ask(self, question: Question) -> ModelAnswer:
         """One turn."""
@@ -175,7 +185,25 @@ class _Calls:
 
     def _params(self, asked: Raw) -> dict[str, Raw]:
         """What the harness asks for, sampled as the row says."""
-        return {**_decode_params(asked), **self._sampling}
+        fields = _decode_params(asked)
+        if self._metadata:
+            said = _decode_object(fields["metadata"]) if "metadata" in fields else {}
+            fields["metadata"] = Raw(_encode({**said, **self._metadata}))
+        return _decode_params(_encode(lay_over(fields, self._sampling)))
+
+
+def _sampling(params: CreateParams) -> dict[str, Any]:
+    """What a row says of sampling, to be laid over what a harness asks for."""
+    row = msgspec.structs.asdict(params)
+    found: dict[str, Any] = {name: row[name] for name in _SAMPLING if row[name] is not None}
+    if isinstance(reasoning := msgspec.json.decode(params.reasoning), dict):
+        found["reasoning"] = reasoning
+    metadata = params.metadata or {}
+    extra = _decode_object(metadata.get("extra_body", "{}"))
+    kwargs = _decode_object(metadata.get("chat_template_kwargs", "{}"))
+    if kwargs:
+        extra["chat_template_kwargs"] = {**extra.get("chat_template_kwargs", {}), **kwargs}
+    return {**found, "extra_body": extra}
 
 
 @asynccontextmanager
@@ -245,8 +273,7 @@ def prompt_of(rollout: Rollout) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _environment(rollout: Rollout, url: str, folder: str) -> dict[str, str]:
-    key = f"gym-{rollout.task.rollout_id}"
+def _environment(rollout: Rollout, url: str, key: str, folder: str) -> dict[str, str]:
     return {
         **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
         "HOME": folder,

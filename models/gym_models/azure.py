@@ -32,6 +32,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
 from gym_models.wire import endpoint, entra
+from gym_models.wire import sampling as parameters
 from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
@@ -130,7 +131,13 @@ class Adapter(HttpAdapter):
             model=self._settings.name,
             api="chat" if self._classic else self._api,
             extra_body=msgspec.json.encode(self._settings.extra_body),
-            dialect=ChatVariant(reasoning=self._options.reasoning, max_tokens=self._options.max_tokens),
+            media_hosts=self._settings.media_hosts,
+            dialect=ChatVariant(
+                reasoning=self._options.reasoning,
+                max_tokens=self._options.max_tokens,
+                engine="Azure",
+                sampling=parameters.OPENAI_CHAT,
+            ),
             authorize=self._authorize,
         )
 
@@ -138,3 +145,8 @@ class Adapter(HttpAdapter):
 def key_variable(_: str) -> str:
     """Where the key is looked for, unless a configuration names another variable."""
     return KEY
+
+
+def sampling(settings: ModelSettings) -> frozenset[str]:
+    """Which parameters of `gym_models.wire.sampling.ALL` a deployment may have."""
+    return parameters.RESPONSES if settings.api == "responses" else parameters.OPENAI_CHAT

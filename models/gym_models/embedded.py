@@ -44,6 +44,7 @@ from gym_runtime.workers.adapter import CallContext, ModelSettings
 from gym_models import llama_cpp
 from gym_models.llama_cpp.process import Launch, ServerProcess
 from gym_models.llama_cpp.weights import PACKAGED, Report, fetch_weights
+from gym_models.wire import sampling as parameters
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
@@ -52,7 +53,12 @@ __all__ = ["Adapter", "Options", "fetch_weights"]
 
 _SAMPLING: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 _DIALECT = ChatVariant(
-    stream=True, narrow_choice=True, token_fields=(("logprobs", True), ("top_logprobs", 1))
+    stream=True,
+    narrow_choice=True,
+    token_fields=(("logprobs", True), ("top_logprobs", 1)),
+    engine="the embedded engine",
+    sampling=parameters.ALL - {parameters.EFFORT},  # some templates have an argument for it
+    names=(("repetition_penalty", "repeat_penalty"),),
 )
 _HEADERS = {"content-type": "application/json"}
 _FEW_CORES = 4
@@ -185,6 +191,11 @@ class Adapter:
                 await self._start()
             except UsageError as error:
                 raise ModelUnavailable(error.message, stage="model") from error
+
+
+def sampling(settings: ModelSettings) -> frozenset[str]:
+    """Which parameters of `gym_models.wire.sampling.ALL` it has."""
+    return _DIALECT.sampling
 
 
 def _logged(name: str) -> Report:

@@ -3,7 +3,8 @@
 ``hosted.toml`` has a table for each: its base URL, the variable that holds its key, and in what it differs
 from the rest. Any other host is ``openai/NAME`` with ``--model-url`` and ``api_key_variable``.
 
-Settings: those of `gym_models.openai`. ``urls`` and ``api_key_variable`` take the place of the host's own.
+Settings: those of `gym_models.openai`. ``urls`` and ``api_key_variable`` take the place of the host's own,
+``options.has`` and ``options.lacks`` of the sampling parameters that its table names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
 from gym_models.wire import endpoint
+from gym_models.wire import sampling as parameters
 from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
@@ -35,6 +37,14 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_tokens: str = "max_tokens"
     check_model: bool = True
     lists: bool = True
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    names: dict[str, str] = {}
+
+    @property
+    def sampling(self) -> frozenset[str]:
+        """Its sampling parameters."""
+        return parameters.OPENAI_CHAT.union(self.has).difference(self.lacks)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +53,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning: Reasoning | None = None
     max_tokens: str | None = None
     check_model: bool | None = None
+    has: tuple[str, ...] | None = None
+    lacks: tuple[str, ...] | None = None
 
 
 @cache
@@ -56,16 +68,7 @@ class Adapter(HttpAdapter):
     """A hosted engine. See the module."""
 
     def __init__(self, settings: ModelSettings) -> None:
-        host = hosts().get(settings.provider)
-        if host is None:
-            raise UsageError(f"there is no host '{settings.provider}'; there are {', '.join(hosts())}")
-        try:
-            options = msgspec.convert(settings.options, Options)
-            api = host.api if settings.api == "auto" else msgspec.convert(settings.api, Api)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"settings of {settings.provider}: {error}") from error
-        said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
-        self._host = msgspec.structs.replace(host, api=api, **said)
+        self._host = host = _host(settings)
         self._settings = msgspec.structs.replace(
             settings,
             urls=settings.urls or (host.url,),
@@ -83,8 +86,43 @@ class Adapter(HttpAdapter):
             model=self._settings.name,
             api=self._host.api,
             extra_body=msgspec.json.encode(self._settings.extra_body),
-            dialect=ChatVariant(reasoning=self._host.reasoning, max_tokens=self._host.max_tokens),
+            media_hosts=self._settings.media_hosts,
+            dialect=ChatVariant(
+                reasoning=self._host.reasoning,
+                max_tokens=self._host.max_tokens,
+                engine=self._settings.provider,
+                sampling=self._host.sampling,
+                names=tuple(self._host.names.items()),
+            ),
         )
+
+
+def _host(settings: ModelSettings) -> Host:
+    """A host's table, with what the settings say otherwise.
+
+    Raises:
+        UsageError: there is no such host, or a setting is wrong.
+    """
+    host = hosts().get(settings.provider)
+    if host is None:
+        raise UsageError(f"there is no host '{settings.provider}'; there are {', '.join(hosts())}")
+    try:
+        options = msgspec.convert(settings.options, Options)
+        api = host.api if settings.api == "auto" else msgspec.convert(settings.api, Api)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"settings of {settings.provider}: {error}") from error
+    said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
+    return msgspec.structs.replace(host, api=api, **said)
+
+
+def sampling(settings: ModelSettings) -> frozenset[str]:
+    """Which parameters of `gym_models.wire.sampling.ALL` the host has.
+
+    Raises:
+        UsageError: there is no such host, or a setting is wrong.
+    """
+    host = _host(settings)
+    return parameters.RESPONSES if host.api == "responses" else host.sampling
 
 
 def key_variable(name: str) -> str:

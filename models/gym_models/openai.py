@@ -21,6 +21,7 @@ Settings:
 
 from __future__ import annotations
 
+import os
 from typing import get_args
 from urllib.parse import urlsplit
 
@@ -28,10 +29,11 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
+from gym_models.wire import sampling as parameters
 from gym_models.wire.adapter import HttpAdapter
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
-from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.endpoint import OPENAI_URL, Endpoint
 from gym_models.wire.engine import Api, Engine
 
 
@@ -58,15 +60,18 @@ class Adapter(HttpAdapter):
 
     def _engine(self, one: Endpoint) -> Engine:
         settings = self._settings
-        newer = urlsplit(one.url).hostname == "api.openai.com"
+        newer = _is_openai(one.url)
         return Engine(
             one,
             model=settings.name,
             api=msgspec.convert(settings.api, Api),
             extra_body=msgspec.json.encode(settings.extra_body),
+            media_hosts=settings.media_hosts,
             dialect=ChatVariant(
                 reasoning=self._options.reasoning,
                 max_tokens=self._options.max_tokens or ("max_completion_tokens" if newer else "max_tokens"),
+                engine="OpenAI" if newer else one.url,
+                sampling=parameters.OPENAI_CHAT if newer else parameters.ALL,
             ),
         )
 
@@ -74,3 +79,15 @@ class Adapter(HttpAdapter):
 def key_variable(_: str) -> str:
     """Where the key is looked for, unless a configuration names another variable."""
     return "OPENAI_API_KEY"
+
+
+def sampling(settings: ModelSettings) -> frozenset[str]:
+    """Which parameters of `gym_models.wire.sampling.ALL` such a model may have."""
+    if settings.api == "responses":
+        return parameters.RESPONSES
+    urls = settings.urls or (os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,)
+    return parameters.OPENAI_CHAT if any(map(_is_openai, urls)) else parameters.ALL
+
+
+def _is_openai(url: str) -> bool:
+    return urlsplit(url).hostname == "api.openai.com"

@@ -44,7 +44,7 @@ class Adapter:
         if not isinstance(path, str) or not path:
             raise UsageError(f"options.record is the path of a file, not {path!r}")
         self._path = Path(path)
-        inner = msgspec.structs.replace(settings, provider=provider, name=name, options=options)
+        inner = _inner(settings, options)
         adapter: Any = catalogue.load_class("models", provider)
         self._inner = adapter(inner)
         self._stack = AsyncExitStack()
@@ -99,3 +99,15 @@ class Adapter:
                 duration_s=round(clock.now() - asked_s, 4),
             )
         )
+
+
+def sampling(settings: ModelSettings) -> frozenset[str] | None:
+    """What the recorded adapter says of its engine; None if it says nothing."""
+    inner = _inner(settings, {name: value for name, value in settings.options.items() if name != "record"})
+    ask: Any = vars(catalogue.load("models", inner.provider)).get("sampling")
+    return None if ask is None else ask(inner)
+
+
+def _inner(settings: ModelSettings, options: dict[str, Any]) -> ModelSettings:
+    provider, _, name = settings.name.partition("/")
+    return msgspec.structs.replace(settings, provider=provider, name=name, options=options)

@@ -38,6 +38,7 @@ from gym_models.vllm_engine import weights
 from gym_models.vllm_engine.engine import VllmEngine
 from gym_models.vllm_engine.in_process import InProcess, require_vllm
 from gym_models.wire import pieces, preflight
+from gym_models.wire import sampling as parameters
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
@@ -116,7 +117,8 @@ class Adapter:
             model=settings.name,
             api="responses" if self._api == "responses" else "chat",
             extra_body=msgspec.json.encode(settings.extra_body),
-            dialect=ChatVariant(reasoning=self._options.reasoning),
+            media_hosts=settings.media_hosts,
+            dialect=ChatVariant(reasoning=self._options.reasoning, engine="vLLM"),
             exact=self._options.exact,
         )
 
@@ -192,6 +194,11 @@ class Adapter:
         if not engines:
             raise ModelUnavailable("no replica is up: nobody heard the command", stage="model")
         return engines
+
+
+def sampling(settings: ModelSettings) -> frozenset[str]:
+    """Which parameters of `gym_models.wire.sampling.ALL` it has; its own Responses API is not relied upon."""
+    return parameters.RESPONSES if settings.api == "responses" else parameters.ALL
 
 
 @lru_cache(maxsize=256)

@@ -58,7 +58,7 @@ def ask(text, **more):
     body = {"model": "m", "messages": [{"role": "user", "content": text}], **more}
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
-        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"})
     return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
 """
 CALL = function_call("weather", '{"city":  "Ulm"}', "call_1")
@@ -159,7 +159,8 @@ import json, os, urllib.request
 
 def respond(said, **more):
     body = json.dumps({"model": "m", "input": said, **more}).encode()
-    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/responses", body)
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/responses", body,
+        {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"})
     return json.load(urllib.request.urlopen(request))["output"]
 
 respond("a title?", instructions="Title it.")
@@ -230,9 +231,52 @@ async def test_it_is_given_what_it_needs_and_no_secret_of_the_worker(
     variables, is_at_home_in_an_empty_folder = json.loads(said)
     assert is_at_home_in_an_empty_folder
     assert not exists(variables["HOME"])
-    assert variables["OPENAI_API_KEY"] == variables["ANTHROPIC_API_KEY"] == "gym-run.0.0"
+    assert variables["OPENAI_API_KEY"] == variables["ANTHROPIC_API_KEY"]
+    assert re.fullmatch(r"gym-run\.0\.0~[0-9a-f]{32}", variables["OPENAI_API_KEY"])
     assert variables["MINE"] == "yes"
     assert not [one for one in ("sk-real", "secret", "GYM_NATS_URL") if one in said]
+
+
+async def test_only_the_harness_itself_makes_turns(harness: Any) -> None:
+    """Others on this machine find the gateway's port, and may guess the rollout's id."""
+    program = (
+        PLAIN
+        + """
+import urllib.error
+mine = os.environ["OPENAI_API_KEY"]
+guesses = ["gym-" + os.environ["GYM_ROLLOUT_ID"], mine[:-1] + "x", mine.replace("run.0.0", "run.0.1")]
+for key in ["", "x", *guesses]:
+    os.environ["OPENAI_API_KEY"] = key
+    try:
+        ask("forged")
+    except urllib.error.HTTPError as error:
+        assert error.code == 401, error.code
+    else:
+        raise SystemExit("answered " + key)
+os.environ["OPENAI_API_KEY"] = mine
+ask("my own")
+"""
+    )
+    engine = Engine(answer("done"))
+    record = await play(harness(program), engine)
+    assert record.outcome == Completed(), record.outcome
+    ((call, _),) = engine.calls.items
+    assert json.loads(bytes(call.input[0]))["content"] == "my own"
+
+
+async def test_what_a_row_says_of_sampling_wins_over_its_harness(harness: Any) -> None:
+    program = PLAIN + "ask('x', temperature=1.5, seed=1, stop=['a'], max_tokens=9, metadata={'mine': '1'})"
+    extra = {"temperature": 0.1, "seed": 7, "top_k": 5}
+    params = {"max_output_tokens": 5, "reasoning": {"effort": "low"}}
+    metadata = {"extra_body": json.dumps(extra), "rows": "2"}
+    engine = Engine(answer("done"))
+    await play(harness(program), engine, row(**params, metadata=metadata))
+    ((call, _),) = engine.calls.items
+    said = json.loads(bytes(call.params))
+    assert {**said.pop("metadata"), "extra_body": None} == {"mine": "1", "rows": "2", "extra_body": None}
+    assert (said["max_output_tokens"], said["reasoning"]) == (5, {"effort": "low"})
+    found = json.loads(json.loads(bytes(call.params))["metadata"]["extra_body"])
+    assert found == {"temperature": 0.1, "seed": 7, "top_k": 5, "stop": ["a"]}
 
 
 @pytest.mark.parametrize(

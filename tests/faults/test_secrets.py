@@ -54,6 +54,10 @@ class Tattler:
         }
         if "refuse" in task:
             return web.json_response(error, status=400)
+        if "fail" in task:
+            return web.json_response(
+                {"output": [], "status": "failed", "error": {"code": "invalid_prompt", "message": key}}
+            )
         if "break" in task:
             return web.Response(text=f"<html>{key}</html>", status=400)
         if self._asked % 3 == 0:
@@ -101,8 +105,8 @@ def command_lines() -> bytes:
 def started(
     folder: Path, tattler: Tattler, environment: Mapping[str, str], *arguments: str
 ) -> subprocess.Popen[bytes]:
-    """``gym-runtime run`` on rows of which two fail."""
-    contents = ["count", "count", "refuse me", "break me", *["count"] * 20]
+    """``gym-runtime run`` on rows of which three fail."""
+    contents = ["count", "count", "refuse me", "break me", "fail me", *["count"] * 20]
     rows = [
         {"responses_create_params": {"input": [{"role": "user", "content": content}]}}
         | {"initial_count": 3, "expected_count": 3}
@@ -184,7 +188,7 @@ async def test_the_models_key_is_nowhere(tmp_path: Path) -> None:
         assert tattler.traces
         assert len((tmp_path / "out.jsonl").read_bytes().splitlines()) == 22
         failures = [json.loads(line) for line in (tmp_path / "out_failures.jsonl").read_bytes().splitlines()]
-        assert len(failures) == 2
+        assert len(failures) == 3
         assert "I know you" in json.dumps(failures), "the engine's own words are there"
         assert any(b"gym_runtime.system.supervisor" in lines for lines in seen)
         assert (tmp_path / "state" / "jetstream").is_dir()

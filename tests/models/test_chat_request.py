@@ -305,7 +305,7 @@ def test_tokens_and_streams() -> None:
         ([], {"tools": [{"type": "web_search"}]}, "of type 'web_search'; switch it off in the agent"),
         ([], {"tools": [{"type": "custom", "name": "p"}], "metadata": OFFERED}, "of type 'custom'"),
         ([], {"previous_response_id": "r"}, "previous_response_id"),
-        ([], {"metadata": {"extra_body": "{"}}, "Responses API input"),
+        ([], {"metadata": {"extra_body": "{"}}, "responses_create_params.metadata"),
         ([], {"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "mcp"}}, "mcp"),
     ],
 )

@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_models.embedded import MAX_RESTARTS, Adapter
-from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
+from gym_runtime.errors import ModelRefused, ModelUnavailable, TaskError, UsageError
+from gym_runtime.messages.sampling import Sampling, lay_over
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
 
@@ -134,3 +135,36 @@ async def test_a_tool_that_the_row_does_not_have(adapter: Adapter) -> None:
     call = model_call(tools=[TOOL], tool_choice={"type": "function", "name": "nothing"})
     with pytest.raises(TaskError, match="names no tool of the row: nothing"):
         await adapter.respond(call, context())
+
+
+async def test_it_samples_as_it_is_told(adapter: Adapter) -> None:
+    """Real effects, not only fields that are taken: a forbidden token, a stop text, a seed."""
+
+    async def text(**settings: Any) -> str:
+        overrides = Sampling.read({"max_output_tokens": 24, **settings}).overrides()
+        (item,) = output(await adapter.respond(model_call(**lay_over({}, overrides)), context(limit_s=60)))
+        return item["content"][0]["text"]
+
+    plain = await text(temperature=0)
+    assert await text(top_k=1) == plain
+    assert await text(min_p=1.0) == plain
+    word = plain.split()[2]
+    stopped = await text(temperature=0, stop=[word])
+    assert word not in stopped
+    assert plain.startswith(stopped)
+    assert (
+        await text(temperature=0, repetition_penalty=10.0, frequency_penalty=2, presence_penalty=2) != plain
+    )
+    assert await text(seed=7) == await text(seed=7)
+    assert len({await text(seed=seed, temperature=2.0) for seed in range(3)}) > 1
+    assert await text(temperature=0, chat_template_kwargs={"unused": 1}) == plain
+    assert await text(temperature=0, system_prompt="Answer in French, in one word.") != plain
+    with pytest.raises(ModelRefused, match="the embedded engine has no 'reasoning_effort'"):
+        await text(reasoning_effort="low")
+
+
+async def test_a_biased_token_is_said_again_and_again(adapter: Adapter) -> None:
+    overrides = Sampling(temperature=0, max_output_tokens=4, logit_bias={"30": 100.0}).overrides()
+    (item,) = output(await adapter.respond(model_call(**lay_over({}, overrides)), context(limit_s=60)))
+    said = item["content"][0]["text"].strip()
+    assert len(set(said)) == 1

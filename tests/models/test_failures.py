@@ -129,6 +129,8 @@ def test_context_overflow(status: int, message: str, overflow: bool) -> None:
         ({"Retry_After": "0.5"}, 0.5),
         ({"retry_after_ms": "250", "retry_after": "1"}, 0.25),
         ({"retry_after": "soon"}, None),
+        ({"retry_after": "inf"}, None),
+        ({"retry_after_ms": "nan"}, None),
         ({"retry_after": "-4"}, 0.0),
         ({"retry_after": formatdate(0, usegmt=True)}, 0.0),
         ({"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "20ms"}, 0.02),

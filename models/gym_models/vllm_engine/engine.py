@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.continuation import continued
 from gym_models.vllm_engine.tokens import Choice, Generated, Rendering
-from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
+from gym_models.wire import chat_answer, chat_request, chat_tokens, media, responses
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
@@ -77,8 +77,16 @@ class VllmEngine(Engine):
         extra_body: bytes = b"{}",
         dialect: ChatVariant,
         exact: bool = True,
+        media_hosts: Sequence[str] = (),
     ) -> None:
-        super().__init__(endpoint, model=model, api=api, extra_body=extra_body, dialect=dialect)
+        super().__init__(
+            endpoint,
+            model=model,
+            api=api,
+            extra_body=extra_body,
+            dialect=dialect,
+            media_hosts=media_hosts,
+        )
         self.version = ""
         self._exact = exact
         self._scales_out = True
@@ -87,6 +95,7 @@ class VllmEngine(Engine):
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
+        await media.check(call, self._media_hosts)
         if call.return_tokens and self._exact and self._scales_out:
             try:
                 return await self._exactly(call, context)
@@ -152,7 +161,7 @@ class VllmEngine(Engine):
             completion = chat_answer.decode(answer.body)
             _amend(completion, choice)
             return chat_answer.response(completion, responses.echo(bytes(call.params)))
-        except (ForeignAnswer, msgspec.DecodeError) as error:
+        except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
     # -- exact calls without the token endpoints ------------------------------------------------------
@@ -229,7 +238,7 @@ class VllmEngine(Engine):
         try:
             completion, said = chat_tokens.decode(answer.body)
             response = chat_answer.response(completion, responses.echo(bytes(call.params)))
-        except (ForeignAnswer, msgspec.DecodeError) as error:
+        except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
             return self._foreign(answer, call, error)
         return ModelAnswer(response=response, tokens=said)
 
@@ -252,7 +261,7 @@ class VllmEngine(Engine):
             raise _Refused(answer)
         try:
             return msgspec.json.decode(answer.body, type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
 

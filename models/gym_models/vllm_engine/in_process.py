@@ -25,6 +25,7 @@ from gym_runtime.logs import logger
 
 from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us
+from gym_models.wire.bounded import MAX_ANSWER_BYTES
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer, Pool
 
@@ -129,6 +130,7 @@ class _Exchange:
         self._body: bytes | None = body
         self._status = 500
         self._parts: list[bytes] = []
+        self._size_bytes = 0
         self.done = anyio.Event()
         self.left = anyio.Event()
 
@@ -155,7 +157,11 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._status = message["status"]
         elif message["type"] == "http.response.body":
-            self._parts.append(message.get("body", b""))
+            part = message.get("body", b"")
+            self._size_bytes += len(part)
+            if self._size_bytes > MAX_ANSWER_BYTES:
+                raise ValueError(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
+            self._parts.append(part)
             if not message.get("more_body", False):
                 self.done.set()
 

@@ -109,7 +109,7 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
     """
     try:
         completion = decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ForeignAnswer(str(error)) from error
     if not completion.choices:
         raise ForeignAnswer("no 'choices'")

@@ -17,7 +17,7 @@ from gym_runtime.errors import TaskError
 from gym_runtime.messages.calls import ModelCall
 from msgspec import Raw
 
-from gym_models.wire import pieces
+from gym_models.wire import pieces, sampling
 from gym_models.wire.chat_messages import Reasoning, messages
 from gym_models.wire.pieces import decode_text, encode, is_null
 
@@ -45,6 +45,9 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
             client leaves. Not where tokens or log-probabilities are wanted: llama.cpp reports none in a
             stream with tools.
         narrow_choice: for engines that ignore a named function: it becomes the only tool, and required.
+        engine: what it is called in errors.
+        sampling: which parameters of `sampling.ALL` it has; the others are refused by name.
+        names: what it calls some of them.
     """
 
     reasoning: Reasoning = "reasoning_content"
@@ -52,6 +55,9 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
     token_fields: tuple[tuple[str, bool | int], ...] = (("logprobs", True), ("return_token_ids", True))
     stream: bool = False
     narrow_choice: bool = False
+    engine: str = "the engine"
+    sampling: frozenset[str] = sampling.ALL
+    names: tuple[tuple[str, str], ...] = ()
 
 
 class _Tool(msgspec.Struct):
@@ -98,6 +104,7 @@ def request(call: ModelCall, model: str, extra_body: bytes, dialect: ChatVariant
 
     Raises:
         TaskError: the row holds what Chat Completions cannot carry, or a malformed item.
+        ModelRefused: the row holds a sampling parameter that the engine does not have.
     """
     try:
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
@@ -118,7 +125,11 @@ def _head(
                 f"Chat Completions has no '{name}'; use an engine with the Responses API", stage="model"
             )
     optional = pieces.tools_are_optional(fields)
-    side_channel = pieces.take_side_channel(fields)
+    sampling.require(sampling.asked(fields), dialect.sampling, dialect.engine)
+    side_channel = dict(pieces.take_side_channel(fields))
+    for name, theirs in dialect.names:
+        if name in side_channel:
+            side_channel[theirs] = side_channel.pop(name)
     body: dict[str, Any] = {"model": model or fields.get("model"), **pieces.decode_fields(extra_body)}
     body.update((name, fields[name]) for name in _SAME_NAME if name in fields)
     logprobs = _wants_logprobs(fields)

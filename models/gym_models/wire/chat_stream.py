@@ -6,6 +6,8 @@ generates to the end otherwise. Nobody looks at the pieces on their way.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -83,20 +85,19 @@ def decode(body: bytes) -> Completion[Choice]:
     return msgspec.json.decode(msgspec.json.encode({**answer, "choices": [choice]}), type=Completion[Choice])
 
 
-def _chunks(body: bytes) -> list[_Chunk]:
-    chunks: list[_Chunk] = []
-    for line in body.split(b"\n"):
+def _chunks(body: bytes) -> Iterator[_Chunk]:
+    """One at a time: a body of nothing but line ends makes no list of millions."""
+    for line in io.BytesIO(body):
         data = line.removeprefix(_DATA).strip() if line.startswith(_DATA) else b""
         if not data or data == _END:
             continue
         try:
             chunk = _decode(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ForeignAnswer(str(error)) from error
         if chunk.error is not None:
             raise ForeignAnswer(f"the engine broke off: {chunk.error}")
-        chunks.append(chunk)
-    return chunks
+        yield chunk
 
 
 def _add(found: dict[str, Any], call: _Call) -> None:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime.workers.adapter import ModelSettings, check_url
+
+from gym_models.wire.quoted import Quoted, secrets_of
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY"
 _PRIVATE_SUFFIXES = (".local", ".internal", ".svc", ".lan")
-_LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|nvapi|hf|gsk|xai|AIza)[-_][\w*.-]{8,}")
 _KEY_HEADERS = ("authorization", "api-key")
 _BREAK = re.compile(r"[\r\n\0]")
 _NOT_OURS = ("accept", "content-type", "user-agent", "x-stainless-")
@@ -47,14 +48,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     has_key: bool = False
     lists: bool = True
 
-    def scrub(self, text: str) -> str:
-        """The text without this endpoint's secrets, nor anything that looks like a key."""
-        for name, value in self.headers.items():
-            if "auth" in name or "key" in name or "token" in name:
-                secret = value.removeprefix("Bearer ")
-                if secret:
-                    text = text.replace(secret, "[key]")
-        return _LOOKS_LIKE_KEY.sub("[key]", text)
+    def quote(self, text: str | bytes, login: Mapping[str, str] | None = None) -> Quoted:
+        """What the engine said, for an error. ``login`` are headers that were sent besides the endpoint's."""
+        return Quoted(text, secrets_of({**self.headers, **(login or {})}))
 
     def check_headers(self) -> None:
         """
@@ -115,8 +111,9 @@ def base_url(text: str) -> tuple[str, str]:
     """A base URL without a slash at its end, ``/v1`` where it has no path; and its host.
 
     Raises:
-        UsageError: it is no URL.
+        UsageError: it is no URL, or one with a login or a query, which are not shown.
     """
+    check_url(text)
     problem = f"'{text}' is not a model URL; it looks like http://127.0.0.1:8000/v1"
     try:
         parts = urlsplit(text)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 import msgspec
+from gym_runtime.errors import ModelRefused
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.workers.adapter import CallContext
 
-from gym_models.wire import chat_answer, chat_logprobs, chat_request, chat_stream, chat_tokens, responses
+from gym_models.wire import (
+    chat_answer,
+    chat_logprobs,
+    chat_request,
+    chat_stream,
+    chat_tokens,
+    media,
+    responses,
+    sampling,
+)
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
-from gym_models.wire.failures import failure, is_context_overflow, not_an_answer, passed_on
+from gym_models.wire.failures import failed, failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
 from gym_models.wire.pace import Pace
-from gym_models.wire.responses import ForeignAnswer
+from gym_models.wire.responses import FailedAnswer, ForeignAnswer
 
 Api = Literal["auto", "responses", "chat"]
 NO_SUCH_API = (404, 405, 501)
@@ -27,7 +37,8 @@ class Engine:
 
     With ``auto`` a call goes to the Responses API first and, where the engine has none, to Chat
     Completions. Once an answer has shown which one it is, `api` stays that for good. Only a call that wants
-    tokens goes to Chat Completions whatever the engine has, because no engine gives them elsewhere.
+    tokens, or a sampling parameter that the Responses API lacks, goes to Chat Completions whatever the engine
+    has, because no engine has these elsewhere.
     """
 
     def __init__(
@@ -39,6 +50,7 @@ class Engine:
         extra_body: bytes = b"{}",
         dialect: ChatVariant,
         authorize: Authorize | None = None,
+        media_hosts: Sequence[str] = (),
     ) -> None:
         self.endpoint = endpoint
         self.model = model
@@ -50,6 +62,7 @@ class Engine:
         self._extra_body = extra_body
         self._dialect = dialect
         self._left_out: set[str] = set()
+        self._media_hosts = media_hosts
 
     async def __aenter__(self) -> Self:
         await self.pool.__aenter__()
@@ -60,8 +73,15 @@ class Engine:
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
-        if self.api == "chat" or (self._free and call.return_tokens):
-            return await self._chat(call, context)
+        await media.check(call, self._media_hosts)
+        beyond = sampling.beyond_responses(bytes(call.params))
+        if self.api == "chat" or (self._free and (call.return_tokens or beyond)):
+            return await self._chat(call, context, beyond)
+        sampling.require(
+            beyond,
+            sampling.RESPONSES,
+            f"{self.endpoint.url} is asked by the Responses API ('api: chat' asks otherwise), which",
+        )
         if self.api == "responses":
             return await self._responses(call, context)
         return await self._whichever(call, context)
@@ -94,11 +114,19 @@ class Engine:
     def _response(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
-        return ModelAnswer(response=responses.answer(answer.body))
+        try:
+            return ModelAnswer(response=responses.answer(answer.body))
+        except FailedAnswer as error:
+            raise failed(answer, self.endpoint) from error
 
-    async def _chat(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+    async def _chat(self, call: ModelCall, context: CallContext, beyond: Sequence[str] = ()) -> ModelAnswer:
         body = chat_request.request(call, self.model, self._extra_body, self._dialect)
         answer = await self._post(chat_request.PATH, body, context)
+        if beyond and self.api != "chat" and answer.status in NO_SUCH_API:
+            said = failure(answer, self.endpoint).message
+            raise ModelRefused(
+                f"{', '.join(beyond)} can only be asked for in Chat Completions, and {said}", stage="model"
+            )
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
         params = bytes(call.params)
@@ -116,7 +144,7 @@ class Engine:
             logprobs = chat_logprobs.of(answer.body) if notes.logprobs else chat_logprobs.NONE
             response = chat_answer.response(completion, responses.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
-        except (ForeignAnswer, msgspec.DecodeError) as error:
+        except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
             return self._foreign(answer, call, error)
 
     def _say_left_out(self, kinds: Iterable[str]) -> None:

@@ -14,6 +14,8 @@ import msgspec
 from gym_runtime import clock
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 
+from gym_models.wire.quoted import Quoted
+
 SCOPE = "https://cognitiveservices.azure.com/.default"
 EARLY_S = 300.0
 _COMMAND_LIMIT_S = 60.0
@@ -65,7 +67,7 @@ def from_command(command: Sequence[str]) -> Callable[[], Token]:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ModelRefused(f"the token command '{name}' cannot be run: {error}", stage="model") from error
         if done.returncode:
-            said = " ".join(done.stderr.decode(errors="replace").split())[-_SHOWN_CHARS:]
+            said = Quoted(done.stderr.strip()).cut(_SHOWN_CHARS)
             raise ModelRefused(
                 f"the token command '{name}' ended with {done.returncode}: {said}", stage="model"
             )
@@ -91,14 +93,14 @@ def from_identity() -> Callable[[], Token]:
         try:
             found = credential.get_token(SCOPE)
         except ClientAuthenticationError as error:
-            said = error.message.split("\n", 1)[0][:_SHOWN_CHARS]
+            said = Quoted(error.message.split("\n", 1)[0]).cut(_SHOWN_CHARS)
             raise ModelRefused(
                 f"azure-identity finds nobody to be: {said}; az login, or set AZURE_OPENAI_API_KEY",
                 stage="model",
             ) from error
         except AzureError as error:
             raise ModelUnavailable(
-                f"no Entra token: {error.message[:_SHOWN_CHARS]}", stage="model"
+                f"no Entra token: {Quoted(error.message).cut(_SHOWN_CHARS)}", stage="model"
             ) from error
         return Token(token=found.token, expires_on=float(found.expires_on))
 

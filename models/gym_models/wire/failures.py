@@ -16,6 +16,7 @@ Pure functions of status, headers and body.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -29,8 +30,11 @@ from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer
 
 MAX_MESSAGE_CHARS = 300
+MAX_START_CHARS = 80
+_LOOKED_AT_BYTES = 10_000
 _RETRYABLE = {408, 409, 425, 429, 498}  # 498: Groq's capacity
 _NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_FAILED_FOR_GOOD = ("invalid_prompt", "content_filter", "image", "vector_store")
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|size|window)|maximum model length"
     r"|prompt is too long|input is too long|max_model_len|too many (?:input )?tokens"
@@ -68,9 +72,7 @@ def is_context_overflow(answer: Answer) -> bool:
 def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     """The error that an answer with a status other than 2xx stands for. It holds no secrets."""
     text = _text(answer.body)
-    said = endpoint.scrub(" ".join(text.split()))
-    if len(said) > MAX_MESSAGE_CHARS:
-        said = said[: MAX_MESSAGE_CHARS - 1] + "…"
+    said = endpoint.quote(text, answer.login).cut(MAX_MESSAGE_CHARS)
     message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
     quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
     if _may_pass(answer.status) and not quota:
@@ -93,10 +95,10 @@ def passed_on(answer: Answer) -> Answer | None:
     """The refusal in a body with status 2xx, as if it had its status: a router passes an engine's on."""
     try:
         error = _decode(answer.body).error
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     if isinstance(error, _Error) and isinstance(error.code, int) and 400 <= error.code < 600:
-        return Answer(error.code, answer.headers, answer.body)
+        return answer._replace(status=error.code)
     return None
 
 
@@ -105,11 +107,25 @@ def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError
     refusal = passed_on(answer)
     if refusal is not None:
         return failure(refusal, endpoint)
-    start = endpoint.scrub(answer.body[:80].decode(errors="replace"))
+    start = endpoint.quote(answer.body, answer.login).cut(MAX_START_CHARS)
+    why = endpoint.quote(reason, answer.login).cut(MAX_MESSAGE_CHARS)
     return ModelUnavailable(
-        f"{endpoint.url} answered {answer.status} with something that is no response ({reason}): {start!r}",
+        f"{endpoint.url} answered {answer.status} with something that is no response ({why}): {start!r}",
         stage="model",
     )
+
+
+def failed(answer: Answer, endpoint: Endpoint) -> ModelError:
+    """The error that a response with the status ``failed`` stands for. It holds no secrets."""
+    try:
+        error = _decode(answer.body).error
+    except (msgspec.DecodeError, RecursionError):
+        error = None
+    code, message = (error.code, error.message) if isinstance(error, _Error) else (None, None)
+    said = endpoint.quote(f"{message or 'no reason given'} ({code or 'no code'})", answer.login)
+    text = f"{endpoint.url}'s response failed: {said.cut(MAX_MESSAGE_CHARS)}"
+    refused = any(part in str(code or "") for part in _FAILED_FOR_GOOD)
+    return ModelRefused(text, stage="model") if refused else ModelUnavailable(text, stage="model")
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -138,9 +154,10 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def _number(text: str | None) -> float | None:
     try:
-        return max(0.0, float(text)) if text is not None else None
+        number = float(text) if text is not None else None
     except ValueError:
         return None
+    return max(0.0, number) if number is not None and math.isfinite(number) else None
 
 
 def _until(date: str) -> float | None:
@@ -162,12 +179,12 @@ def _text(body: bytes) -> str:
     """What an error body says: its message with its code, or the body itself."""
     try:
         decoded = _decode(body)
-    except msgspec.DecodeError:
-        return re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace")).strip()
+    except (msgspec.DecodeError, RecursionError):
+        return re.sub(r"<[^>]*>", " ", body[:_LOOKED_AT_BYTES].decode(errors="replace")).strip()
     error = decoded.error
     if isinstance(error, _Error):
         code = error.code if isinstance(error.code, str) else error.type
         message = str(error.message or "")
         return f"{message} ({code})" if isinstance(code, str) and code not in message else message
-    said = error or decoded.message or decoded.detail or body[:2000].decode(errors="replace")
+    said = error or decoded.message or decoded.detail or body[:_LOOKED_AT_BYTES].decode(errors="replace")
     return said if isinstance(said, str) else msgspec.json.encode(said).decode()

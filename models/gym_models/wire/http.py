@@ -14,6 +14,7 @@ import io
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -23,6 +24,7 @@ from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, UsageError
 from yarl import URL
 
+from gym_models.wire import bounded
 from gym_models.wire.endpoint import Endpoint
 
 CONNECT_S = 10.0
@@ -32,6 +34,7 @@ _KEEP_ALIVE_S = 4.5
 _OPENING_AT_ONCE = 128
 _RESERVED_FILES = 512
 _IDLE_S, _PROBE_S, _PROBES = 15, 5, 3  # a host that answers no probe is given up after 30 s
+MAX_REASON_CHARS = 200
 _LARGE_BYTES = 1 << 20  # aiohttp warns about larger bodies that are not a stream
 
 
@@ -66,11 +69,15 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, whole."""
+    """An HTTP answer, whole. ``login`` are the headers of the request that expire; see `Endpoint.quote`."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    login: Mapping[str, str] = MappingProxyType({})
+
+    def __repr__(self) -> str:
+        return f"Answer(status={self.status}, {len(self.body)} bytes)"
 
 
 Authorize = Callable[[], Awaitable[Mapping[str, str]]]
@@ -104,6 +111,7 @@ class Pool:
             skip_auto_headers=("User-Agent",) if self.endpoint.private else (),
             proxy=None if self.endpoint.private else _proxy(self.endpoint.url),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            auto_decompress=False,  # `bounded` unpacks, up to a bound
         )
         return self
 
@@ -124,6 +132,7 @@ class Pool:
         Raises:
             ModelUnavailable: nobody listens, or the connection broke before the answer was complete.
             ModelRefused: the certificate is not trusted.
+            ModelRefused: the answer is larger than `bounded.MAX_ANSWER_BYTES`.
             DeadlineExceeded: the deadline passed first.
         """
         data = body if len(body) < _LARGE_BYTES else io.BytesIO(body)
@@ -136,15 +145,28 @@ class Pool:
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed before the model was asked", stage="model")
         timeout = aiohttp.ClientTimeout(total=remaining_s, sock_connect=CONNECT_S)
-        if self._authorize is not None:
-            headers = {**(headers or {}), **await self._authorize()}
+        login: Mapping[str, str] = await self._authorize() if self._authorize is not None else {}
+        if login:
+            headers = {**(headers or {}), **login}
         try:
             async with self._session.request(
                 method, self._url(path), data=data, headers=headers, timeout=timeout, allow_redirects=False
             ) as answer:
-                return Answer(answer.status, answer.headers, await answer.read())
+                return Answer(answer.status, answer.headers, await bounded.read(answer), login)
+        except bounded.TooLarge:
+            raise ModelRefused(
+                f"{self.endpoint.url} answered with more than {bounded.MAX_ANSWER_BYTES >> 20} MiB or "
+                f"{bounded.MAX_OBJECTS:,} objects: it was not read; ask for fewer log-probabilities or "
+                "tokens, or look at what answers there",
+                stage="model",
+            ) from None
+        except bounded.Unreadable as error:
+            raise ModelUnavailable(
+                f"{self.endpoint.url} answered with a body that cannot be read: {error}", stage="model"
+            ) from error
         except aiohttp.ClientError as error:
-            raise self._translate(error) from error
+            # Not as its cause: aiohttp quotes the line that it cannot read, which may hold the key.
+            raise self._translate(error) from None
         except TimeoutError as error:
             raise DeadlineExceeded(
                 f"no answer from {self.endpoint.url} by the deadline", stage="model"
@@ -159,22 +181,27 @@ class Pool:
 
     def _encoding(self) -> dict[str, str]:
         # Inside a network compression costs more than it saves.
-        return {"accept-encoding": "identity"} if self.endpoint.private else {}
+        return {"accept-encoding": "identity" if self.endpoint.private else "gzip"}
 
     def _translate(self, error: aiohttp.ClientError) -> ModelError:
         url = self.endpoint.url
+        reason = self.endpoint.quote(_reason(error)).cut(MAX_REASON_CHARS)
         match error:
             case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-                return ModelRefused(f"no trusted TLS connection to {url}: {_reason(error)}", stage="model")
+                return ModelRefused(f"no trusted TLS connection to {url}: {reason}", stage="model")
             case aiohttp.ClientConnectorDNSError():
                 return ModelUnavailable(f"the host of {url} cannot be resolved", stage="model")
             case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
                 return ModelUnavailable(f"nothing listens at {url}", stage="model")
             case aiohttp.ClientConnectorError() | aiohttp.ServerTimeoutError():
-                return ModelUnavailable(f"no connection to {url}: {_reason(error)}", stage="model")
+                return ModelUnavailable(f"no connection to {url}: {reason}", stage="model")
+            case aiohttp.ClientHttpProxyError(status=status):
+                return ModelUnavailable(f"the proxy on the way to {url} answered {status}", stage="model")
+            case aiohttp.ClientResponseError():
+                return ModelUnavailable(f"{url} does not answer in HTTP as it should", stage="model")
             case _:
                 return ModelUnavailable(
-                    f"the connection to {url} broke in mid-answer: {_reason(error)}", stage="model"
+                    f"the connection to {url} broke in mid-answer: {reason}", stage="model"
                 )
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from gym_runtime.errors import TaskError
 from gym_runtime.gateway.dialect import HOSTED_TOOLS, OPTIONAL
+from gym_runtime.messages.sampling import refused
 from msgspec import Raw
 
 _RUN = os.urandom(8).hex()
@@ -18,6 +20,7 @@ encode = msgspec.json.Encoder().encode
 decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 decode_text = msgspec.json.Decoder(str).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 Bytes = bytes | Raw
 
@@ -61,18 +64,22 @@ def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
     belongs in the body of the request; what `tools_are_optional` reads is for us alone. The rest stays.
 
     Raises:
-        msgspec.DecodeError: one of them is not a JSON object.
+        TaskError: one of them is not a JSON object, or says what is not for a row to say.
     """
     if "metadata" not in fields:
         return {}
-    metadata = _decode_metadata(fields.pop("metadata"))
-    metadata.pop(HOSTED_TOOLS, None)
-    extra: dict[str, Any] = {}
-    if "extra_body" in metadata:
-        extra |= msgspec.json.decode(metadata.pop("extra_body"), type=dict[str, Any])
-    if "chat_template_kwargs" in metadata:
-        kwargs = msgspec.json.decode(metadata.pop("chat_template_kwargs"), type=dict[str, Any])
-        extra["chat_template_kwargs"] = {**extra.get("chat_template_kwargs", {}), **kwargs}
+    try:
+        metadata = _decode_metadata(fields.pop("metadata"))
+        metadata.pop(HOSTED_TOOLS, None)
+        extra = _decode_object(metadata.pop("extra_body", "{}"))
+        kwargs = _decode_object(metadata.pop("chat_template_kwargs", "{}"))
+        if kwargs:
+            said: Any = extra.get("chat_template_kwargs")
+            extra["chat_template_kwargs"] = {**(msgspec.convert(said, dict[str, Any] | None) or {}), **kwargs}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
+    if problem := refused(extra):
+        raise TaskError(f"responses_create_params.metadata.extra_body: {problem}", stage="model")
     if metadata:
         fields["metadata"] = Raw(encode(metadata))
     return extra

@@ -14,7 +14,7 @@ from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, U
 
 from gym_models.wire import responses
 from gym_models.wire.engine import NO_SUCH_API, Engine
-from gym_models.wire.failures import failure
+from gym_models.wire.failures import MAX_MESSAGE_CHARS, failure
 
 LIMIT_S = 5.0
 _SHOWN = 5
@@ -62,8 +62,8 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
     if answer.status in (401, 403):
         raise UsageError(failure(answer, engine.endpoint).message)
     if 300 <= answer.status < 400:
-        place = engine.endpoint.scrub(answer.headers.get("location", "another address"))
-        place = place.removesuffix("/models")
+        place = engine.endpoint.quote(answer.headers.get("location", "another address"), answer.login)
+        place = place.cut(MAX_MESSAGE_CHARS).removesuffix("/models")
         raise UsageError(f"{url} answered {answer.status}: it has moved to {place}; name that instead")
     if answer.status == 200 and answer.body.lstrip().startswith(b"<"):
         raise UsageError(
@@ -77,7 +77,7 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
 def _served(name: str, body: bytes, url: str) -> str:
     try:
         names = [model.id for model in _decode_models(body).data]
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return name
     if not name and len(names) == 1:
         return names[0]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable, TaskError
+from gym_runtime.errors import TaskError
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.responses import NULL, IncompleteDetails, Response, Usage, decode_response
 from msgspec import Raw
@@ -22,11 +22,14 @@ from gym_models.wire import pieces
 
 PATH = "/responses"
 _OURS = ("input", "model", "stream", "background")
-_NEVER_AGAIN = ("invalid_prompt", "content_filter", "image", "vector_store")
 
 
 class ForeignAnswer(Exception):
     """The body is no answer of this API."""
+
+
+class FailedAnswer(Exception):
+    """The body is an answer that says of itself that it failed; `failures.failed` reads why."""
 
 
 class _Lenient(msgspec.Struct):
@@ -41,13 +44,7 @@ class _Lenient(msgspec.Struct):
     usage: Any = None
 
 
-class _Error(msgspec.Struct):
-    code: str | None = None
-    message: str | None = None
-
-
 _decode_lenient = msgspec.json.Decoder(_Lenient).decode
-_decode_error = msgspec.json.Decoder(_Error).decode
 
 
 def request(call: ModelCall, model: str, extra_body: bytes) -> bytes:
@@ -57,7 +54,8 @@ def request(call: ModelCall, model: str, extra_body: bytes) -> bytes:
     both. An empty ``model`` leaves the row's own.
 
     Raises:
-        TaskError: the row's ``metadata`` holds something other than JSON where JSON belongs.
+        TaskError: the row's ``metadata`` holds something other than JSON where JSON belongs, or names in
+            ``extra_body`` what is not for a row to say.
     """
     return _head(bytes(call.params), model, extra_body) + b",".join(call.input) + b"]}"
 
@@ -67,10 +65,7 @@ def _head(params: bytes, model: str, extra_body: bytes) -> bytes:
     fields = {
         name: value for name, value in pieces.decode_fields(params).items() if not pieces.is_null(value)
     }
-    try:
-        extra = pieces.take_side_channel(fields)
-    except msgspec.DecodeError as error:
-        raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
+    extra = pieces.take_side_channel(fields)
     named: dict[str, Any] = {"model": model} if model else {"model": fields.get("model")}
     for name in _OURS:
         fields.pop(name, None)
@@ -83,17 +78,17 @@ def answer(body: bytes) -> Raw:
     """The response object in a body: the body itself wherever its fields have the types that they should.
 
     Raises:
+        FailedAnswer: the response says that it failed.
         ForeignAnswer: the body holds no response.
-        ModelError: the response says that it failed.
     """
     try:
         response = decode_response(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return _repaired(body)
     if not response.output and b'"output"' not in body:
         raise ForeignAnswer("no 'output'")
     if response.status == "failed":
-        raise _failed(response.error)
+        raise FailedAnswer
     return Raw(body)
 
 
@@ -133,7 +128,7 @@ def echo(params: bytes) -> Mapping[str, Any]:
     try:
         pieces.take_side_channel(fields)
         return msgspec.structs.asdict(_decode_echo(pieces.encode(fields)))
-    except msgspec.DecodeError:  # an engine that took it has its reasons
+    except (TaskError, msgspec.DecodeError):  # an engine that took it has its reasons
         return {}
 
 
@@ -161,8 +156,10 @@ def overflow(model: str, repeated: Mapping[str, Any] = MappingProxyType({})) -> 
 def _repaired(body: bytes) -> Raw:
     try:
         found = _decode_lenient(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ForeignAnswer(str(error)) from error
+    if found.status == "failed":
+        raise FailedAnswer
     repaired = Response(
         id=str(found.id or f"resp_{pieces.identity()}"),
         created_at=_convert(found.created_at, float) or time.time(),
@@ -180,13 +177,3 @@ def _convert(value: Any, kind: type[Any]) -> Any:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
         return None
-
-
-def _failed(raw: Raw) -> ModelError:
-    try:
-        error = _decode_error(raw)
-    except msgspec.DecodeError:
-        error = _Error()
-    text = f"the engine's response failed: {error.message or 'no reason given'} ({error.code or 'no code'})"
-    refused = any(part in (error.code or "") for part in _NEVER_AGAIN)
-    return ModelRefused(text, stage="model") if refused else ModelUnavailable(text, stage="model")

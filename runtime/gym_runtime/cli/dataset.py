@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gym_runtime import clock
-from gym_runtime.cli.options import Sampling
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source
@@ -18,6 +17,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.sampling import Sampling
 
 
 def sources(names: Sequence[str], file: Path | None) -> list[Source]:
@@ -35,7 +35,9 @@ def sources(names: Sequence[str], file: Path | None) -> list[Source]:
 
 def with_sampling(settings: RolloutSettings, sampling: Sampling) -> RolloutSettings:
     """The settings with what the sampling flags said."""
-    return replace(settings, sampling=sampling.overrides())
+    return replace(
+        settings, sampling={name: value for name, value in vars(sampling).items() if value is not None}
+    )
 
 
 def specs(dataset: Dataset, settings: RolloutSettings, run: str, *, attached: bool) -> Iterator[RolloutSpec]:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import AsyncExitStack
 
 import anyio
 
+from gym_runtime import logs
 from gym_runtime.bus.connection import connect
 from gym_runtime.cli import terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options import GatewayOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.errors import UsageError
+from gym_runtime.gateway.admission import Admission
 from gym_runtime.gateway.capture import Captures
+from gym_runtime.gateway.listener import serving
 from gym_runtime.gateway.model_pools import Pools
-from gym_runtime.gateway.server import Gateway, serving
+from gym_runtime.gateway.names import Names
+from gym_runtime.gateway.server import Gateway
 from gym_runtime.recordings.calls_file import CallsFile
 from gym_runtime.rpc.registry import read_heartbeat
 from gym_runtime.rpc.router import Router
+
+SECRET = "GYM_GATEWAY_SECRET"
 
 
 def gateway(options: GatewayOptions) -> int:
@@ -29,11 +36,13 @@ def gateway(options: GatewayOptions) -> int:
         UsageError: no broker was named, the address is taken, or the file cannot be written.
     """
     require_broker(options.broker)
+    logs.start("gateway")
     anyio.run(_stay, options, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
 
 async def _stay(options: GatewayOptions) -> None:
+    names = Names(os.environ.get(SECRET, ""))
     async with AsyncExitStack() as stack:
         file = None
         if options.output is not None:
@@ -52,7 +61,9 @@ async def _stay(options: GatewayOptions) -> None:
             pools.ask,
             models=options.model_pool,
             captures=Captures(file=file),
-            capacity=options.concurrency,
+            names=names,
+            admission=Admission(options.concurrency),
+            hosts=(options.host,),
             timeout_s=options.timeout_s,
         )
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
@@ -65,16 +76,20 @@ async def _stay(options: GatewayOptions) -> None:
         found = [read_heartbeat(lease.payload) for lease in leases if lease.payload]
         alive = [heartbeat for heartbeat in found if heartbeat is not None]
         for line in unserved(alive, models=options.model_pool):
-            terminal.errors().print(line, soft_wrap=True)
-        _show(url)
+            logs.logger().warning(line)
+        _show(url, names)
         async for _ in signals:
             return
 
 
-def _show(url: str) -> None:
+def _show(url: str, names: Names) -> None:
     console = terminal.output()
     console.print(f"serving {url}/v1; per rollout, with its calls captured:", soft_wrap=True)
-    console.print(f"OPENAI_BASE_URL={url}/rollouts/ID/v1", soft_wrap=True)
-    console.print(f"ANTHROPIC_BASE_URL={url}/rollouts/ID", soft_wrap=True)
-    console.print(f"curl {url}/rollouts/ID/calls", soft_wrap=True)
+    if not os.environ.get(SECRET):  # made here: who has started this gateway is the launcher
+        console.print(f"export {SECRET}={names.secret}", soft_wrap=True)
+    key = f'-H "authorization: Bearer ${SECRET}"'
+    console.print(f"curl -X POST {key} {url}/rollouts/ID  # the rollout's NAME", soft_wrap=True)
+    console.print(f"OPENAI_BASE_URL={url}/rollouts/NAME/v1", soft_wrap=True)
+    console.print(f"ANTHROPIC_BASE_URL={url}/rollouts/NAME", soft_wrap=True)
+    console.print(f"curl {url}/rollouts/NAME/calls", soft_wrap=True)
     sys.stdout.flush()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.sampling import Sampling
 
 DEFAULT_MODEL = "embedded/smollm2-135m"
 DEFAULT_CONCURRENCY = 1024
@@ -40,25 +41,6 @@ RequiredOutput = Annotated[Path, Parameter(name=["--output", "-o"])]
 RowFields = Annotated[tuple[str, ...], Parameter(name="--set")]
 AsJson = Annotated[bool, Parameter(help="Print one JSON document, for programs.")]
 Everything = Annotated[bool, Parameter(name="--all")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How the model samples; overrides the rows.
-
-    Attributes:
-        temperature: Overrides the rows'.
-        top_p: Overrides the rows'.
-        max_output_tokens: Per model call; overrides the rows'.
-    """
-
-    temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    top_p: Annotated[float | None, Parameter(validator=Number(gte=0, lte=1))] = None
-    max_output_tokens: Annotated[int | None, _AT_LEAST_ONE] = None
-
-    def overrides(self) -> dict[str, Any]:
-        """What is laid over the rows' ``responses_create_params``."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
 from gym_runtime.client.pools import make_pools
 from gym_runtime.client.publishing import IN_FLIGHT, Flow
+from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.status import Status
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import expand
+from gym_runtime.files.rows import check_sampling, expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -31,11 +32,18 @@ from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 
 CONTROL_S = 600.0
+POLICY = "policy"
 AnyRow = Mapping[str, Any] | bytes | str
 
 
 class Client(Flow):
-    """A connection to a running system. Made by `connect`."""
+    """A connection to a running system. Made by `connect`.
+
+    Attributes:
+        served: the model that `connect` has started as the pool ``policy``, if it has.
+    """
+
+    served: ModelSettings | None = None
 
     def rollouts(
         self,
@@ -57,11 +65,13 @@ class Client(Flow):
             settings: how rollouts are made.
             environment: for rows without an ``agent_ref``.
             in_flight: rollouts published and not yet yielded, at most.
-            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others are
-                overrides for ``responses_create_params``, such as ``temperature``.
+            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
+                over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
+                those of ``responses_create_params``.
 
         Raises:
-            TaskError, UsageError: a row or a name is wrong; of a list, nothing was started.
+            TaskError, UsageError: a row, a name or a value is wrong, or the model's engine does not have a
+                sampling parameter; of a list, nothing was started.
         """
         specs, run = self._specs(rows, settings, environment, keywords)
         return self.make(specs, run, in_flight=in_flight)
@@ -84,7 +94,7 @@ class Client(Flow):
             in_flight: rollouts published and not yet settled, at most.
 
         Raises:
-            TaskError, UsageError: a row or a name is wrong; of a list, nothing was started.
+            TaskError, UsageError: as `rollouts`; of a list, nothing was started.
         """
         specs, run = self._specs(rows, settings, environment, keywords)
         groups = Groups(on_failure)
@@ -122,6 +132,8 @@ class Client(Flow):
         """The rollouts of a new run, and what others are told of it."""
         run = new_run_id()
         settings = (settings or RolloutSettings()).with_keywords(keywords)
+        if self.served is not None and settings.model_pool == POLICY:
+            check_engine(self.served, check_sampling(settings.sampling))
         specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
         if isinstance(rows, Sequence):
             listed = list(specs)
@@ -222,4 +234,7 @@ async def connect(
             system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
             urls = [(await stack.enter_async_context(running(system))).url]
         bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
-        yield Client(bus, await stack.enter_async_context(background()))
+        gym = Client(bus, await stack.enter_async_context(background()))
+        if environments and model is not None:
+            gym.served = ModelSettings.parse(model) if isinstance(model, str) else model
+        yield gym

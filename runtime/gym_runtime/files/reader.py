@@ -19,6 +19,7 @@ from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
 from gym_runtime.messages.responses import CreateParams
+from gym_runtime.messages.sampling import fold, refused
 
 _PARAMS = "responses_create_params"
 
@@ -147,7 +148,7 @@ class RowReader:
             error = f"Object missing required field `{_PARAMS}`"
             raise BadRow(bad_value(line.decode(), error))
         environment = self._environment(line, head)
-        complete = filled(environment, line, head.ref)
+        complete = filled(environment, _folded(line, head.responses_create_params), head.ref)
         if check:
             _check(line, complete, environment)
         return Row(
@@ -201,13 +202,34 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
         for index, item in enumerate(items):
             if item.type is None and item.role is None:
                 raise BadRow(_at(line, f"input[{index}]", "an input item has a 'role' or a 'type'"))
-    extra_body = (params.metadata or {}).get("extra_body")
-    if extra_body is not None:
+    for name in ("extra_body", "chat_template_kwargs"):
+        if (text := (params.metadata or {}).get(name)) is None:
+            continue
         try:
-            _decode_fields(extra_body)
-        except msgspec.DecodeError:
-            what = "expected the text of a JSON object"
-            raise BadRow(_at(line, "metadata.extra_body", what)) from None
+            fields = _decode_fields(text)
+        except (msgspec.DecodeError, RecursionError):
+            raise BadRow(_at(line, f"metadata.{name}", "expected the text of a JSON object")) from None
+        if name == "extra_body" and (problem := refused(fields)):
+            raise BadRow(_at(line, f"metadata.{name}", problem))
+
+
+def _folded(line: bytes, params: Raw) -> bytes:
+    """The row, with an ``extra_body`` object where NeMo Gym has it, in ``metadata``.
+
+    Raises:
+        BadRow: it is no object, or ``metadata`` does not hold what it should.
+    """
+    if b'"extra_body"' not in bytes(params):
+        return line
+    try:
+        fields = _decode_fields(params)
+        if "extra_body" not in fields:
+            return line
+        row = {**_decode_fields(line), _PARAMS: fold(fields)}
+    except (msgspec.DecodeError, RecursionError):
+        what = "expected a JSON object, beside metadata whose values are text"
+        raise BadRow(_at(line, "extra_body", what)) from None
+    return msgspec.json.encode(row)
 
 
 def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> Complaint:

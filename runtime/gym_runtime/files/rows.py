@@ -8,9 +8,9 @@ order (each row's repeats together).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -21,9 +21,10 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
 from gym_runtime.messages.names import token
-from gym_runtime.messages.responses import CreateParams, override
+from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.sampling import Sampling, lay_over
 
 _PARAMS = "responses_create_params"
 _TAKEN_OUT = (
@@ -35,7 +36,9 @@ _TAKEN_OUT = (
     "_ng_failure_terminal",
 )
 
-_CARRIED = [one.name for one in fields(RolloutSettings) if one.name in RolloutSpec.__struct_fields__]
+_CARRIED = [
+    one.name for one in dataclasses.fields(RolloutSettings) if one.name in RolloutSpec.__struct_fields__
+]
 """The settings that travel with each rollout, under the same names."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -88,23 +91,33 @@ def short_key(key: bytes) -> int:
     return -1 - (int.from_bytes(key[:8], "big") >> 1)
 
 
-def check_sampling(sampling: Mapping[str, Any]) -> None:
-    """Refuse sampling settings that ``responses_create_params`` does not have.
+def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling settings as they are laid over ``responses_create_params``.
+
+    Args:
+        sampling: by the names of `Sampling`, or by those of ``responses_create_params`` itself.
 
     Raises:
-        UsageError: an unknown name (with the nearest one), or a value of a wrong type.
+        UsageError: an unknown name (with the nearest one), or a value of a wrong type or out of bounds.
     """
+    own = {one.name for one in dataclasses.fields(Sampling)}
+    fields = CreateParams.__struct_encode_fields__
     if "model" in sampling:
         raise UsageError("'model' is not a sampling setting; model_pool names the model that rollouts ask")
     for name in sampling:
-        if name not in CreateParams.__struct_encode_fields__:
-            known = list(CreateParams.__struct_encode_fields__)
+        if name not in fields and name not in own:
+            known = sorted({*own, *fields})
             hint = catalogue.suggest(name, known) or f"; there are: {', '.join(known)}"
             raise UsageError(f"there is no sampling setting '{name}'{hint}")
+    others = {name: value for name, value in sampling.items() if name not in own}
     try:
-        msgspec.json.decode(_encode(dict(sampling)), type=CreateParams)
+        msgspec.json.decode(_encode(others), type=CreateParams)
     except msgspec.ValidationError as error:
         raise UsageError(f"sampling setting {bad_value('{}', str(error)).what}") from error
+    said = Sampling.read({name: value for name, value in sampling.items() if name in own}).overrides()
+    if isinstance(others.get("reasoning"), dict) and "reasoning" in said:
+        said["reasoning"] = {**others["reasoning"], **said["reasoning"]}
+    return {**others, **said}
 
 
 def expand(
@@ -124,7 +137,8 @@ def expand(
     Args:
         environment: where lines without an ``agent_ref`` belong.
         attached: the rollouts stop when their client is gone.
-        keywords: fields of `RolloutSettings` to change in ``settings``.
+        keywords: fields of `RolloutSettings` to change in ``settings``; its ``sampling`` is what
+            `check_sampling` takes.
 
     Raises:
         TaskError: a line can't be run; the message names it.
@@ -133,14 +147,14 @@ def expand(
     """
     settings = (settings or RolloutSettings()).with_keywords(keywords)
     run, model = token(run, "run"), token(settings.model_pool, "model")
-    check_sampling(settings.sampling)
+    sampling = check_sampling(settings.sampling)
     on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
     numbering = numbering or Numbering()
     reader = RowReader(environment)
     for position, given in enumerate(rows, 1):
         row = given if isinstance(given, Row) else _read(reader, given, position)
         definition = row.environment.definition
-        base = _base_row(row, settings.sampling)
+        base = _base_row(row, sampling)
         spec: dict[str, Any] = {
             **on_the_wire,
             "run": run,
@@ -183,14 +197,25 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
     tools = row.environment.resource.tools
     if tools and not (b'"tools"' in line and "tools" in _decode_fields(_decode_fields(line)[_PARAMS])):
         sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
-    return override(line, sampling)
+    return _overridden(line, sampling) if sampling else line
 
 
 def _seeded(row: bytes, seed: int) -> bytes:
-    params = _decode_fields(_decode_fields(row)[_PARAMS])
-    metadata: dict[str, str] = msgspec.json.decode(params.get("metadata", b"{}")) or {}
-    extra_body = {**_decode_fields(metadata.get("extra_body", "{}")), "seed": seed}
-    return override(row, {"metadata": {**metadata, "extra_body": _encode(extra_body).decode()}})
+    return _overridden(row, {"extra_body": {"seed": seed}})
+
+
+def _overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
+    """A row whose ``responses_create_params`` carries ``sampling`` on top; the other bytes are kept.
+
+    Raises:
+        TaskError: its ``metadata`` does not hold JSON objects as text where it should.
+    """
+    fields = _decode_fields(row)
+    try:
+        params = lay_over(_decode_fields(fields[_PARAMS]), sampling)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"{_PARAMS}.metadata: {error}") from error
+    return _encode({**fields, _PARAMS: params})
 
 
 def materialize(task: RolloutSpec) -> bytes:

@@ -13,13 +13,14 @@ engine as they are. Source: OpenAI's API reference.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from gym_runtime.errors import TaskError
 from gym_runtime.gateway.dialect import (
+    MAX_ITEMS,
     Asked,
     Fields,
     assistant_message,
@@ -139,7 +140,7 @@ def read(body: bytes) -> Asked:
     model = fields.take("model", str, "")
     stream = fields.take("stream", bool, False)
     options: _StreamOptions | None = fields.take("stream_options", _StreamOptions)
-    items = _items(fields.require("messages", list[_Message]))
+    items = _items(fields.require("messages", Annotated[list[_Message], Meta(max_length=MAX_ITEMS)]))
     params = fields.take_raw(*_SAME)
     for name in ("max_tokens", "max_completion_tokens"):
         if (limit := fields.take(name, int)) is not None:

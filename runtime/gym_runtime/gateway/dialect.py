@@ -17,7 +17,22 @@ from msgspec import Raw
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.calls import ModelCall
 
-Kind = Literal["invalid", "too_large", "not_found", "rate_limit", "overloaded", "timeout", "internal"]
+Kind = Literal[
+    "invalid",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "slow",
+    "too_large",
+    "media_type",
+    "rate_limit",
+    "overloaded",
+    "timeout",
+    "internal",
+]
+MAX_ITEMS = 20_000
+MAX_OBJECTS = 500_000
+"""Of one request, braces in its texts included: what JSON says in three bytes takes hundreds in memory."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +59,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     message: str
     retry_after_s: float | None = None
+
+
+class Refusal(Exception):
+    """A request that is not answered, for a reason that is none of `gym_runtime.errors`."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
 class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +101,19 @@ class Fields:
     """The fields of a request's body, to be taken out one by one; ``null`` counts as absent.
 
     Raises:
-        TaskError: the body is not a JSON object.
+        TaskError: the body is not a JSON object in UTF-8.
     """
 
     def __init__(self, body: bytes) -> None:
+        try:
+            if not body.isascii():
+                body.decode()  # what stays raw would not be looked at
+        except UnicodeDecodeError as error:
+            raise TaskError(
+                f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
+            ) from error
+        if len(body) > MAX_OBJECTS and body.count(b"{") > MAX_OBJECTS:
+            raise TaskError(f"the body has more than {MAX_OBJECTS} objects")
         try:
             fields = _decode_fields(body)
         except (msgspec.DecodeError, RecursionError) as error:

@@ -24,6 +24,10 @@ from gym_runtime.messages.responses import Response, Usage, decode_response
 
 _ERRORS: dict[Kind, tuple[int, str]] = {
     "invalid": (400, "invalid_request_error"),
+    "unauthorized": (401, "authentication_error"),
+    "forbidden": (403, "permission_error"),
+    "slow": (408, "invalid_request_error"),
+    "media_type": (415, "invalid_request_error"),
     "too_large": (413, "request_too_large"),
     "not_found": (404, "not_found_error"),
     "rate_limit": (429, "rate_limit_error"),

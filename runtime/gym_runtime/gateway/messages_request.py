@@ -15,13 +15,14 @@ reference, "Create a Message".
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from gym_runtime.errors import TaskError
 from gym_runtime.gateway.dialect import (
+    MAX_ITEMS,
     Asked,
     Fields,
     assistant_message,
@@ -65,6 +66,9 @@ class _Message(msgspec.Struct):
     content: str | list[_Block]
 
 
+_Messages = Annotated[list[_Message], Meta(max_length=MAX_ITEMS)]
+
+
 class _Tool(msgspec.Struct):
     name: str
     type: str | None = None
@@ -100,7 +104,7 @@ def read(body: bytes) -> Asked:
     params: dict[str, Any] = {"max_output_tokens": fields.require("max_tokens", int)}
     params |= fields.take_raw("temperature", "top_p")
     items = _system(fields.take("system", str | list[_Block]))
-    for place, message in enumerate(fields.require("messages", list[_Message])):
+    for place, message in enumerate(fields.require("messages", _Messages)):
         try:
             items += _items(message)
         except TaskError as error:

@@ -6,6 +6,10 @@ from gym_runtime.gateway.dialect import Kind, Problem, encode
 
 _FORMS: dict[Kind, tuple[int, str, str | None]] = {
     "invalid": (400, "invalid_request_error", None),
+    "unauthorized": (401, "invalid_request_error", "invalid_api_key"),
+    "forbidden": (403, "invalid_request_error", "forbidden"),
+    "slow": (408, "invalid_request_error", "request_timeout"),
+    "media_type": (415, "invalid_request_error", "unsupported_media_type"),
     "too_large": (413, "invalid_request_error", "request_too_large"),
     "not_found": (404, "invalid_request_error", "not_found"),
     "rate_limit": (429, "requests", "rate_limit_exceeded"),

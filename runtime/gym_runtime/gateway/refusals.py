@@ -31,6 +31,7 @@ from gym_runtime.errors import (
 from gym_runtime.gateway.dialect import ApiDialect, Problem
 
 RETRY_AFTER_S = 1.0
+LONGEST_WAIT_S = 3600
 
 
 def problem_of(error: GymError) -> Problem:
@@ -57,8 +58,9 @@ def refusal(dialect: ApiDialect, problem: Problem, key: str = "") -> web.Respons
     """An answer without an answer; ``key`` is the call's id."""
     status, body = dialect.error(problem)
     headers = {**id_headers(key), "x-should-retry": str(problem.retry_after_s is not None).lower()}
-    if problem.retry_after_s is not None:
-        headers["retry-after"] = str(math.ceil(problem.retry_after_s))
+    if (wait_s := problem.retry_after_s) is not None:
+        # An engine's word, which may be endless.
+        headers["retry-after"] = str(math.ceil(wait_s) if wait_s < LONGEST_WAIT_S else LONGEST_WAIT_S)
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from gym_runtime.errors import TaskError
 from gym_runtime.gateway import namespaces, openai_errors
 from gym_runtime.gateway.dialect import (
     HOSTED_TOOLS,
+    MAX_ITEMS,
     OPTIONAL,
     ApiDialect,
     Asked,
@@ -73,7 +74,7 @@ def read(body: bytes) -> Asked:
     stream = fields.take("stream", bool, False)
     fields.take("stream_options", dict[str, Any])
     fields.take("client_metadata", dict[str, Any])  # Codex: of the program, and another one with each turn
-    said: str | list[Raw] = fields.require("input", str | list[Raw])
+    said: str | list[Raw] = fields.require("input", str | Annotated[list[Raw], Meta(max_length=MAX_ITEMS)])
     items = [user_message(said)] if isinstance(said, str) else said
     for place, raw in enumerate(items):
         try:

@@ -2,12 +2,17 @@
 
     POST /v1/responses, /v1/chat/completions, /v1/messages      ask the model
     GET  /v1/models, /v1/models/ID                              the pools that can be named as ``model``
-    GET, DELETE /rollouts/ID/calls                              what was captured; forget it
+    POST /rollouts/ID                                           the launcher: a rollout's name
+    GET  /rollouts/NAME/calls                                   what was captured
+    DELETE /rollouts/NAME/calls                                 the launcher: forget it
     GET  /health
 
-A rollout is named by the path, ``/rollouts/ID/v1/…`` (or NeMo Gym's ``/ng-rollout/ID/v1/…``), or by the
-key, ``gym-ID``. A call without a name is answered and not captured. A client that leaves aborts its call.
-Above the capacity a request is refused at once with 429; nothing is queued here.
+A rollout is named by the path, ``/rollouts/NAME/v1/…`` (or NeMo Gym's ``/ng-rollout/NAME/v1/…``), or by
+the key, ``gym-NAME``. Its name is its id with a tag that only the launcher can make (`names`), so that a
+client of one rollout neither reads nor forges another's calls. Where the key has the name, the path may
+have the id alone, and so may the launcher, whose key is the gateway's secret. A call without a name is
+answered and not captured, unless ``anonymous`` is off. A client that leaves aborts its call. Above the
+capacity a request is refused at once with 429; nothing is queued here.
 
 A stream begins when the answer is there, so that errors have their status. If that takes longer than
 `QUIET_S` it begins with comments instead, which keep the connection alive, and an error is its last event.
@@ -15,22 +20,25 @@ A stream begins when the answer is there, so that errors have their status. If t
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from uuid import uuid4
 
 import anyio
+import anyio.to_thread
 import msgspec
 from aiohttp import web
 
 from gym_runtime import clock
-from gym_runtime.errors import Busy, GymError, RuntimeFault, TaskError
+from gym_runtime.errors import GymError, RuntimeFault, TaskError
+from gym_runtime.gateway import callers, captured
+from gym_runtime.gateway.admission import Admission
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.chat import CHAT
-from gym_runtime.gateway.dialect import ApiDialect, Asked, Problem, encode
+from gym_runtime.gateway.dialect import ApiDialect, Asked, Problem, Refusal
 from gym_runtime.gateway.messages import MESSAGES
+from gym_runtime.gateway.names import Names
 from gym_runtime.gateway.refusals import id_headers, problem_of, refusal
 from gym_runtime.gateway.responses import RESPONSES
 from gym_runtime.logs import logger
@@ -38,11 +46,10 @@ from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.recordings.entry import make_entry
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES)
+CAPACITY = 1024
 QUIET_S = 15.0
-MAX_BODY_BYTES = 64 * 2**20
-STOP_S = 5.0
-_KEY = "gym-"
-_ROLLOUT = re.compile(r"[A-Za-z0-9._:@-]{1,200}")
+WRITE_S = 60.0
+LARGE_BYTES = 2**20
 _PREFIXES = (
     "",
     "/rollouts/{rollout}",
@@ -50,6 +57,7 @@ _PREFIXES = (
     "/ng-rollout/{rollout}/training-token-capture",
 )
 _KEEP_ALIVE = b": at work\n\n"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +86,13 @@ class Gateway:
         ask: raises `GymError` where there is no answer; cancelled when its client leaves.
         models: names for ``GET /models``.
         captures: remembers the calls; None to remember nothing.
-        capacity: calls in progress at most.
+        names: of the rollouts; with a secret of its own where nothing is said.
+        anonymous: whether calls that name no rollout are answered.
+        admission: how many calls, and how much of them.
+        hosts: names by which it is called, besides addresses and the machine's own.
         timeout_s: how long one call may take.
         quiet_s: after how long a stream shows that it is alive.
+        write_s: how long a client may take to read what is there.
     """
 
     def __init__(
@@ -89,46 +101,72 @@ class Gateway:
         *,
         models: Sequence[str] = ("policy",),
         captures: Captures | None = None,
-        capacity: int = 1024,
+        names: Names | None = None,
+        anonymous: bool = True,
+        admission: Admission | None = None,
+        hosts: Sequence[str] = (),
         timeout_s: float = 600.0,
         quiet_s: float = QUIET_S,
+        write_s: float = WRITE_S,
     ) -> None:
-        self.in_use = 0
+        self.names = names or Names()
+        self.admission = admission or Admission(CAPACITY)
         self._ask = ask
         about = {"object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
         self._models = {name: {"id": name, **about} for name in models}
         self._captures = captures
-        self._capacity = capacity
+        self._anonymous = anonymous
+        self._hosts = callers.own_names(*hosts)
         self._timeout_s = timeout_s
         self._quiet_s = quiet_s
+        self._write_s = write_s
 
     def app(self) -> web.Application:
         """The routes."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[self._guard])
         for prefix in _PREFIXES:
             for dialect in DIALECTS:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
             app.router.add_get(prefix + "/v1/models/{model}", self._show_model)
-        app.router.add_get("/rollouts/{rollout}/calls", self._show_calls)
-        app.router.add_delete("/rollouts/{rollout}/calls", self._forget_calls)
+        captured.add_routes(app, self.names, self._captures)
         app.router.add_get("/health", self._show_health)
         app.router.add_route("*", "/{path:.*}", self._nothing_here)
         return app
 
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse browsers; write every refusal in the dialect of the address."""
+        try:
+            callers.check(request, self._hosts)
+            return await handler(request)
+        except Refusal as error:
+            return refusal(_dialect(request), error.problem)
+        except TaskError as error:
+            return refusal(_dialect(request), problem_of(error))
+
     async def _serve(self, dialect: ApiDialect, request: web.Request) -> web.StreamResponse:
         key = uuid4().hex
         try:
-            rollout = _rollout(request)
-            asked = dialect.read(await request.read())
+            rollout = self.names.whose(*captured.said(request))
+            if not rollout and not self._anonymous:
+                message = "this gateway answers only calls that name a rollout, by their address or their key"
+                raise Refusal(Problem(kind="unauthorized", message=message))
+            with self.admission.admitted() as place:
+                body = await place.read(request)
+                if len(body) > LARGE_BYTES:  # it takes longer than the other calls should wait
+                    asked = await anyio.to_thread.run_sync(dialect.read, body)
+                else:
+                    asked = dialect.read(body)
+                return await self._answered(dialect, request, rollout, asked, key)
         except TaskError as error:
             return refusal(dialect, problem_of(error), key)
-        except web.HTTPRequestEntityTooLarge:
-            large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
-            return refusal(dialect, large, key)
-        if self.in_use >= self._capacity:
-            busy = Busy(f"the gateway is at its capacity of {self._capacity} calls")
-            return refusal(dialect, problem_of(busy), key)
+        except Refusal as error:
+            return refusal(dialect, error.problem, key)
+
+    async def _answered(
+        self, dialect: ApiDialect, request: web.Request, rollout: str, asked: Asked, key: str
+    ) -> web.StreamResponse:
         question = Question(
             rollout=rollout,
             model=asked.model,
@@ -136,16 +174,24 @@ class Gateway:
             key=key,
             deadline_s=clock.now() + self._timeout_s,
         )
-        self.in_use += 1
-        try:
-            if asked.stream:
-                return await self._stream(dialect, request, asked, question)
-            body = await self._body(dialect, asked, question)
-            if isinstance(body, Problem):
-                return refusal(dialect, body, key)
-            return web.Response(body=body, content_type="application/json", headers=id_headers(key))
-        finally:
-            self.in_use -= 1
+        if asked.stream:
+            return await self._stream(dialect, request, asked, question)
+        body = await self._body(dialect, asked, question)
+        if isinstance(body, Problem):
+            return refusal(dialect, body, key)
+        whole = web.Response(body=body, content_type="application/json", headers=id_headers(key))
+        with self._written(request):  # here, while the call has its place
+            await whole.prepare(request)
+            await whole.write_eof()
+        return whole
+
+    @contextmanager
+    def _written(self, request: web.Request) -> Generator[None]:
+        """Close the connection of a client that does not read what is written to it."""
+        with anyio.move_on_after(self._write_s) as scope:
+            yield
+        if scope.cancelled_caught and request.transport is not None:
+            request.transport.abort()
 
     async def _body(self, dialect: ApiDialect, asked: Asked, question: Question) -> bytes | Problem:
         """The answer in its dialect, whole or as events; or why there is none."""
@@ -162,7 +208,7 @@ class Gateway:
             return problem_of(error)
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
             logger().exception("the gateway raised")
-            return problem_of(RuntimeFault(f"{type(error).__name__}: {error}"))
+            return problem_of(RuntimeFault(f"{type(error).__name__}, of which the gateway's log has more"))
 
     async def _outcome(self, question: Question) -> ModelAnswer | GymError:
         try:
@@ -188,7 +234,10 @@ class Gateway:
                     await done.wait()
                 if not done.is_set():
                     stream = stream or await _begun(request, question.key)
-                    with suppress(ConnectionError):  # then the handler is about to be cancelled
+                    with (
+                        self._written(request),
+                        suppress(ConnectionError),
+                    ):  # the handler is about to be cancelled
                         await stream.write(_KEEP_ALIVE)
         body = found[0]
         if isinstance(body, Problem):
@@ -196,8 +245,9 @@ class Gateway:
                 return refusal(dialect, body, question.key)
             body = dialect.error_event(body)
         stream = stream or await _begun(request, question.key)
-        await stream.write(body)
-        await stream.write_eof()
+        with self._written(request):
+            await stream.write(body)
+            await stream.write_eof()
         return stream
 
     def _capture(
@@ -223,71 +273,25 @@ class Gateway:
         return self._captures.continued(rollout, call)
 
     async def _list_models(self, request: web.Request) -> web.Response:
-        return _json({"object": "list", "data": list(self._models.values()), "has_more": False})
+        return captured.json({"object": "list", "data": list(self._models.values()), "has_more": False})
 
     async def _show_model(self, request: web.Request) -> web.Response:
         if (name := request.match_info["model"]) in self._models:
-            return _json(self._models[name])
+            return captured.json(self._models[name])
         said = f"there is no model '{name}' here, only {', '.join(self._models)}"
         return refusal(RESPONSES, Problem(kind="not_found", message=said))
 
-    async def _show_calls(self, request: web.Request) -> web.Response:
-        rollout = request.match_info["rollout"]
-        calls = self._captures.calls(rollout) if self._captures is not None else None
-        if calls is None:
-            said = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
-            return refusal(RESPONSES, Problem(kind="not_found", message=said))
-        body = b'{"rollout_id":%b,"calls":[%b]}' % (encode(rollout), b",".join(calls))
-        return web.Response(body=body, content_type="application/json")
-
-    async def _forget_calls(self, request: web.Request) -> web.Response:
-        forgotten = self._captures.forget(request.match_info["rollout"]) if self._captures is not None else 0
-        return _json({"forgotten": forgotten})
-
     async def _show_health(self, request: web.Request) -> web.Response:
-        return _json({"in_use": self.in_use, "capacity": self._capacity})
+        return captured.json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
-        dialect = MESSAGES if MESSAGES.path in request.path else RESPONSES
         said = "there is no such address here; base URLs end with /v1, Anthropic's before it"
-        return refusal(dialect, Problem(kind="not_found", message=f"{request.method} {request.path}: {said}"))
+        problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {said}")
+        return refusal(_dialect(request), problem)
 
 
-@asynccontextmanager
-async def serving(gateway: Gateway, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:
-    """Serve until the context ends, which gives calls in progress `STOP_S`; yields ``http://HOST:PORT``.
-
-    Raises:
-        OSError: the address is taken or not ours.
-    """
-    runner = web.AppRunner(gateway.app(), handler_cancellation=True, access_log=None, shutdown_timeout=STOP_S)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port, backlog=4096)
-        await site.start()
-        port = runner.addresses[0][1]
-        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    finally:
-        with anyio.CancelScope(shield=True):
-            await runner.cleanup()
-
-
-def _rollout(request: web.Request) -> str:
-    """Whose call it is: what the path says, else the key; empty if neither does.
-
-    Raises:
-        TaskError: that is no rollout's id.
-    """
-    rollout = request.match_info.get("rollout", "")
-    if not rollout:
-        key = request.headers.get("x-api-key") or request.headers.get("authorization", "")
-        rollout = key.removeprefix("Bearer ").strip()
-        if not rollout.startswith(_KEY):
-            return ""
-        rollout = rollout.removeprefix(_KEY)
-    if not _ROLLOUT.fullmatch(rollout):
-        raise TaskError("a rollout's id has 1 to 200 letters, digits and . _ : @ -")
-    return rollout
+def _dialect(request: web.Request) -> ApiDialect:
+    return MESSAGES if MESSAGES.path in request.path else CHAT if CHAT.path in request.path else RESPONSES
 
 
 async def _begun(request: web.Request, key: str) -> web.StreamResponse:
@@ -295,7 +299,3 @@ async def _begun(request: web.Request, key: str) -> web.StreamResponse:
     stream = web.StreamResponse(headers=headers)
     await stream.prepare(request)
     return stream
-
-
-def _json(document: object) -> web.Response:
-    return web.Response(body=encode(document), content_type="application/json")

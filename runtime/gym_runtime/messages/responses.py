@@ -6,13 +6,9 @@ of such rows index them. What is only passed on stays raw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import TaskError
 from gym_runtime.messages.items import user_message
 
 NULL = Raw(b"null")
@@ -131,23 +127,5 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _raw_list = msgspec.json.Decoder(list[Raw])
-_raw_fields = msgspec.json.Decoder(dict[str, Raw])
-_encoder = msgspec.json.Encoder()
 decode_params = msgspec.json.Decoder(CreateParams).decode
 decode_response = msgspec.json.Decoder(Response).decode
-
-
-def override(row: Raw | bytes, sampling: Mapping[str, Any]) -> bytes:
-    """A row whose ``responses_create_params`` carries ``sampling`` on top; the other bytes are kept.
-
-    Raises:
-        TaskError: the row has no ``responses_create_params`` object.
-    """
-    if not sampling:
-        return bytes(row)
-    fields = _raw_fields.decode(row)
-    if "responses_create_params" not in fields:
-        raise TaskError("the row has no 'responses_create_params'")
-    params: dict[str, Any] = dict(_raw_fields.decode(fields["responses_create_params"]))
-    params.update(sampling)
-    return _encoder.encode({**fields, "responses_create_params": params})

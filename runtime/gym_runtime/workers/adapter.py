@@ -8,6 +8,7 @@ deadline (`gym_runtime.workers.model_worker`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
@@ -16,6 +17,9 @@ import msgspec
 
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
+
+_PLACE = re.compile(r"[^/?#]*")
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:@]*)(?::\d*)?")
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +35,11 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: what only this adapter knows.
+        media_hosts: hosts in private networks from which the engine may fetch images and files that a
+            conversation names by their address.
 
     Raises:
-        UsageError: a URL holds a user or a password.
+        UsageError: a URL holds a user, a password or a query.
     """
 
     provider: str
@@ -45,14 +51,15 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     extra_body: dict[str, Any] = {}
     headers: dict[str, str] = {}
     options: dict[str, Any] = {}
+    media_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for url in self.urls:
-            if "@" in url.partition("://")[2].partition("/")[0]:
-                raise UsageError(
-                    f"the model URL of host {url.rpartition('@')[2]} holds a user or a password, and URLs "
-                    "stand in arguments and files; set OPENAI_API_KEY, or headers in a configuration file"
-                )
+            check_url(url)
+
+    def __repr__(self) -> str:
+        # Headers and extra bodies may hold keys, and structs stand in errors and logs.
+        return f"ModelSettings(provider={self.provider!r}, name={self.name!r}, urls={self.urls!r})"
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> ModelSettings:
@@ -63,6 +70,30 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """
         provider, _, name = text.partition("/")
         return cls(provider=provider, name=name, **more)
+
+
+def check_url(url: str) -> None:
+    """Refuse a model's URL that holds a secret: URLs stand in arguments, manifests, errors and logs.
+
+    Raises:
+        UsageError: it has a user, a password or a query; the message shows none of them.
+    """
+    if url.startswith("file:"):
+        return
+    rest = url.partition("://")[2] if "://" in url else url.removeprefix("dns:")
+    place = _PLACE.match(rest)
+    assert place is not None
+    # A password may hold a slash: then what comes before it is no host with a port.
+    if "@" in place[0] or ("@" in rest and not _HOST.fullmatch(place[0])):
+        raise UsageError(
+            f"the model URL of host {_PLACE.findall(rest.rpartition('@')[2])[0]} holds a user or a password, "
+            "and URLs stand in arguments and files; set OPENAI_API_KEY, or headers in a configuration file"
+        )
+    if "?" in rest or "#" in rest:
+        raise UsageError(
+            f"the model URL of host {place[0]} has a query or a fragment, which may hold a secret and "
+            "belongs to no base URL; send a key as OPENAI_API_KEY, or as headers in a configuration file"
+        )
 
 
 class Adapter(Protocol):

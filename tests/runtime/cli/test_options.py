@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.cli.model_choice import parse_model, with_file
-from gym_runtime.cli.options import BrokerOptions, ModelOptions, RunOptions, Sampling, parse_urls
+from gym_runtime.cli.options import BrokerOptions, ModelOptions, RunOptions, parse_urls
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.sampling import Sampling
 
 FILE = """
 nats = "nats://10.0.0.5:4222"
@@ -64,7 +65,7 @@ def test_models() -> None:
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
-    with pytest.raises(UsageError, match="model URL of host a/v1 holds a user or a password") as caught:
+    with pytest.raises(UsageError, match="model URL of host a holds a user or a password") as caught:
         parse_model(ModelOptions(model="openai/m", model_urls=("http://me:hunter2@a/v1",)))
     assert "hunter2" not in caught.value.message
 

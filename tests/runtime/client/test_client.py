@@ -21,6 +21,7 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
+from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.resource_worker import ResourceWorker
 from runtime.workers.hosting import Mailbox, background, hosting, settled
 from runtime.workers.small_system import (
@@ -519,6 +520,42 @@ def test_pools_are_what_the_environments_need() -> None:
 # -- a system of one's own ------------------------------------------------------------------------------
 
 REAL = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+
+
+async def test_keywords_say_how_to_sample() -> None:
+    async with scene() as here:
+        sampling: Any = {
+            "temperature": 0.5,
+            "top_k": 5,
+            "seed": 7,
+            "stop": ["END"],
+            "reasoning_effort": "low",
+        }
+        records = [one async for one in here.rollouts(1, **sampling, system_prompt="Be brief.")]
+        assert [record.outcome for record in records] == [Completed()]
+        params = msgspec.json.decode(here.engine.calls.items[0][0].params)
+    assert (params["temperature"], params["reasoning"]) == (0.5, {"effort": "low"})
+    assert params["instructions"] == "Be brief."
+    assert msgspec.json.decode(params["metadata"]["extra_body"]) == {"top_k": 5, "seed": 7, "stop": ["END"]}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        ({"top_k": 5}, "openai/gpt-5 has no top_k"),
+        ({"top_q": 5}, "no sampling setting 'top_q'; did you mean 'top_"),
+        ({"min_p": 3}, "'min_p': expected float <= 1"),
+        ({"extra_body": {"n": 2}}, "'n' is not for an extra_body"),
+    ],
+)
+async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: Any, message: str) -> None:
+    async with scene() as here:
+        here.gym.served = ModelSettings.parse("openai/gpt-5")
+        with pytest.raises(UsageError, match=message):
+            await anext(here.rollouts(1, **sampling))
+        with pytest.raises(UsageError, match=message):
+            await anext(here.gym.groups(rows(1), environment=NAME, repeats=2, **sampling))
+        assert not here.engine.calls.items
 
 
 @REAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -217,3 +218,38 @@ def test_row_with_an_empty_list_of_tools_keeps_it() -> None:
     line = b'{"responses_create_params": {"input": "", "tools": []}, "initial_count": 0, "expected_count": 1}'
     (task,) = expand([line], run="r", environment="example_session_state_mgmt")
     assert msgspec.json.decode(task.row)["responses_create_params"]["tools"] == []
+
+
+# -- sampling ------------------------------------------------------------------------------------------
+
+
+def test_a_run_samples_as_it_says_and_not_as_a_rows_extra_body_says(line: Line) -> None:
+    extra = {"temperature": 2.0, "max_tokens": 9000, "seed": 1}
+    mine = line(responses_create_params={"input": "hi", "metadata": {"extra_body": json.dumps(extra)}})
+    sampling = {"temperature": 0.2, "max_output_tokens": 9, "top_k": 5, "system_prompt": "Be brief."}
+    (task,) = expand([mine], run="r", environment="counting", sampling=sampling)
+    found = params(task)
+    assert (found["temperature"], found["max_output_tokens"], found["instructions"]) == (0.2, 9, "Be brief.")
+    assert json.loads(found["metadata"]["extra_body"]) == {"seed": 1, "top_k": 5}
+
+
+def test_a_row_may_have_its_extra_body_as_an_object(line: Line) -> None:
+    mine = line(responses_create_params={"input": "hi", "extra_body": {"top_k": 3}})
+    (task,) = expand([mine], run="r", environment="counting")
+    assert params(task) == {"input": "hi", "metadata": {"extra_body": '{"top_k":3}'}}
+
+
+@pytest.mark.parametrize(
+    ("mine", "what"),
+    [
+        ({"extra_body": {"n": 4}}, "'n' is not for an extra_body to say"),
+        ({"metadata": {"extra_body": '{"model": "other"}'}}, "'model' is not for an extra_body to say"),
+        ({"metadata": {"extra_body": '{"base_url": "http://evil"}'}}, "an address or a credential"),
+        ({"extra_body": 3}, "expected a JSON object"),
+        ({"metadata": {"chat_template_kwargs": "3"}}, "expected the text of a JSON object"),
+    ],
+)
+def test_what_a_rows_extra_body_may_not_say(mine: dict[str, Any], what: str, line: Line) -> None:
+    with pytest.raises(TaskError, match=r"row 1, column \d+: 'responses_create_params") as caught:
+        list(expand([line(responses_create_params={"input": "hi", **mine})], run="r", environment="counting"))
+    assert what in caught.value.message

@@ -33,7 +33,7 @@ USER = [{"role": "user", "content": "weather?"}]
 
 @asynccontextmanager
 async def client(stand: RunningGateway) -> AsyncGenerator[Any]:
-    base_url = f"{stand.url}/rollouts/r.0.0"
+    base_url = stand.url + stand.at("r.0.0")
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key="none", max_retries=0) as made:
         yield made
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +17,22 @@ import pytest
 from gym_runtime.cli.main import run
 from runtime.cli.started import SCRIPT, Started
 
+SECRET = "what launcher and gateway share"
+
 
 @contextmanager
-def gateway(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def gateway(
+    folder: Path, *arguments: str, secret: str = SECRET
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Its URL, as it prints it."""
     command = [SCRIPT, "gateway", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+    environment = {**os.environ, "GYM_GATEWAY_SECRET": secret}
+    with (
+        (folder / "stderr").open("w") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder, env=environment
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
             yield process.stdout.readline().split()[1].partition("/v1")[0], process
@@ -28,9 +40,11 @@ def gateway(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Pop
             process.kill()
 
 
-def ask(url: str, body: Any = None) -> Any:
+def ask(url: str, body: Any = None, key: str = "none", method: str = "") -> Any:
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data)) as answered:
+    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url, data, headers, method=method or None)
+    with urllib.request.urlopen(request) as answered:
         return json.load(answered)
 
 
@@ -41,14 +55,36 @@ def test_it_serves_a_running_systems_models_and_writes_the_calls(tmp_path: Path)
         gateway(tmp_path, "--nats", system.url, "-o", "calls.jsonl", "--return-token-ids") as (url, process),
     ):
         body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
-        said = ask(f"{url}/rollouts/r.0.0/v1/chat/completions", body)
+        told = ask(f"{url}/rollouts/r.0.0", key=SECRET, method="POST")
+        at = f"{url}/rollouts/{told['name']}"
+        said = ask(f"{at}/v1/chat/completions", body)
         assert said["choices"][0]["message"]["content"] == "hello"
-        (call,) = ask(f"{url}/rollouts/r.0.0/calls")["calls"]
+        (call,) = ask(f"{at}/calls")["calls"]
         (line,) = (tmp_path / "calls.jsonl").read_text().splitlines()
         assert json.loads(line) == call
         assert call["generation_token_ids"]
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(f"{url}/rollouts/r.0.0/calls")
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+@pytest.mark.slow
+def test_it_says_which_secret_it_made_and_logs_as_json(tmp_path: Path) -> None:
+    with (
+        Started(tmp_path, "model", "--model", "scripted/echo") as system,
+        gateway(tmp_path, "--nats", system.url, "--model-pool", "judge", secret="") as (url, process),
+    ):
+        assert process.stdout is not None
+        made = process.stdout.readline().strip().removeprefix("export GYM_GATEWAY_SECRET=")
+        told = ask(f"{url}/rollouts/r", key=made, method="POST")
+        assert told["key"] == f"gym-{told['name']}"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    (line,) = (tmp_path / "stderr").read_text().splitlines()  # that nothing serves this pool
+    logged = json.loads(line)
+    assert (logged["worker"], logged["level"]) == ("gateway", "warning")
+    assert "judge" in logged["event"]
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ USER: Any = [{"role": "user", "content": "weather?"}]
 
 @asynccontextmanager
 async def client(stand: RunningGateway, rollout: str = "r.0.0") -> AsyncGenerator[openai.AsyncOpenAI]:
-    base_url = f"{stand.url}/rollouts/{rollout}/v1"
+    base_url = f"{stand.url}{stand.at(rollout)}/v1"
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as made:
         yield made
 

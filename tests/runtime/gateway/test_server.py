@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from gym_models.replay import Adapter as Replay
 from gym_models.scripted import Adapter as Scripted
 from gym_runtime.errors import ModelRefused, NoWorker, PayloadTooLarge, RuntimeFault
 from gym_runtime.gateway.capture import Captures
-from gym_runtime.gateway.server import Gateway, serving
+from gym_runtime.gateway.listener import serving
+from gym_runtime.gateway.server import Gateway
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Request, Tokens, pack
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.recordings.calls_file import CallsFile
@@ -42,26 +44,30 @@ ALL = [("/v1/chat/completions", CHAT), ("/v1/responses", RESPONSES), ("/v1/messa
     [
         ("", {}, ""),
         ("", {"authorization": "Bearer sk-real"}, ""),
-        ("", {"authorization": "Bearer gym-r.1.2"}, "r.1.2"),
-        ("", {"x_api_key": "gym-r.1.2"}, "r.1.2"),
-        ("/rollouts/r.1.2", {"authorization": "Bearer gym-other"}, "r.1.2"),
-        ("/ng-rollout/3-4-a1", {}, "3-4-a1"),
-        ("/ng-rollout/3-4/training-token-capture", {}, "3-4"),
+        ("", {"authorization": "Bearer gym-{r.1.2}"}, "r.1.2"),
+        ("", {"x_api_key": "gym-{r.1.2}"}, "r.1.2"),
+        ("/rollouts/{r.1.2}", {"authorization": "Bearer gym-{other}"}, "r.1.2"),
+        ("/rollouts/r.1.2", {"authorization": "Bearer gym-{r.1.2}"}, "r.1.2"),
+        ("/rollouts/r.1.2", {"authorization": "Bearer SECRET"}, "r.1.2"),
+        ("/ng-rollout/{3-4-a1}", {}, "3-4-a1"),
+        ("/ng-rollout/{3-4}/training-token-capture", {}, "3-4"),
     ],
 )
 async def test_the_path_or_the_key_says_whose_call_it_is(prefix: str, headers: Any, rollout: str) -> None:
     async with standing(answer("x")) as stand:
-        status, _, _ = await stand.post(f"{prefix}/v1/chat/completions", CHAT, **headers)
+        named = {name: with_names(stand, value) for name, value in headers.items()}
+        path = with_names(stand, prefix)
+        status, _, _ = await stand.post(f"{path}/v1/chat/completions", CHAT, **named)
         ((_, asked),) = stand.engine.calls.items
         captured = stand.captures.calls(rollout)
     assert (status, asked.rollout) == (200, rollout)
     assert bool(captured) == bool(rollout)
 
 
-async def test_a_rollouts_id_is_a_name() -> None:
-    async with standing(answer("x")) as stand:
-        status, body, _ = await stand.post("/v1/messages", ANTHROPIC, x_api_key="gym-a/../b")
-    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+def with_names(stand: RunningGateway, text: str) -> str:
+    """The text with names in the place of ``{ID}``."""
+    names = stand.gateway.names
+    return re.sub(r"\{(.+?)\}", lambda found: names.of(found[1]), text).replace("SECRET", names.secret)
 
 
 # -- what is captured ----------------------------------------------------------------------------------
@@ -71,9 +77,9 @@ async def test_a_rollouts_calls_can_be_read_and_forgotten() -> None:
     scripted = Scripted(ModelSettings.parse("scripted/echo"))
     async with standing(scripted, return_tokens=True) as stand:
         for path, body in ALL:
-            await stand.post(f"/rollouts/r.0.1{path}", body)
-        await stand.post("/rollouts/other/v1/responses", RESPONSES)
-        status, found = await stand.get("/rollouts/r.0.1/calls")
+            await stand.post(f"{stand.at('r.0.1')}{path}", body)
+        await stand.post(f"{stand.at('other')}/v1/responses", RESPONSES)
+        status, found = await stand.get(f"{stand.at('r.0.1')}/calls")
         assert status == 200
         assert found["rollout_id"] == "r.0.1"
         assert [one["api"] for one in found["calls"]] == ["chat", "responses", "messages"]
@@ -85,15 +91,15 @@ async def test_a_rollouts_calls_can_be_read_and_forgotten() -> None:
             assert one["responses_create_params"]["input"][0]["content"] == "hi"
             assert (one["schema_version"], one["model"], one["error"]) == (1, "echo", None)
         assert len({one["model_call_id"] for one in found["calls"]}) == 3
-        assert await stand.get("/rollouts/r.0.1/calls", "DELETE") == (200, {"forgotten": 3})
-        status, gone = await stand.get("/rollouts/r.0.1/calls")
+        assert await stand.get(f"{stand.at('r.0.1')}/calls", "DELETE") == (200, {"forgotten": 3})
+        status, gone = await stand.get(f"{stand.at('r.0.1')}/calls")
         assert (status, "no call of rollout 'r.0.1' is known" in gone["error"]["message"]) == (404, True)
         assert stand.captures.calls("other")
 
 
 async def test_an_error_is_captured_too() -> None:
     async with standing(ModelRefused("no")) as stand:
-        await stand.post("/rollouts/r/v1/responses", RESPONSES)
+        await stand.post(f"{stand.at('r')}/v1/responses", RESPONSES)
         (line,) = stand.captures.calls("r") or ()
     assert json.loads(line)["error"]["message"] == "no"
 
@@ -101,7 +107,7 @@ async def test_an_error_is_captured_too() -> None:
 async def test_what_was_captured_in_a_file_can_be_replayed(tmp_path: Path) -> None:
     file = CallsFile(tmp_path / "calls.jsonl")
     async with standing(answer("yes"), captures=Captures(file=file)) as stand:
-        await stand.post("/rollouts/run.0.0/v1/chat/completions", CHAT)
+        await stand.post(f"{stand.at('run.0.0')}/v1/chat/completions", CHAT)
         await stand.post("/v1/chat/completions", CHAT)  # nobody's
     file.close()
     async with Replay(ModelSettings.parse(f"replay/{tmp_path}/calls.jsonl")) as replay:
@@ -115,7 +121,7 @@ async def test_an_answer_that_cannot_be_written_is_not_given(stream: bool) -> No
     file = CallsFile(Path("/dev/full"))
     async with standing(answer("x"), captures=Captures(file=file)) as stand:
         body = {**RESPONSES, "stream": stream}
-        status, said, _ = await stand.post("/rollouts/r/v1/responses", body)
+        status, said, _ = await stand.post(f"{stand.at('r')}/v1/responses", body)
     assert (status, "disk full at /dev/full" in said["error"]["message"]) == (500, True)
     file.close()
 
@@ -135,8 +141,8 @@ async def test_a_rollouts_next_call_shows_the_model_its_own_history() -> None:
     ]  # fmt: skip
     async with standing(engine, return_tokens=True) as stand:
         for messages in (ANTHROPIC["messages"], [*ANTHROPIC["messages"], *again]):
-            await stand.post("/rollouts/r/v1/messages", {**ANTHROPIC, "messages": messages})
-            await stand.post("/rollouts/other/v1/messages", {**ANTHROPIC, "messages": messages})
+            await stand.post(f"{stand.at('r')}/v1/messages", {**ANTHROPIC, "messages": messages})
+            await stand.post(f"{stand.at('other')}/v1/messages", {**ANTHROPIC, "messages": messages})
     calls = [call for call, asked in engine.calls.items if asked.rollout == "r"]
     assert [call.prefix for call in calls] == [None, Prefix(ids=b"\1\0\0\0\2\0\0\0", items=3)]
     assert [bytes(raw) for raw in calls[1].input[1:3]] == [
@@ -146,11 +152,11 @@ async def test_a_rollouts_next_call_shows_the_model_its_own_history() -> None:
 
 async def test_memory_is_bounded_by_forgetting_whole_rollouts() -> None:
     async with standing(answer("x")) as stand:
-        await stand.post("/rollouts/a/v1/responses", RESPONSES)
+        await stand.post(f"{stand.at('a')}/v1/responses", RESPONSES)
         size = stand.captures.size_bytes
     async with standing(answer("x"), captures=Captures(max_bytes=int(3.5 * size))) as stand:
         for rollout in ("a", "b", "a", "c"):
-            await stand.post(f"/rollouts/{rollout}/v1/responses", RESPONSES)
+            await stand.post(f"{stand.at(rollout)}/v1/responses", RESPONSES)
         assert stand.captures.calls("b") is None  # silent for longest
         assert len(stand.captures.calls("a") or ()) == 2
         assert len(stand.captures.calls("c") or ()) == 1
@@ -198,7 +204,7 @@ async def test_a_client_that_leaves_aborts_its_call(path: str, body: Any, stream
         tasks.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
             await stand.engine.cancelled.until(1)
-            await settled(lambda: stand.gateway.in_use == 0)
+            await settled(lambda: stand.gateway.admission.in_use == 0)
 
 
 @pytest.mark.parametrize(("path", "body"), ALL)
@@ -212,7 +218,7 @@ async def test_a_call_has_a_deadline(path: str, body: Any) -> None:
 
 async def test_a_body_that_is_too_large() -> None:
     async with standing(answer("x")) as stand:
-        status, said, _ = await stand.post("/v1/messages", b" " * (64 * 2**20 + 1))
+        status, said, _ = await stand.post("/v1/messages", b" " * (32 * 2**20 + 1))
     assert (status, said["error"]["type"]) == (413, "request_too_large")
 
 
@@ -312,7 +318,7 @@ async def test_addresses_that_are_none() -> None:
             404,
             "there is no model 'gpt-5' here, only policy, judge",
         )
-        assert (await stand.get("/rollouts/r/v1/models/judge"))[1]["id"] == "judge"
+        assert (await stand.get(f"{stand.at('r')}/v1/models/judge"))[1]["id"] == "judge"
         status, said, _ = await stand.post("/v1/messages/count_tokens", ANTHROPIC)
         assert (status, said["type"], said["error"]["type"]) == (404, "error", "not_found_error")
         assert await stand.get("/health") == (200, {"in_use": 0, "capacity": 1024})

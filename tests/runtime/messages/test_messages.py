@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime import errors
-from gym_runtime.errors import Fault, TaskError
+from gym_runtime.errors import Fault
 from gym_runtime.messages import calls, items, outcomes, responses
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
@@ -642,18 +642,6 @@ def test_usages_add_up(one: Usage, two: Usage, three: Usage) -> None:
     assert one + two == two + one
     assert (one + two) + three == one + (two + three)
     assert numbers(one + Usage()) == numbers(one)
-
-
-def test_override_keeps_the_other_bytes() -> None:
-    row = b'{"id": 1.50, "responses_create_params": {"input": "x", "temperature": 1}, "z":[1, 2]}'
-    assert responses.override(row, {}) == row
-    changed = responses.override(row, {"temperature": 0.5, "top_p": 0.9})
-    assert (
-        changed
-        == b'{"id":1.50,"responses_create_params":{"input":"x","temperature":0.5,"top_p":0.9},"z":[1, 2]}'
-    )
-    with pytest.raises(TaskError, match="responses_create_params"):
-        responses.override(b'{"input":[]}', {"top_p": 1})
 
 
 # -- any message ----------------------------------------------------------------------------------------

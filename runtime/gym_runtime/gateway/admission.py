@@ -1,0 +1,122 @@
+"""What a gateway lets in: so many calls at a time, so many bytes of them in memory, no body that never ends.
+
+A call is admitted before its body is read. Bodies count as their bytes come, not as they are announced, and
+until their call is over, because a call is made of slices of its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+from aiohttp import web
+
+from gym_runtime.gateway.dialect import Problem, Refusal
+
+MAX_BODY_BYTES = 32 * 2**20
+"""As Anthropic has it."""
+MAX_HELD_BYTES = 512 * 2**20
+BODY_S = 60.0
+RETRY_AFTER_S = 1.0
+
+
+class Admission:
+    """
+    Args:
+        capacity: calls in progress at most.
+        max_bytes: of the bodies of calls in progress, together.
+        body_s: how long a body may take to arrive.
+
+    Attributes:
+        in_use: calls in progress.
+        held_bytes: of their bodies.
+    """
+
+    def __init__(self, capacity: int, *, max_bytes: int = MAX_HELD_BYTES, body_s: float = BODY_S) -> None:
+        self.in_use = 0
+        self.held_bytes = 0
+        self.capacity = capacity
+        self._max_bytes = max_bytes
+        self._body_s = body_s
+
+    @contextmanager
+    def admitted(self) -> Generator[Place]:
+        """A place for one call.
+
+        Raises:
+            Refusal: all are taken.
+        """
+        if self.in_use >= self.capacity:
+            raise _full(f"the gateway is at its capacity of {self.capacity} calls")
+        place = Place(self)
+        self.in_use += 1
+        try:
+            yield place
+        finally:
+            self.in_use -= 1
+            self.held_bytes -= place.held_bytes
+
+    def hold(self, size_bytes: int) -> None:
+        """
+        Raises:
+            Refusal: there is no room for them.
+        """
+        if self.held_bytes + size_bytes > self._max_bytes:
+            raise _full(
+                f"the calls in progress have {self._max_bytes >> 20} MiB of bodies, and no more is taken"
+            )
+        self.held_bytes += size_bytes
+
+    async def read(self, request: web.Request, place: Place) -> bytes:
+        """The body of a call.
+
+        Raises:
+            Refusal: it is no JSON, too large, too slow, or there is no room for it.
+        """
+        _check_type(request)
+        too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise Refusal(too_large)
+        body = bytearray()
+        with anyio.move_on_after(self._body_s) as scope:
+            async for piece in request.content.iter_any():
+                if len(body) + len(piece) > MAX_BODY_BYTES:
+                    raise Refusal(too_large)
+                self.hold(len(piece))
+                place.held_bytes += len(piece)
+                body += piece
+        if scope.cancelled_caught:
+            said = f"the body was not there within {self._body_s:g} s"
+            raise Refusal(Problem(kind="slow", message=said))
+        return bytes(body)
+
+
+class Place:
+    """One call's share."""
+
+    __slots__ = ("_admission", "held_bytes")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.held_bytes = 0
+
+    async def read(self, request: web.Request) -> bytes:
+        """See `Admission.read`."""
+        return await self._admission.read(request, self)
+
+
+def _check_type(request: web.Request) -> None:
+    kind = request.content_type.lower() if "content-type" in request.headers else "nothing"
+    if kind != "application/json" and not kind.endswith("+json"):
+        said = f"the content-type is {kind}; it has to be application/json"
+        raise Refusal(Problem(kind="media_type", message=said))
+    if (request.charset or "utf-8").lower().replace("_", "-") not in ("utf-8", "utf8", "us-ascii"):
+        raise Refusal(Problem(kind="media_type", message=f"JSON is UTF-8, not {request.charset}"))
+    packed = request.headers.get("content-encoding", "identity").strip().lower()
+    if packed not in ("", "identity"):
+        raise Refusal(Problem(kind="media_type", message=f"a body packed as '{packed}' is not read here"))
+
+
+def _full(message: str) -> Refusal:
+    return Refusal(Problem(kind="rate_limit", message=message, retry_after_s=RETRY_AFTER_S))

@@ -1,0 +1,54 @@
+"""A gateway's addresses for what was captured, and for the launcher."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gym_runtime.gateway.capture import Captures
+from gym_runtime.gateway.dialect import Problem, encode
+from gym_runtime.gateway.names import KEY, Names
+from gym_runtime.gateway.refusals import refusal
+from gym_runtime.gateway.responses import RESPONSES
+
+
+def add_routes(app: web.Application, names: Names, captures: Captures | None) -> None:
+    """
+    Args:
+        captures: None where nothing is remembered.
+    """
+
+    async def name(request: web.Request) -> web.Response:
+        _, key = said(request)
+        names.require_launcher(key)
+        rollout = request.match_info["rollout"]
+        made = names.of(rollout)
+        return json({"rollout_id": rollout, "name": made, "key": KEY + made})
+
+    async def show(request: web.Request) -> web.Response:
+        rollout = names.whose(*said(request))
+        calls = captures.calls(rollout) if captures is not None else None
+        if calls is None:
+            why = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
+            return refusal(RESPONSES, Problem(kind="not_found", message=why))
+        body = b'{"rollout_id":%b,"calls":[%b]}' % (encode(rollout), b",".join(calls))
+        return web.Response(body=body, content_type="application/json")
+
+    async def forget(request: web.Request) -> web.Response:
+        named, key = said(request)
+        names.require_launcher(key)
+        return json({"forgotten": captures.forget(names.whose(named, key)) if captures is not None else 0})
+
+    app.router.add_post("/rollouts/{rollout}", name)
+    app.router.add_get("/rollouts/{rollout}/calls", show)
+    app.router.add_delete("/rollouts/{rollout}/calls", forget)
+
+
+def said(request: web.Request) -> tuple[str, str]:
+    """What a request says of whose it is: in its path, and as its key."""
+    key = request.headers.get("x-api-key") or request.headers.get("authorization", "")
+    return request.match_info.get("rollout", ""), key.removeprefix("Bearer ").strip()
+
+
+def json(document: object) -> web.Response:
+    """A document as an answer."""
+    return web.Response(body=encode(document), content_type="application/json")

@@ -1,0 +1,82 @@
+"""A gateway at an address: connections that ask nothing are closed, and what is sent packed stays packed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+from aiohttp import web
+
+from gym_runtime.gateway.server import Gateway, Handler
+
+STOP_S = 5.0
+HEADERS_S = 30.0
+KEEP_ALIVE_S = 75.0
+LINGER_S = 2.0
+
+
+@asynccontextmanager
+async def serving(
+    gateway: Gateway, *, host: str = "127.0.0.1", port: int = 0, headers_s: float = HEADERS_S
+) -> AsyncGenerator[str]:
+    """Serve until the context ends, which gives calls in progress `STOP_S`; yields ``http://HOST:PORT``.
+
+    A connection has ``headers_s`` for the headers of its first request, and `KEEP_ALIVE_S` for each next one.
+
+    Raises:
+        OSError: the address is taken or not ours.
+    """
+    app = gateway.app()
+    accept = _Acceptor(headers_s)
+    app.middlewares.insert(0, accept.heard)
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=STOP_S,
+        keepalive_timeout=KEEP_ALIVE_S,
+        lingering_time=LINGER_S,
+        auto_decompress=False,  # a small body may unpack to gigabytes
+    )
+    await runner.setup()
+    accept.server = runner.server
+    try:
+        site = await asyncio.get_running_loop().create_server(accept, host, port, backlog=4096)
+        try:
+            port = site.sockets[0].getsockname()[1]
+            yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        finally:
+            site.close()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()
+
+
+class _Acceptor:
+    """Makes the protocol of each connection. aiohttp bounds every wait but that for the first request."""
+
+    def __init__(self, headers_s: float) -> None:
+        self.server: web.Server | None = None
+        self._headers_s = headers_s
+        self._silent: dict[object, asyncio.TimerHandle] = {}
+
+    def __call__(self) -> asyncio.Protocol:
+        assert self.server is not None
+        protocol = self.server()
+        loop = asyncio.get_running_loop()
+        self._silent[protocol] = loop.call_later(self._headers_s, self._close, protocol)
+        return protocol
+
+    @web.middleware
+    async def heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Any request of a connection; whatever becomes of it."""
+        if timer := self._silent.pop(request.protocol, None):
+            timer.cancel()
+        return await handler(request)
+
+    def _close(self, protocol: web.RequestHandler) -> None:
+        del self._silent[protocol]
+        if protocol.transport is not None:
+            protocol.transport.close()
