@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
@@ -140,9 +141,16 @@ def environment(name: str) -> LoadedEnvironment:
 def require(environment: LoadedEnvironment) -> None:
     """Check that the packages of an environment's extra are installed; nothing is imported.
 
+    For one whose verification is isolated, also that this machine can isolate.
+
     Raises:
-        UsageError: some are not; with the command that installs them.
+        UsageError: some are not, with the command that installs them; or it cannot, with the remedy.
     """
+    if environment.definition.heavy:
+        from gym_runtime.sandbox import bubblewrap
+
+        if not bubblewrap.weak():
+            bubblewrap.check(os.getpid())
     extra = environment.definition.extra
     marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
     wanted = [entry for entry in requires("gym-runtime") or () if extra and marker.search(entry)]
