@@ -8,6 +8,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """The loop that workers run on."""
     return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """pytest's, readable for the unprivileged user that judges modules in it where tests run as root."""
+    tmp_path.chmod(0o755)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

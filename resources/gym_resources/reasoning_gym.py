@@ -3,9 +3,13 @@ r"""The procedurally generated tasks of reasoning-gym, scored by each task's own
 The answer is what stands in the last ``<answer>`` tag, else in the last ``\boxed{}``, else the whole text
 of the model's last message; no text is worth 0. ``metadata.source_dataset`` names the scorer; many give part
 of the reward for a part of the answer, some a little for any. Scorers are a hundred pieces of other people's
-code, some of which parse expressions and solve puzzles, so they run in a process that can be killed. Some
-raise on answers that are not in their form: these are worth 0, if the scorer does not raise on the row's own
-answer as well.
+code, some of which parse expressions and solve puzzles, so they run in a sandboxed process. Some raise on
+answers that are not in their form: these are worth 0, if the scorer does not raise on the row's own answer as
+well.
+
+Nine scorers execute the answer as Python, five of them by way of SymPy. Those that expect a list get it from
+a reader of literals; those that expect a formula are shown an answer only if it consists of numbers, letters,
+operators and names of functions, and any other as one that cannot be read.
 
 Rows and rewards as its namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused,
 and the boards of two datasets, which the library compares as tuples and JSON has as lists, can be right
@@ -15,6 +19,8 @@ Source: github.com/open-thought/reasoning-gym (Apache-2.0); the rows were genera
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol, cast
@@ -25,10 +31,20 @@ from gym_runtime.environment.environment import published
 from gym_runtime.errors import TaskError, UsageError
 
 from gym_resources.extract.boxed import last_boxed
+from gym_resources.extract.formulas import is_formula
 from gym_resources.extract.tagged import last_tagged
 
 ASK = "\n\nGive your final answer between <answer> and </answer>."
 _BOARDS = {"arc_agi", "rearc"}
+_LISTS = {"binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"}
+_FORMULAS = {
+    "countdown",
+    "intermediate_integration",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+}
+_NO_FORMULA = "("
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -56,9 +72,12 @@ def scorer(dataset: str) -> Scorer:
     import reasoning_gym  # pyright: ignore[reportMissingImports]
 
     try:
-        return cast("Scorer", reasoning_gym.get_score_answer_fn(dataset))
+        found = cast("Any", reasoning_gym).get_score_answer_fn(dataset)
     except ValueError as error:
         raise TaskError(f"metadata.source_dataset: {error}") from error
+    if dataset in _LISTS:
+        vars(sys.modules[found.__module__])["eval"] = ast.literal_eval  # in place of the built-in function
+    return cast("Scorer", found)
 
 
 def extract(text: str) -> str:
@@ -77,8 +96,9 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     score = scorer(dataset)
     if not reply.text.strip():
         return Verdict(0.0, fields={"extracted_answer": answer})
+    shown = answer if dataset not in _FORMULAS or is_formula(answer) else _NO_FORMULA
     try:
-        reward = float(score(answer=answer, entry=entry))
+        reward = float(score(answer=shown, entry=entry))
     except _UNREADABLE:
         if task.answer is not None:
             score(answer=task.answer, entry=entry)

@@ -110,5 +110,6 @@ environment = Environment(
     domain="coding",
     heavy=True,
     verify_timeout_s=2 * LIMIT_S + 10,
+    folders=(DIRECTORY,),
     data_license="MIT",
 )

@@ -4,6 +4,9 @@ Verifications of about 10 ms of processor time arrive at random, at 20 % of what
 In turns: undisturbed, with 1 % of them spinning for ever until they are killed after `LIMIT_S`, and with 1 %
 sleeping for ever; `ROUNDS` times, because a machine is never alone. Prints the latencies of those that end,
 from arrival to verdict, in milliseconds, and the best round's p99.
+
+Before that it prints what one verification costs in processor time, of this process and all that it has
+started: of `ENVIRONMENTS`, on their first example row and a wrong answer.
 """
 
 from __future__ import annotations
@@ -13,27 +16,64 @@ import random
 import statistics
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 
 import anyio
+import msgspec
+import psutil
 import uvloop
-from gym_runtime.environment.isolated import run_killable
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.isolated import run_killable, verify_isolated
+from gym_runtime.environment.verdict import make_response
+from workload import run
 
 WORK = "x = 0\nfor i in range(150_000): x += i"
 HANGS = {"undisturbed": WORK, "1 % spin": "while True: pass", "1 % sleep": "import time; time.sleep(1e6)"}
 LIMIT_S = 5.0
 LOAD = 0.2
 ROUNDS = 4
+ENVIRONMENTS = ("reasoning_gym", "math_with_judge", "structured_outputs")
+COUNT = 150
 serial = count()  # the same input would be quarantined
 
 
 async def verify(code: str, latencies_ms: list[float]) -> None:
     start_s = time.perf_counter()
     try:
-        await run_killable(exec, f"{code}\n# {next(serial)}", timeout_s=LIMIT_S)
+        await run_killable(run, f"{code}\n# {next(serial)}", timeout_s=LIMIT_S)
     except TimeoutError:
         return
     latencies_ms.append((time.perf_counter() - start_s) * 1000)
+
+
+def cpu_s() -> float:
+    """Seconds of processor time of this process and of all that it has started."""
+    found = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            found += times.user + times.system + times.children_user + times.children_system
+    return found
+
+
+async def cost_ms(name: str) -> float:
+    """Milliseconds of processor time of one verification; the least of three rounds."""
+    environment = catalogue.environment(name)
+    row = msgspec.Raw(environment.examples.read_bytes().splitlines()[0])
+
+    async def verifications(count: int) -> None:
+        for _ in range(count):
+            reply = make_response(f"<answer>{next(serial)}</answer>")
+            await verify_isolated(str(environment.source), bytes(row), reply, LIMIT_S)
+
+    await verifications(5)
+    rounds: list[float] = []
+    for _ in range(3):
+        start_s = cpu_s()
+        await verifications(COUNT)
+        rounds.append((cpu_s() - start_s) * 1000 / COUNT)
+    return min(rounds)
 
 
 async def measure(hang: str, rate: float, seconds: float) -> list[float]:
@@ -51,6 +91,8 @@ async def measure(hang: str, rate: float, seconds: float) -> list[float]:
 
 
 async def main(seconds: float) -> None:
+    for name in ENVIRONMENTS:
+        print(f"{name:20} {await cost_ms(name):6.2f} ms of processor time per verification")
     alone_ms: list[float] = []
     for _ in range(50):
         await verify(WORK, alone_ms)

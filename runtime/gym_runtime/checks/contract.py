@@ -64,7 +64,8 @@ class Subject(msgspec.Struct, frozen=True):
         definition = self.environment.definition
         if definition.heavy:
             source = str(self.environment.source)
-            verdict = await verify_isolated(source, example.row, response, definition.verify_timeout_s)
+            limit_s, folders = definition.verify_timeout_s, definition.folders
+            verdict = await verify_isolated(source, example.row, response, limit_s, folders)
         else:
             verdict = await rejudge(self.resource, example.row, response)
         _encode(verdict)

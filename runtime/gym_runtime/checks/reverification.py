@@ -231,7 +231,8 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
 async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes) -> Verdict:
     definition = environment.definition
     if definition.heavy:
-        return await verify_isolated(str(environment.source), row, response, definition.verify_timeout_s)
+        source, limit_s = str(environment.source), definition.verify_timeout_s
+        return await verify_isolated(source, row, response, limit_s, definition.folders)
     with anyio.move_on_after(definition.timeout_s):
         return await rejudge(environment.resource, row, response)
     raise DeadlineExceeded(f"judging took longer than {definition.timeout_s:g} s", stage="verify")

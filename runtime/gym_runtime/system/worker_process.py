@@ -186,6 +186,7 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 
 
 def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
+    from gym_runtime.sandbox import bubblewrap
     from gym_runtime.workers.resource_worker import ResourceWorker
 
     loaded = [catalogue.environment(name) for name in pool.names]
@@ -193,6 +194,7 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
         requirements.require(environment)
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
+    detail = {"sandbox": bubblewrap.kind()}
 
     async def drain() -> None:
         await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
@@ -201,7 +203,12 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
         await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
 
     return _Member(
-        hosted, hosted.service.pools, lambda: len(hosted.sessions), lambda: hosted.service.load, drain
+        hosted,
+        hosted.service.pools,
+        lambda: len(hosted.sessions),
+        lambda: hosted.service.load,
+        drain,
+        lambda: detail,
     )
 
 

@@ -153,8 +153,12 @@ class ResourceWorker:
         return _pack(await environment.resource.verify(session, response))
 
     async def _judge_heavy(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
-        source, limit_s = str(environment.source), environment.definition.verify_timeout_s
-        return _pack(await verify_isolated(source, bytes(row), bytes(response), timeout_s=limit_s))
+        source, definition = str(environment.source), environment.definition
+        return _pack(
+            await verify_isolated(
+                source, bytes(row), bytes(response), definition.verify_timeout_s, definition.folders
+            )
+        )
 
 
 def _pack(verdict: Verdict) -> Raw:

@@ -8,16 +8,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from gym_runtime.environment.isolated import run_killable
 from gym_runtime.errors import ResourceError, UsageError
-from gym_runtime.processes import bounded, cgroups, killable
+from gym_runtime.processes import bounded, cgroups
 from gym_runtime.processes.cgroups import Group
 from gym_runtime.processes.child import Child, EndOfProcess
 from gym_runtime.processes.delegation import LEAF, PREFIX, own_groups, prepare
-from gym_runtime.sandbox import Interpreter, Limits, Sandbox, bubblewrap, process, python
+from gym_runtime.sandbox import (
+    Interpreter,
+    Limits,
+    Sandbox,
+    bubblewrap,
+    process,
+    python,
+    verifiers,
+    warm,
+)
 from runtime.bounds import need_groups
+
+from runtime import deeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -41,7 +53,7 @@ print("outlived it")
 def never_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks how large a child is while it runs."""
     need_groups()
-    monkeypatch.setattr(killable, "WATCH_S", NEVER_S)
+    monkeypatch.setattr(verifiers, "WATCH_S", NEVER_S)
     monkeypatch.setattr(process, "WATCH_S", NEVER_S)
 
 
@@ -91,10 +103,11 @@ async def test_processes_that_fill_memory_together_are_killed_and_that_is_said()
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_looked_at")
 async def test_a_heavy_verifier_too_even_if_a_result_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(killable, "MEMORY_BYTES", 128 << 20)
+    limits = msgspec.structs.replace(warm.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
+    monkeypatch.setattr(warm, "LIMITS", limits)
     with pytest.raises(ResourceError, match="died: more than 128 MiB of memory in all processes together"):
-        await run_killable(exec, HOARD, timeout_s=50)
-    assert await run_killable(os.getpid, timeout_s=50) != os.getpid()
+        await run_killable(deeds.run, HOARD, timeout_s=50)
+    assert await run_killable(deeds.pid, timeout_s=50)
 
 
 @pytest.mark.anyio

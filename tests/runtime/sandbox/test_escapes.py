@@ -11,8 +11,10 @@ import anyio
 import psutil
 import pytest
 from gym_runtime.errors import UsageError
+from gym_runtime.processes import cgroups
 from gym_runtime.sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, python
 from runtime.bounds import bounds as bounds
+from runtime.bounds import need_groups
 
 try:
     bubblewrap.check(os.getpid())
@@ -184,6 +186,67 @@ os.chmod("locked", 0)
     assert (await run(code)).exit_code == 0
     left = set(os.listdir(tempfile.gettempdir())) - before
     assert not [name for name in left if name.startswith("gym-sandbox-")]
+
+
+@pytest.mark.parametrize("counted", [True, False])
+async def test_memory_that_is_no_process_own_cannot_be_had(
+    counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if counted:
+        need_groups()
+    else:
+        monkeypatch.setattr(cgroups, "place", lambda process: cgroups.Place(why_not="a test"))
+    code = """
+import ctypes, errno, mmap, platform
+libc = ctypes.CDLL(None, use_errno=True)
+column = ["x86_64", "aarch64"].index(platform.machine())
+for numbers in ((319, 279), (447, 447), (29, 194), (68, 186), (64, 190), (240, 180)):
+    ctypes.set_errno(0)
+    libc.syscall(numbers[column], 0, 1 << 20, 0o1600, 0)
+    print(errno.errorcode.get(ctypes.get_errno()))
+try:
+    mmap.mmap(-1, 1 << 20)
+    print("mapped")
+except PermissionError:
+    print("refused")
+try:
+    print(len(open("/dev/zero", "rb").read(1)))
+except PermissionError:
+    print("refused")
+"""
+    assert await said(code) == 6 * ["EPERM"] + (["mapped", "1"] if counted else 2 * ["refused"])
+
+
+@pytest.mark.slow
+async def test_buffers_of_sockets_are_bounded_where_no_group_counts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cgroups, "place", lambda process: cgroups.Place(why_not="a test"))
+    few = "import socket\nheld = [socket.socketpair() for _ in range(10)]\nprint(len(held))"
+    assert await said(few) == ["10"]
+    code = """
+import socket, time
+held = [socket.socketpair() for _ in range(100)]
+for one, other in held:
+    one.setblocking(False)
+    try:
+        while True:
+            one.send(bytes(65536))
+    except BlockingIOError:
+        pass
+time.sleep(600)
+"""
+    result = await run(code, SMALL)
+    assert b"sockets at a time, more than 32" in result.stderr
+
+
+async def test_what_isolates_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_SANDBOX", "weak")
+    assert bubblewrap.kind() == "weak"
+    monkeypatch.setenv("GYM_SANDBOX", "bubblewrap")
+    assert bubblewrap.kind() in ("cgroups", "seccomp")
+    monkeypatch.setattr(cgroups, "place", lambda process: cgroups.Place(why_not="a test"))
+    assert bubblewrap.kind() == "seccomp"
 
 
 @pytest.mark.slow

@@ -1,0 +1,109 @@
+"""Requests and answers between a worker and its verifiers: named functions, typed arguments, typed results.
+
+Only a module's function can be called. Its parameters and its result are annotated with types that msgspec
+knows; both sides decode what they receive as these types, so nothing that arrives is ever executed. Arguments
+travel as MessagePack, answers as JSON.
+
+A frame is a length of 8 bytes and so many bytes: of a request `REQUEST` and the arguments, of an answer
+`ANSWER` and what it is about.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import operator
+import struct
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from gym_runtime.errors import Fault, GymError, ResourceError, TaskError, UsageError
+
+LENGTH = struct.Struct("!Q")
+REQUEST = struct.Struct("!Qd")
+"""Its number; seconds of processor time that it may take, infinity for no limit."""
+ANSWER = struct.Struct("!QBB")
+"""The request's number; how it ended; whether the process takes no further ones."""
+ANSWERED, DIED, OVERRAN = 0, 1, 2
+"""How a request ends: with `Done` or `Failed`, with the words for what killed it, with nothing."""
+REQUEST_BYTES = 256 << 20
+ANSWER_BYTES = 64 << 20
+FAULT_CHARACTERS = 4000
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What a warm process is told first.
+
+    Attributes:
+        function: the one that it calls for each request, as `name` gives it.
+        prepare: one that is called before, if any, with texts as arguments; the place for imports.
+        variables: of its environment.
+    """
+
+    function: str
+    prepare: str = ""
+    arguments: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    isolated: bool = True
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The function returned this."""
+
+    result: msgspec.Raw
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The function raised this."""
+
+    fault: Fault
+
+    def error(self) -> GymError:
+        """The error as it is raised in the worker: the row's fault, the caller's, or the environment's."""
+        kinds = {kind.__name__: kind for kind in (TaskError, UsageError)}
+        kind = kinds.get(self.fault.name, ResourceError)
+        return kind(self.fault.message[:FAULT_CHARACTERS], stage=self.fault.stage[:FAULT_CHARACTERS])
+
+
+encode_start = msgspec.json.Encoder().encode
+decode_start = msgspec.json.Decoder(Start).decode
+encode_answer = msgspec.json.Encoder().encode
+decode_answer: Callable[[bytes], Done | Failed] = msgspec.json.Decoder(Done | Failed).decode
+encode_arguments = msgspec.msgpack.Encoder().encode
+encode_result = msgspec.json.Encoder().encode
+
+
+def name(function: Callable[..., object]) -> str:
+    """``module:function``.
+
+    Raises:
+        TypeError: it cannot be found by a name.
+    """
+    if function.__module__ == "__main__" or "<" in function.__qualname__:
+        raise TypeError(f"{function.__qualname__} is not the function of a module that can be imported")
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def find(named: str) -> Callable[..., Any]:
+    """The function of a name."""
+    module, _, function = named.partition(":")
+    return operator.attrgetter(function)(importlib.import_module(module))
+
+
+@cache
+def argument_decoder(function: Callable[..., Any]) -> Callable[[bytes], tuple[Any, ...]]:
+    """Reads the arguments of a function from MessagePack."""
+    hints = typing.get_type_hints(function)
+    types = tuple(hints[parameter] for parameter in inspect.signature(function).parameters)
+    wanted: Any = tuple[types] if types else tuple[()]
+    return msgspec.msgpack.Decoder(wanted).decode
+
+
+@cache
+def result_decoder(function: Callable[..., Any]) -> Callable[[msgspec.Raw], Any]:
+    """Reads the result of a function from JSON."""
+    return msgspec.json.Decoder(typing.get_type_hints(function)["return"]).decode

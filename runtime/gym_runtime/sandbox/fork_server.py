@@ -1,0 +1,296 @@
+"""The inside of a warm process: imports what requests of one kind need, then forks for each of them.
+
+    worker ──request──▶ warm process ──fork──▶ the function
+           ◀──answer──   (reads neither)  ◀──  a pipe of its own
+
+The fork reads the request, calls the function and writes the answer; then it is killed with all that it
+has started, and the files that it has left are removed; where it left more than files, the warm process says
+that it takes no further requests. The warm process passes bytes on and never looks into
+them, so that no text of a model's reaches what the next fork begins as. A fork has another memory, cannot
+write into this one's (it is not dumpable), holds none of its pipes, and is refused the system calls that
+would change its limits or priority (`gym_runtime.sandbox.seccomp`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, BinaryIO, NoReturn
+
+import msgspec
+
+from gym_runtime.errors import Fault, GymError
+from gym_runtime.processes import tree
+from gym_runtime.sandbox import calls
+
+WATCH_S = 0.05
+CPU_SLACK_S = 2
+NO_ANSWER = 70  # the exit code of a fork that could not even say what went wrong
+CHUNK_BYTES = 1 << 20
+LARGE_PAGE_BYTES = 2 << 20
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+MADV_COLLAPSE = 25
+_library = ctypes.CDLL(None)
+_python = ctypes.PyDLL(None)  # calls keep the interpreter's lock, which a fork must hold
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    if _hung_up(requests):  # the worker ended before this process asked to end with it
+        return
+    _prctl(PR_SET_DUMPABLE, 0)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _close_standard()
+    with suppress(OSError):  # it leads one already
+        os.setpgid(0, 0)
+    start = calls.decode_start(_frame(requests))
+    function: Callable[..., Any] | None = None
+    try:
+        function = _prepared(start)
+        ready = calls.encode_answer(calls.Done(msgspec.Raw(b"null")))
+    except BaseException as error:  # noqa: BLE001 - it is told to the worker, who raises it
+        ready = _failed(error)
+    _tell(answers, 0, calls.ANSWERED, function is None, ready)
+    if function is None:
+        return
+    scratch = {folder: set(os.listdir(folder)) for folder in _scratch(start)}
+    while frame := _frame(requests):
+        number, cpu_s = calls.REQUEST.unpack_from(frame)
+        how, data = _forked(function, frame, cpu_s, (requests.fileno(), answers.fileno()))
+        last = not all(_clean(folder, before) for folder, before in scratch.items())
+        _tell(answers, number, how, last, data)
+
+
+def _prepared(start: calls.Start) -> Callable[..., Any]:
+    """The function that is to be called, when all is there that a fork should find."""
+    os.environ.update(start.variables)
+    if start.prepare:
+        calls.find(start.prepare)(*start.arguments)
+    function = calls.find(start.function)
+    calls.argument_decoder(function)
+    gc.collect()
+    gc.freeze()
+    _hold_memory_in_large_pages()
+    return function
+
+
+def _forked(
+    function: Callable[..., Any], frame: bytes, cpu_s: float, not_for_it: tuple[int, int]
+) -> tuple[int, bytes]:
+    """How a fork that calls the function ended, and its answer; nothing of it is left."""
+    parent = os.getpid()
+    answer, to_answer = os.pipe()
+    pid = _fork()
+    if pid == 0:
+        _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:
+            os._exit(1)
+        for descriptor in (*not_for_it, answer):
+            os.close(descriptor)
+        _call(function, frame, cpu_s, to_answer)
+    os.close(to_answer)
+    fork = _Fork(pid, answer, cpu_s)
+    try:
+        return fork.until_answered()
+    finally:
+        os.close(answer)
+        fork.end()
+
+
+def _fork() -> int:
+    """As `os.fork`, without what that runs in a fork for threads, locks and random numbers.
+
+    Running it costs a third of a small verification, and a process of one thread needs none of it.
+    """
+    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
+        return os.fork()
+    return _python.fork()
+
+
+def _call(function: Callable[..., Any], frame: bytes, cpu_s: float, to_answer: int) -> NoReturn:
+    """Runs in the fork."""
+    try:
+        _prctl(PR_SET_DUMPABLE, 1)
+        _grant(cpu_s)
+        try:
+            arguments = calls.argument_decoder(function)(frame[calls.REQUEST.size :])
+            result = calls.encode_result(function(*arguments))
+            data = calls.encode_answer(calls.Done(msgspec.Raw(result)))
+        except BaseException as error:  # noqa: BLE001 - it is told to the worker, who raises it
+            data = _failed(error)
+        rest = memoryview(calls.LENGTH.pack(len(data)) + data)
+        while rest:
+            rest = rest[os.write(to_answer, rest) :]
+        os._exit(0)
+    finally:
+        os._exit(NO_ANSWER)
+
+
+class _Fork:
+    """A fork that calls the function, within its limit of processor time."""
+
+    def __init__(self, pid: int, answer: int, cpu_s: float) -> None:
+        self._pid = pid
+        self._answer = answer
+        self._cpu_s = cpu_s
+        self._status: int | None = None
+
+    def until_answered(self) -> tuple[int, bytes]:
+        readable = select.poll()
+        readable.register(self._answer, select.POLLIN)
+        look_s = time.monotonic() + WATCH_S
+        got = bytearray()
+        while True:
+            if readable.poll(1000 * WATCH_S):
+                piece = os.read(self._answer, CHUNK_BYTES)
+                got += piece
+                size = calls.LENGTH.unpack_from(got)[0] if len(got) >= calls.LENGTH.size else 0
+                if size > calls.ANSWER_BYTES:
+                    return calls.DIED, f"an answer of {size} bytes, more than {calls.ANSWER_BYTES}".encode()
+                if size and len(got) >= calls.LENGTH.size + size:
+                    return calls.ANSWERED, bytes(got[calls.LENGTH.size :][:size])
+                if not piece:
+                    return self._death()
+            if time.monotonic() >= look_s:
+                look_s = time.monotonic() + WATCH_S
+                if _cpu_s() > self._cpu_s:
+                    return calls.OVERRAN, b""
+                if self._ended():  # what it has started may hold its pipe open
+                    return self._death()
+
+    def end(self) -> None:
+        """Kill it with all that it has started, and wait for their ends.
+
+        Its orphans have become children of this process, whatever session they are in.
+        """
+        if not self._ended():
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        while True:
+            try:
+                ended, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not ended:
+                for orphan in tree.children(os.getpid()):
+                    tree.kill(orphan)
+                os.waitpid(-1, 0)
+
+    def _ended(self) -> bool:
+        if self._status is None:
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+            self._status = status if ended else None
+        return self._status is not None
+
+    def _death(self) -> tuple[int, bytes]:
+        end_s = time.monotonic() + WATCH_S
+        while not self._ended():  # its pipe closes a moment before it can be waited for
+            if time.monotonic() > end_s:
+                return calls.DIED, b"it gave no answer"
+            time.sleep(0.001)
+        code = os.waitstatus_to_exitcode(self._status or 0)
+        if code == -signal.SIGXCPU:
+            return calls.OVERRAN, b""
+        return calls.DIED, (f"signal {-code}" if code < 0 else f"exit code {code}").encode()
+
+
+def _cpu_s() -> float:
+    """Seconds of processor time that the descendants of this process have used."""
+    ticks = 0
+    for pid in tree.members(os.getpid())[1:]:
+        with suppress(OSError, ValueError):
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # its own, and its ended children's
+    return ticks / _TICKS_PER_S
+
+
+def _clean(folder: str, before: set[str]) -> bool:
+    """Remove the files that a fork has left; false if it has left more than files."""
+    for name in set(os.listdir(folder)) - before:
+        with suppress(OSError):
+            os.unlink(os.path.join(folder, name))
+    return set(os.listdir(folder)) <= before
+
+
+def _scratch(start: calls.Start) -> list[str]:
+    """The folders that forks can write to."""
+    return [os.environ["HOME"], *(["/dev/shm"] if start.isolated else [])]
+
+
+def _failed(error: BaseException) -> bytes:
+    fault = Fault(kind="resource", name="ResourceError", message=f"{type(error).__name__}: {error}")
+    if isinstance(error, GymError):
+        fault = error.fault()
+    readable = fault.message[: calls.FAULT_CHARACTERS].encode(errors="replace").decode()
+    return calls.encode_answer(calls.Failed(msgspec.structs.replace(fault, message=readable)))
+
+
+def _tell(answers: BinaryIO, number: int, how: int, last: bool, data: bytes) -> None:
+    answers.write(
+        calls.LENGTH.pack(calls.ANSWER.size + len(data)) + calls.ANSWER.pack(number, how, last) + data
+    )
+    answers.flush()
+
+
+def _frame(requests: BinaryIO) -> bytes:
+    """The next frame; empty at the end."""
+    head = requests.read(calls.LENGTH.size)
+    return requests.read(calls.LENGTH.unpack(head)[0]) if len(head) == calls.LENGTH.size else b""
+
+
+def _hung_up(requests: BinaryIO) -> bool:
+    look = select.poll()
+    look.register(requests.fileno(), 0)
+    return any(event & select.POLLHUP for _, event in look.poll(0))
+
+
+def _close_standard() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for place in (0, 1):
+        os.dup2(null, place)
+    os.close(null)
+
+
+def _grant(cpu_s: float) -> None:
+    """Let the kernel end this fork a little beyond its limit, should the warm process not get to it."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    if math.isfinite(cpu_s):
+        most = math.ceil(cpu_s) + CPU_SLACK_S
+        resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
+
+
+def _hold_memory_in_large_pages() -> None:
+    """Make forks cheap: what the kernel copies for each is an entry per page.
+
+    Half the cost of a fork of 100 MB. Linux 6.1 knows how; elsewhere nothing changes.
+    """
+    if sys.platform != "linux":
+        return
+    madvise = _library.madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    with open("/proc/self/maps") as file:
+        for line in file:
+            place, access, _, _, _, *name = line.split()
+            first, end = (int(number, 16) for number in place.split("-"))
+            first += -first % LARGE_PAGE_BYTES
+            end -= end % LARGE_PAGE_BYTES
+            if access == "rw-p" and name in ([], ["[heap]"]) and end > first:
+                madvise(first, end - first, MADV_COLLAPSE)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux only."""
+    if sys.platform == "linux":
+        _library.prctl(option, value, 0, 0, 0)

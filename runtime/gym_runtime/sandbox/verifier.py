@@ -1,0 +1,66 @@
+"""What a kind of verifications is: which function, of which modules, prepared how, with which files."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+from gym_runtime.sandbox import calls
+
+
+class Verifier(msgspec.Struct, frozen=True):
+    """A kind of verifications; equal ones share their warm processes.
+
+    Attributes:
+        function: the one that is called, by its name.
+        prepare: one that is called before the first request, if any, with ``arguments``.
+        sources: the modules that it consists of; what is installed beside it is there anyway.
+        variables: environment variables that it sees, each of which names a folder that it reads.
+    """
+
+    function: str
+    prepare: str = ""
+    arguments: tuple[str, ...] = ()
+    sources: tuple[Path, ...] = ()
+    variables: dict[str, str] = {}
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What tells it from others."""
+        return self.function, self.prepare, self.arguments, self.sources, tuple(self.variables.items())
+
+
+def verifier(
+    function: Callable[..., Any],
+    prepare: Callable[..., object] | None = None,
+    arguments: Sequence[str] = (),
+    *,
+    sources: Sequence[Path] = (),
+    folders: Sequence[str] = (),
+) -> Verifier:
+    """The verifier that calls a function.
+
+    Args:
+        folders: names of environment variables that name folders; those that are not set are left out.
+
+    Raises:
+        TypeError: the function is not that of a module.
+        UsageError: a variable names no folder.
+    """
+    variables = {name: os.path.abspath(os.environ[name]) for name in folders if os.environ.get(name)}
+    for name, folder in variables.items():
+        if not os.path.isdir(folder):
+            raise UsageError(f"{name}={folder} is not a folder")
+    return Verifier(
+        function=calls.name(function),
+        prepare=calls.name(prepare) if prepare else "",
+        arguments=tuple(arguments),
+        sources=(Path(inspect.getfile(function)), *sources),
+        variables=variables,
+    )

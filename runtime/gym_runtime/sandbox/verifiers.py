@@ -1,0 +1,173 @@
+"""The warm processes of an event loop: verifications in sandboxed forks that are killed at their limits.
+
+A call takes an idle process that has been prepared for calls of its kind (its modules are imported), or
+starts one. Little more calls compute at a time than there are CPUs; waiting for a turn counts against no
+limit. A call's limit is one of processor time, so that a busy machine fails nothing; `WALL_FACTOR` times as
+long and `WALL_S` on the clock end one that only waits. A call that is at work `OVERRUN_FACTOR` times as long
+as its kind usually is (at least `OVERRUN_S`) gives its turn away and goes on at the lowest priority, up to
+`OVERRUNNING_AT_MOST` of them, so that calls which hang keep no other waiting. The process that takes its
+place has been warmed in advance, at the lowest priority where that can be taken back: when all turns are
+taken one more process is started, and another one when a call overruns.
+
+The processes are fresh sandboxed interpreters (never forks of a worker with its threads and connections) and
+end with the event loop that they serve.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+from gym_runtime.sandbox import calls
+from gym_runtime.sandbox.verifier import Verifier
+from gym_runtime.sandbox.warm import Overrun, Warm
+
+OVERRUN_S = 0.1
+OVERRUN_FACTOR = 5.0
+USUAL_S = 0.4  # until the first call of a kind tells
+OVERRUNNING_AT_MOST = 64
+WALL_FACTOR, WALL_S = 4.0, 5.0
+WATCH_S, WATCH_OVERRUNNING_S = 0.05, 0.2
+
+
+class WarmProcesses:
+    """The warm processes of one event loop."""
+
+    def __init__(self) -> None:
+        cpus = os.cpu_count() or 2
+        self.turns = cpus + max(1, cpus // 4)  # so that one which may soon turn out to hang blocks no CPU
+        self._turns = CapacityLimiter(self.turns)
+        self._overrunning = 0
+        self._busy: dict[object, int] = {}
+        self._usual_s: dict[object, float] = {}
+        self._idle: list[Warm] = []
+        self._alive: set[Warm] = set()
+        weakref.finalize(self, _abandon, self._alive)
+
+    async def call(self, verifier: Verifier, arguments: bytes, cpu_s: float) -> calls.Done | calls.Failed:
+        """Call a verifier's function with arguments that are encoded.
+
+        Raises:
+            TimeoutError: it took too long, and was killed; the message says what.
+            ProcessDied: the process ended over it, or became more than it may be.
+            NotPrepared: no process can be had for such calls.
+            GymError: whatever preparing raised, or a process cannot be started.
+        """
+        async with self._turn() as turn, self._process(verifier) as process:
+            await process.prepare()
+            wall_s = WALL_FACTOR * cpu_s + WALL_S
+            try:
+                with anyio.fail_after(wall_s):
+                    await process.ask(arguments, cpu_s)
+                    return await self._answer(process, turn)
+            except Overrun:
+                raise TimeoutError(f"{cpu_s:g} s of processor time") from None
+            except TimeoutError:
+                raise TimeoutError(f"{wall_s:g} s") from None
+
+    async def _answer(self, process: Warm, turn: object) -> calls.Done | calls.Failed:
+        kind = process.verifier.kind
+        start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
+        in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
+        while not await process.answers_within(WATCH_S):
+            process.watch()
+            process.insist()
+            if time.monotonic() > in_time_s and self._overrunning < OVERRUNNING_AT_MOST:
+                return await self._overrun(process, turn)
+        self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
+        return await process.answer()
+
+    async def _overrun(self, process: Warm, turn: object) -> calls.Done | calls.Failed:
+        process.overran = True
+        self._busy[process.verifier.kind] -= 1
+        self._overrunning += 1
+        self._turns.release_on_behalf_of(turn)
+        self._keep_one_idle(process.verifier)
+        try:
+            process.yield_to_others()
+            while not await process.answers_within(WATCH_OVERRUNNING_S):
+                process.watch()
+                process.yield_to_others()
+            return await process.answer()
+        finally:
+            self._overrunning -= 1
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[object]:
+        turn = object()
+        await self._turns.acquire_on_behalf_of(turn)
+        try:
+            yield turn
+        finally:
+            if turn in self._turns.statistics().borrowers:
+                self._turns.release_on_behalf_of(turn)
+
+    @asynccontextmanager
+    async def _process(self, verifier: Verifier) -> AsyncGenerator[Warm]:
+        """A process for one call; back among the idle ones if it takes further ones."""
+        process = await self._take(verifier)
+        kind = verifier.kind
+        self._busy[kind] = self._busy.get(kind, 0) + 1
+        if self._busy[kind] >= self.turns - 1:
+            self._keep_one_idle(verifier)
+        try:
+            yield process
+        finally:
+            if not process.overran:
+                self._busy[kind] -= 1
+            await self._retire(process)
+
+    async def _take(self, verifier: Verifier) -> Warm:
+        for process in [idle for idle in self._idle if idle.verifier.kind == verifier.kind]:
+            self._idle.remove(process)
+            if not process.ended:
+                return process
+            await self._end(process)  # out of memory, the system chose this one: no fault of the next call's
+        return self._start(verifier)
+
+    async def _retire(self, process: Warm) -> None:
+        if not process.reusable or process.overran:
+            await self._end(process)
+            return
+        self._idle.append(process)
+        if len(self._idle) > self.turns + 2:  # the kind that was not asked for longest gives way
+            await self._end(self._idle.pop(0))
+
+    async def _end(self, process: Warm) -> None:
+        with anyio.CancelScope(shield=True):
+            await process.close()
+        self._alive.discard(process)
+
+    def _keep_one_idle(self, verifier: Verifier) -> None:
+        if not any(process.verifier.kind == verifier.kind for process in self._idle):
+            self._idle.append(self._start(verifier, spare=True))
+
+    def _start(self, verifier: Verifier, *, spare: bool = False) -> Warm:
+        process = Warm(verifier, spare=spare)
+        self._alive.add(process)
+        return process
+
+
+_of_loop: RunVar[WarmProcesses] = RunVar("gym_runtime_warm_processes")
+
+
+def processes() -> WarmProcesses:
+    """The warm processes of this event loop."""
+    try:
+        return _of_loop.get()
+    except LookupError:
+        found = WarmProcesses()
+        _of_loop.set(found)
+        return found
+
+
+def _abandon(alive: set[Warm]) -> None:
+    for process in alive:
+        process.abandon()

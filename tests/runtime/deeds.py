@@ -1,0 +1,37 @@
+"""Functions that tests have called in sandboxed processes, where they are found by their names."""
+
+from __future__ import annotations
+
+import os
+import time
+
+
+def pid() -> int:
+    """Of the fork."""
+    return os.getpid()
+
+
+def parent() -> int:
+    """The warm process, as it is numbered in there."""
+    return os.getppid()
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def spin(seconds: float) -> None:
+    while time.process_time() < seconds:
+        pass
+
+
+def run(code: str) -> str:
+    """What the code leaves as ``said``."""
+    names: dict[str, object] = {"said": ""}
+    exec(code, names)
+    return str(names["said"])
+
+
+def wrong() -> int:
+    """Returns what it does not say."""
+    return "no number"  # pyright: ignore[reportReturnType]
