@@ -115,6 +115,7 @@ class RunOptions:
             several environments, rows say theirs in agent_ref.
         output: The rollouts; further files are put beside it. By default results/NAME.jsonl.
         resume: Continue an interrupted run.
+        keep_going: Do not stop when the engine answers nothing but errors.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
@@ -127,6 +128,7 @@ class RunOptions:
     input: Input = None
     output: Output = None
     resume: bool = False
+    keep_going: bool = False
     json: bool = False
     rows: Annotated[RowOptions, FLAT] = RowOptions()
     settings: Settings = RolloutSettings()

@@ -30,7 +30,7 @@ from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable
 from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
-from gym_runtime.client import connect, make_pools
+from gym_runtime.client import Client, connect, make_pools
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
@@ -47,6 +47,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 
 FLUSH_S = 0.2
+LOOK_AT_ENGINE_S = 2.0
 START_NOTE_S = 2.0
 
 
@@ -284,6 +285,8 @@ class _Run:
                 ) as records,
             ):
                 group.start_soon(_flush, inputs, writer)
+                if not self._options.keep_going:
+                    group.start_soon(self._watch_engine, client)
                 async for record in records:
                     writer.write(record)
                     self._metrics.add(record)
@@ -308,6 +311,18 @@ class _Run:
                 print(RESUME, file=sys.stderr, flush=True)
                 os._exit(INTERRUPTED)
             making.cancel()
+
+    async def _watch_engine(self, client: Client) -> None:
+        """Stop a run whose engine answers nothing but errors, while little is lost."""
+        while True:
+            await anyio.sleep(LOOK_AT_ENGINE_S)
+            said = await client.dead_engine(self._settings.model_pool)
+            if said:
+                name = f"{self._model.provider}/{self._model.name}"
+                raise UsageError(
+                    f"the engine of {name} has answered nothing but errors: {said}. Repair it and use "
+                    "--resume, or continue all the same with --keep-going"
+                )
 
     async def _watch_system(self, system: System, display: Display) -> None:
         async for event in system.events():

@@ -172,6 +172,15 @@ class Client(Flow):
             raise UsageError(f"no worker serves model '{model}'; start one with: gym-runtime start model")
         return await control(self.bus, [one.worker for one in workers], command, limit_s=limit_s)
 
+    async def dead_engine(self, model: str = POLICY) -> str:
+        """What a model's engine says, if every worker of it has had nothing but errors so far; else empty."""
+        said = [
+            one.detail.get("only_errors", "")
+            for one in await self.workers()
+            if one.kind == "model" and model in one.pools
+        ]
+        return said[0] if said and all(said) else ""
+
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
         workers = await self.workers()

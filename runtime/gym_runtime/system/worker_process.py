@@ -33,6 +33,7 @@ AGENTS_HEARD_S = 1.5 * RENEW_S
 """Agents that are silent for longer are gone."""
 
 
+ERROR_CHARS = 500
 BLOCKED_S = 2.0
 """One step of the event loop that takes longer is reported: meanwhile no other rollout moves."""
 
@@ -249,6 +250,8 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
                 detail["weight_version"] = hosted.weight_version
             if hosted.paused:
                 detail["paused"] = "true"
+            if hosted.only_errors:
+                detail["only_errors"] = hosted.only_errors[:ERROR_CHARS]
             return detail
 
         yield _Member(

@@ -1,0 +1,52 @@
+"""A run whose engine answers nothing but errors stops soon, with the engine's words and the way on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from stubs import stub_engine
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+STOPPED_WITHIN_S = 25.0
+"""15 s are promised; a busy machine takes longer to start."""
+
+
+def run(engine: stub_engine.StubEngine, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        *(sys.executable, "-m", "gym_runtime.cli.main", "run", "mcqa", "--repeats", "4"),
+        *("--output", str(folder / "out.jsonl"), "--model", "openai/stub", "--model-url", engine.url, *more),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=80, check=False)
+
+
+def test_an_engine_that_is_only_overloaded_stops_the_run_with_its_words(tmp_path: Path) -> None:
+    with stub_engine.running("--fault", "503") as engine:
+        started_s = time.monotonic()
+        done = run(engine, tmp_path)
+        assert time.monotonic() - started_s < STOPPED_WITHIN_S
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("gym-runtime: the engine of openai/stub has answered nothing but errors: ")
+    assert "503" in last
+    assert "--resume" in last
+    assert last.endswith("--keep-going")
+
+
+def test_keep_going_lets_every_rollout_fail_by_itself(tmp_path: Path) -> None:
+    with stub_engine.running("--fault", "401") as engine:
+        done = run(engine, tmp_path, "--keep-going", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["summary"]["outcomes"]["failed"] == 20
+
+
+def test_an_engine_that_fails_now_and_then_stops_nothing(tmp_path: Path) -> None:
+    with stub_engine.running("--fault", "503=0.5") as engine:
+        done = run(engine, tmp_path, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["summary"]["rollouts"] == 20
