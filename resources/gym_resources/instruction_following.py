@@ -2,21 +2,24 @@
 
 ``instruction_id_list[i]`` names an instruction and ``kwargs[i]`` holds its arguments: those of IFEval (25),
 of IFTrain, its 29 companions for training, and of IFBench (58). They stand in the row's
-``verifier_metadata``, or in the row itself. The last message is checked against each.
-The reward is 1 if it follows all (``grading_mode`` binary, the default), or the share that it follows
-(fraction); an empty answer follows none. ``follow_instruction_list`` tells which.
+``verifier_metadata``, or in the row itself. What is checked against each is the first content part of the
+last thing that the model put out; if that is a call, a thought or a refusal, it is an empty text, which is
+checked like any other. The reward is 1 if the text follows all (``grading_mode`` binary, the default), or the
+share that it follows (fraction). ``follow_instruction_list`` tells which. An instruction that is unknown, or
+that lacks an argument or has one that does not fit, is not followed by any text.
 
-Rows and rewards as of NeMo Gym's environment of this name. Unlike there, a row with an unknown instruction,
-or one that lacks an argument, is refused, where the original draws the argument at random; the language of
-a text is always told alike; nothing is downloaded. Where else checks differ from the benchmarks' own, their
-docstrings in `gym_resources.instructions` say.
+Rows and rewards as of NeMo Gym's environment of this name. Unlike there, IFBench's instructions are known, a
+row without instructions is refused, no argument is drawn at random, the language of a text is always told
+alike, and nothing is downloaded. Where else checks differ from the benchmarks' own, their docstrings in
+`gym_resources.instructions` say. Long texts, and keywords that are regular expressions, are checked in a
+process that can be killed.
 Source: IFEval (Zhou et al. 2023, arXiv:2311.07911), IFBench (Pyatkin et al. 2025, arXiv:2507.02833); the
 rows are our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -24,9 +27,13 @@ from anyio import to_thread
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.environment.environment import published
 
-from gym_resources.instructions.registry import bind
+from gym_resources.extract.patterns import bounded
+from gym_resources.instructions.registry import bind, expressions
 
+LONG = 20_000
+TIMEOUT_S = 60.0
 GradingMode = Literal["binary", "fraction"]
+Instruction = tuple[str, dict[str, Any] | None]
 
 
 class Instructions(msgspec.Struct, frozen=True):
@@ -42,32 +49,47 @@ class InstructionTask(Task):
     grading_mode: GradingMode | None = None
 
     def __post_init__(self) -> None:
-        self.checks()
+        if not self.instructions or len(self._given.kwargs) != len(self._given.instruction_id_list):
+            raise ValueError(
+                "'kwargs' must hold the arguments of each of 'instruction_id_list', at least of one"
+            )
 
     @property
     def mode(self) -> GradingMode:
         return self.verifier_metadata.grading_mode or self.grading_mode or "binary"
 
-    def checks(self) -> list[Callable[[str], bool]]:
-        """What to check, bound to its arguments.
+    @property
+    def instructions(self) -> list[Instruction]:
+        """Each instruction's id and its arguments."""
+        return list(zip(self._given.instruction_id_list, self._given.kwargs, strict=False))
 
-        Raises:
-            ValueError: there is nothing to check, or an instruction is unknown, or its arguments do not fit.
-        """
-        given = self.verifier_metadata if self.verifier_metadata.instruction_id_list else self
-        if not given.instruction_id_list or len(given.kwargs) != len(given.instruction_id_list):
-            raise ValueError(
-                "'kwargs' must hold the arguments of each of 'instruction_id_list', at least of one"
-            )
-        return [bind(*pair) for pair in zip(given.instruction_id_list, given.kwargs, strict=True)]
+    @property
+    def _given(self) -> Instructions | InstructionTask:
+        return self.verifier_metadata if self.verifier_metadata.instruction_id_list else self
 
 
-def follow(checks: list[Callable[[str], bool]], text: str) -> list[bool]:
-    return [bool(text.strip()) and check(text) for check in checks]
+def bound(instruction: Instruction) -> partial[bool] | None:
+    """The check of an instruction; None if it is unknown, or its arguments do not fit."""
+    try:
+        return bind(*instruction)
+    except ValueError:
+        return None
+
+
+def follow(text: str, instructions: list[Instruction]) -> list[bool]:
+    """Which instructions a text follows."""
+    return [check is not None and check(text) for check in map(bound, instructions)]
 
 
 async def verify(task: InstructionTask, reply: Reply) -> Verdict:
-    followed = await to_thread.run_sync(follow, task.checks(), reply.text)  # a long text takes milliseconds
+    text, instructions = reply.last_item_text, task.instructions
+    searched = [found for check in map(bound, instructions) if check for found in expressions(check)]
+    if searched or len(text) > LONG:
+        followed = await bounded(
+            follow, text, instructions, expressions=searched, long=LONG, timeout_s=TIMEOUT_S
+        )
+    else:
+        followed = await to_thread.run_sync(follow, text, instructions)  # it takes up to a second of CPU time
     share = sum(followed) / len(followed)
     return Verdict(
         share if task.mode == "fraction" else float(all(followed)),

@@ -1,13 +1,14 @@
 """The next step of a conversation with tools: a message, a call, or several calls in parallel.
 
-The row's ``expected_action`` says which. Where a message is expected, any message will do, and any call is
-wrong. Where one call is expected, it must be among the model's (same name, arguments `alike`), however many
-these are. A message beside them does not matter, and nothing is executed.
+The row's ``expected_action`` says which. Where a message is expected, any will do that has a text, if only an
+empty one, and any call is wrong; a refusal is no message. Where calls are expected, each of the model's is
+paired with at most one of them so that as many as possible fit (same name, arguments `alike`); their order
+does not matter, nor does a message beside them, and nothing is executed.
 
-Where a batch of calls is expected, each of the model's is paired with at most one of them so that as many as
-possible fit; their order does not matter. There must be as many as expected, but for fewer with
-``allow_subset`` and for more with ``allow_superset``; else the reward is 0. Of what may be, by
-``parallel_tool_call_reward_mode``,
+The reward is 1 if every expected call finds its partner; further calls are free. With
+``parallel_tool_call_rewarding`` it counts how many calls there are, unless one was expected and one was made:
+there must be as many as expected, but for fewer with ``allow_subset`` and for more with ``allow_superset``;
+else the reward is 0. Of what may be, by ``parallel_tool_call_reward_mode``,
 ``binary_strict``  (the default) is 1 if as many fit as can (all expected, or all made, if these are fewer)
 ``fractional``     is the share of these that fit
 ``f1``             is twice the pairs over all calls, expected and made
@@ -15,7 +16,7 @@ possible fit; their order does not matter. There must be as many as expected, bu
 The configurations of NeMo Gym's environment of this name (conversations, function calling, pivots of SWE,
 search and droid trajectories, parallel calls) have the same rows and are known by their ``agent_ref``; what
 they set are fields of the row here, which wins. Unlike there, a row whose expected arguments are not JSON is
-refused.
+refused (NaN and numbers beyond a float's range among them), and so is a batch of no calls.
 Source: the rule of NeMo Gym's namesake; the rows are our own.
 """
 
@@ -37,6 +38,7 @@ NAME = "single_step_tool_use_with_argument_comparison"
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "droid_pivot": {"word_count_similarity_threshold": 0.0},
     "parallel_tool_calls": {
+        "parallel_tool_call_rewarding": True,
         "parallel_tool_call_reward_mode": "f1",
         "allow_subset": True,
         "allow_superset": True,
@@ -49,6 +51,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 class StepTask(Task):
     expected_action: ExpectedAction
+    parallel_tool_call_rewarding: bool = False
     parallel_tool_call_reward_mode: Literal["binary_strict", "fractional", "f1"] = "binary_strict"
     allow_subset: bool = False
     allow_superset: bool = False
@@ -58,7 +61,7 @@ class StepTask(Task):
 async def verify(task: StepTask, reply: Reply) -> Verdict:
     action, calls = task.expected_action, reply.function_calls
     if isinstance(action, ExpectedMessage):
-        return Verdict(float(bool(reply.messages) and not calls))
+        return Verdict(float(has_text(reply) and not calls))
     expected = named(action.calls if isinstance(action, ExpectedBatch) else [action])
     fits = partial(alike, word_similarity=task.word_count_similarity_threshold)
     matched = largest_matching(expected, named(calls), fits)
@@ -73,9 +76,17 @@ def named(calls: Sequence[ExpectedCall] | Sequence[FunctionCall]) -> list[dict[s
     return [{call.name: decoded(call.arguments)} for call in calls]
 
 
+def has_text(reply: Reply) -> bool:
+    """Whether the model said anything: a message that is a text, or that has one for a part."""
+    return any(
+        isinstance(message.content, str) or any(part.type == "output_text" for part in message.parts)
+        for message in reply.messages
+    )
+
+
 def graded(task: StepTask, expected: int, made: int, matched: int) -> float:
-    if not isinstance(task.expected_action, ExpectedBatch):
-        return float(matched)
+    if not task.parallel_tool_call_rewarding or expected == made == 1:
+        return float(matched == expected)
     too_few = made < expected and not task.allow_subset
     too_many = made > expected and not task.allow_superset
     if not matched or too_few or too_many:

@@ -1,23 +1,27 @@
 """Data in a given format that meet a JSON schema: as the text of the answer, or as a tool call's arguments.
 
-The schema is made strict first: every object has all the properties it names, and no others. The reward is 1
-if the data are well-formed and valid, else 0, and ``problem`` says why; whether they are true is not judged.
+The schema is made strict first: every object has all the properties it names, and no others (but not within
+lists of schemas such as ``anyOf``). The reward is 1 if the data are well-formed and valid, else 0, and
+``problem`` says why; whether they are true is not judged.
 
-``response_mode`` text (the default): the last message, as a whole, is the data in the row's ``schema_type``:
-json, yaml, xml, toml or csv; fences around them make them malformed.
-``response_mode`` tool_call: the model makes exactly one call, of the tool ``tool_name``. The data are its
-arguments, or what they hold under ``tool_payload_key`` and nothing beside it but nulls; nothing is executed.
+``response_mode`` text (the default): all that the model said, its messages put together, is the data in the
+row's ``schema_type``: json, yaml, xml, toml or csv; fences around them make them malformed.
+``response_mode`` tool_call: the model makes exactly one call, of the tool ``tool_name`` if there is one. The
+data are its arguments, or what they hold under ``tool_payload_key``, whatever stands beside; data that are a
+text are a text, whatever the format. Nothing is executed.
 
-XML and CSV have no types, so texts become what the schema wants in their place. In XML the root and
-elements that only hold a list are names; in CSV a cell that should be a list or an object is JSON, or a list
-with ``;`` or ``|`` between, and a schema of an object means one record.
+XML and CSV have no types, so texts become what the schema wants in their place. An XML document is an object
+with its root as the only key, CSV a list of records, TOML a table; a schema that says otherwise is not met.
 
 Rows of v1, v3 and v4 and rewards as of NeMo Gym's environment of this name. Unlike there, a row whose schema
-is none is refused. Source: the rule of NeMo Gym's namesake; the rows are our own.
+is none, which cannot be won, is refused; so is a record of CSV with too few or too many cells (worth 0), and
+a YAML or TOML document that would crash or block the reader (worth 0).
+Source: the rule of NeMo Gym's namesake; the rows are our own.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
@@ -25,7 +29,7 @@ from gym_runtime.environment.environment import published
 from gym_runtime.errors import TaskError
 
 from gym_resources.schema.formats import Format, Malformed, read
-from gym_resources.schema.strict import strict, violation
+from gym_resources.schema.strict import misformed, strict, violation
 
 
 class StructuredTask(Task):
@@ -36,63 +40,66 @@ class StructuredTask(Task):
     tool_payload_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.response_mode == "tool_call" and not self.tool_name:
-            raise ValueError("a row with response_mode 'tool_call' needs a 'tool_name'")
+        strict_schema(self.schema_str)
 
-    def schema(self) -> dict[str, Any]:
-        """The schema, made strict; it may be written in YAML as well.
 
-        Raises:
-            TaskError: it cannot be read.
-        """
-        for kind in ("json", "yaml"):
-            try:
-                schema = read(self.schema_str, kind, {})
-            except Malformed:
-                continue
-            if isinstance(schema, dict):
-                return strict(cast("dict[str, Any]", schema))
-        raise TaskError(f"schema_str is neither JSON nor YAML of an object: {self.schema_str:.100}")
+@lru_cache(maxsize=128)
+def strict_schema(schema_str: str) -> dict[str, Any]:
+    """A row's schema, made strict; it may be written in YAML as well.
+
+    Raises:
+        ValueError: it is none.
+    """
+    for kind in ("json", "yaml"):
+        try:
+            schema = read(schema_str, kind, {})
+        except Malformed:
+            continue
+        if isinstance(schema, dict):
+            made = strict(cast("dict[str, Any]", schema))
+            if problem := misformed(made):
+                raise ValueError(f"schema_str is not a JSON schema: {problem}")
+            return made
+    raise ValueError(f"schema_str is neither JSON nor YAML of an object: {schema_str:.100}")
 
 
 async def verify(task: StructuredTask, reply: Reply) -> Verdict:
-    schema = task.schema()
+    schema = strict_schema(task.schema_str)
     try:
         if task.response_mode == "tool_call":
-            value = payload(task, reply, schema)
+            value = payload(task, reply)
         else:
-            value = read(reply.text, task.schema_type, schema)
+            value = read(reply.joined_text, task.schema_type, schema)
     except Malformed as error:
-        return Verdict(0.0, fields={"problem": str(error)})
+        return Verdict(0.0, fields={"problem": printable(str(error))})
     try:
         problem = violation(value, schema)
     except ValueError as error:
         raise TaskError(f"schema_str is not a JSON schema: {error}") from error
-    return Verdict(float(problem is None), fields={"problem": problem})
+    return Verdict(float(problem is None), fields={"problem": problem and printable(problem)})
 
 
-def payload(task: StructuredTask, reply: Reply, schema: dict[str, Any]) -> Any:
+def payload(task: StructuredTask, reply: Reply) -> Any:
     """The data that the tool call hands in.
 
     Raises:
         Malformed: there are none.
     """
     calls = reply.function_calls
-    if len(calls) != 1 or calls[0].name != task.tool_name:
+    if len(calls) != 1 or task.tool_name not in (None, calls[0].name):
         names = ", ".join(call.name for call in calls[:5]) or "none"
-        raise Malformed(f"calls: {names}; wanted: one of {task.tool_name}")
-    value = read(calls[0].arguments, "json", schema)
-    if task.tool_payload_key is not None:
-        arguments = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        given = [key for key, part in arguments.items() if part is not None]
-        if given != [task.tool_payload_key]:
-            raise Malformed(
-                f"the arguments hold {', '.join(given[:5]) or 'nothing'}; wanted: {task.tool_payload_key}"
-            )
-        value = arguments[task.tool_payload_key]
-    if isinstance(value, str) and task.schema_type != "json":
-        return read(value, task.schema_type, schema)
-    return value
+        raise Malformed(f"calls: {names:.200}; wanted: one of {task.tool_name or 'any tool'}")
+    value, key = read(calls[0].arguments, "json", {}), task.tool_payload_key
+    if key is None:
+        return value
+    if not isinstance(value, dict) or key not in value:
+        raise Malformed(f"the arguments have no {key}")
+    return cast("dict[str, Any]", value)[key]
+
+
+def printable(problem: str) -> str:
+    """With a question mark for each half character that the model wrote: a result row can't hold them."""
+    return problem.encode("utf-8", "replace").decode()
 
 
 environment = Environment(

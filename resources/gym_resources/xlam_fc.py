@@ -2,8 +2,9 @@
 
 Calls are paired one to one, in order: each expected call takes the first call left that has its name and all
 its arguments with equal values; further arguments of that call do not matter. The reward is 1 if every
-expected call finds its match and no call is left over. A call whose arguments are not a JSON object matches
-nothing. Nobody executes the calls: they are the answer.
+expected call finds its match and no call is left over. Arguments that are not JSON are none; those that are
+JSON but no object match nothing. Nothing executes the calls: they are the answer. A row may write the
+expected arguments as an object or as its JSON text.
 
 Rows and rewards as its namesake in NeMo Gym. There the calls go to tools that do not exist, and the model
 reads ``Not Found`` and may call again, which counts against it; here its first answer is judged.
@@ -12,7 +13,7 @@ Source: xLAM function calling (Salesforce/xlam-function-calling-60k, CC-BY-4.0);
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
@@ -21,23 +22,32 @@ from gym_resources.extract import jsons
 
 
 class Call(msgspec.Struct):
-    """A call; ``arguments`` is None where a model's are no JSON object."""
+    """A call that the model made; ``arguments`` is None where they are JSON but no object."""
 
     name: str
     arguments: dict[str, Any] | None
 
-    def matches(self, expected: Expected) -> bool:
-        given = self.arguments
-        return (
-            given is not None
-            and self.name == expected.name
-            and all(name in given and given[name] == value for name, value in expected.arguments.items())
-        )
-
 
 class Expected(msgspec.Struct):
+    """A call to be made; ``arguments`` is an object after decoding, however the row writes it."""
+
     name: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.arguments, str):
+            decoded = jsons.loads(self.arguments)
+            if not isinstance(decoded, dict):
+                raise ValueError(f"the arguments of '{self.name}' are no JSON object: {self.arguments:.100}")
+            self.arguments = cast("dict[str, Any]", decoded)
+
+    def matches(self, call: Call) -> bool:
+        wanted, given = cast("dict[str, Any]", self.arguments), call.arguments
+        return (
+            given is not None
+            and call.name == self.name
+            and all(name in given and given[name] == value for name, value in wanted.items())
+        )
 
 
 class XlamTask(Task):
@@ -45,10 +55,10 @@ class XlamTask(Task):
 
 
 async def verify(task: XlamTask, reply: Reply) -> Verdict:
-    calls = [Call(call.name, jsons.decode(call.arguments, dict[str, Any])) for call in reply.function_calls]
+    calls = [Call(call.name, _arguments(call.arguments)) for call in reply.function_calls]
     left = list(calls)
     for expected in task.expected_answers:
-        match = next((index for index, call in enumerate(left) if call.matches(expected)), None)
+        match = next((index for index, call in enumerate(left) if expected.matches(call)), None)
         if match is not None:
             del left[match]
     correct = len(calls) - len(left)
@@ -61,6 +71,13 @@ async def verify(task: XlamTask, reply: Reply) -> Verdict:
             "predicted_calls": calls,
         },
     )
+
+
+def _arguments(text: str) -> dict[str, Any] | None:
+    value = jsons.loads(text)
+    if value is jsons.INVALID:
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 environment = Environment(

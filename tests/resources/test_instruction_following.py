@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from gym_resources.extract.patterns import bounded
+from gym_resources.instruction_following import follow
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError
+from resources.judging import call
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +27,14 @@ ROW: dict[str, Any] = {
 }
 
 
+def text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text}
+
+
+def message(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [*parts]}
+
+
 async def judge(*items: Any, **fields: Any) -> Verdict:
     return await rejudge(RESOURCE, msgspec.json.encode({**ROW, **fields}), bytes(Reply.of(*items).raw))
 
@@ -33,12 +45,17 @@ async def judge(*items: Any, **fields: Any) -> Verdict:
         (['"One two three"'], [True, True, True]),
         (['"One, two, three"'], [False, True, True]),
         (["One two"], [True, False, False]),
-        ([" \n"], [False, False, False]),
-        ([], [False, False, False]),
+        ([" \n"], [True, False, False]),  # checked like any other text
+        ([], [True, False, False]),
         (["One, two", '"One two three"'], [True, True, True]),  # the last message counts
+        (['"One two three"', call("look", {})], [True, False, False]),
+        (["One, two", {"type": "reasoning", "summary": []}], [True, False, False]),
+        ([message(text('"One two three"'), text(", and more"))], [True, True, True]),
+        ([message(text(""), text("One, two"))], [True, False, False]),
+        ([message({"type": "refusal", "refusal": "No, no, no"})], [True, False, False]),
     ],
 )
-async def test_all_or_a_share_of_the_instructions_count(items: list[str], followed: list[bool]) -> None:
+async def test_all_or_a_share_of_the_instructions_count(items: list[Any], followed: list[bool]) -> None:
     verdict = await judge(*items)
     assert verdict.reward == float(all(followed))
     assert verdict.fields == {"follow_all_instructions": all(followed), "follow_instruction_list": followed}
@@ -57,13 +74,69 @@ async def test_the_instructions_may_stand_in_the_verifiers_metadata() -> None:
 
 
 @pytest.mark.parametrize(
+    ("instruction", "arguments"),
+    [
+        ("keywords:existance", {"keywords": ["one"]}),
+        ("keywords:existence", {}),
+        ("keywords:existence", None),
+        ("keywords:existence", {"keywords": None}),
+        ("keywords:existence", {"keywords": "one"}),
+        ("keywords:existence", {"keywords": ["one", "("]}),
+        ("keywords:frequency", {"keyword": "one", "frequency": 1, "relation": "more than"}),
+        ("keywords:word_count_different_numbers", {"keyword": "o", "frequency": 1, "relation": "more than"}),
+        ("length_constraints:number_words", {"num_words": 1.5, "relation": "at least"}),
+    ],
+)
+async def test_what_is_unknown_or_unfit_is_not_followed(instruction: str, arguments: Any) -> None:
+    fields = {
+        "instruction_id_list": ["punctuation:no_comma", instruction],
+        "kwargs": [{}, arguments],
+        "grading_mode": "fraction",
+    }
+    verdict = await judge("one one", **fields)
+    assert (verdict.reward, verdict.fields["follow_instruction_list"]) == (0.5, [True, False])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("instruction", "arguments", "text", "followed"),
+    [
+        ("keywords:existence", {"keywords": ["colou?r", "r.d"]}, "A RED color", True),
+        ("keywords:existence", {"keywords": ["colou?r", "r.d"]}, "a colour", False),
+        ("keywords:frequency", {"keyword": " [ab]c ", "frequency": 2, "relation": "at least"}, "AC bc", True),
+        ("keywords:frequency", {"keyword": "a|b", "frequency": 2, "relation": "less than"}, "ab", False),
+        ("keywords:word_once", {"keyword": "a+"}, "aaa", True),
+        ("keywords:word_once", {"keyword": "a+"}, "a ba", False),
+        ("keywords:forbidden_words", {"forbidden_words": ["ba[dr]"]}, "Bar none", False),
+        ("keywords:forbidden_words", {"forbidden_words": ["ba[dr]"]}, "barn", True),
+        ("keywords:exclude_word_harder", {"keyword": "a."}, "x ab y", True),  # others are taken literally
+    ],
+)
+async def test_keywords_are_expressions_in_any_case(
+    instruction: str, arguments: dict[str, Any], text: str, followed: bool
+) -> None:
+    verdict = await judge(text, instruction_id_list=[instruction], kwargs=[arguments])
+    assert verdict.fields["follow_instruction_list"] == [followed]
+
+
+@pytest.mark.slow
+async def test_an_expression_that_backtracks_blocks_nothing() -> None:
+    row = {**ROW, "instruction_id_list": ["keywords:word_once"], "kwargs": [{"keyword": "(a+)+$"}]}
+    task: Any = RESOURCE.task(msgspec.json.encode(row))
+    start_s = time.thread_time()
+    with pytest.raises(TaskError, match=r"the row's expression .* backtracks: it took longer than 0.5 s"):
+        await judged_within(task, "a" * 40 + "b", timeout_s=0.5)
+    assert time.thread_time() - start_s < 0.2
+
+
+async def judged_within(task: Any, text: str, timeout_s: float) -> list[bool]:
+    given = task.instructions
+    return await bounded(follow, text, given, expressions=["(a+)+$"], timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"instruction_id_list": ["a:b"], "kwargs": [{}]}, "'a:b': there is no such instruction"),
-        (
-            {"instruction_id_list": ["keywords:existence"], "kwargs": [{}]},
-            "missing required field `keywords`",
-        ),
         ({"kwargs": [{}]}, "'kwargs' must hold the arguments of each of 'instruction_id_list'"),
         ({"instruction_id_list": [], "kwargs": []}, "at least of one"),
         ({"grading_mode": "mean"}, "Invalid enum value 'mean'"),

@@ -62,6 +62,11 @@ REASONING = {
 }
 
 
+FIRST_PART_OF_LAST_ITEM = {"calendar"}
+"""They read nothing but the first content part of the last item."""
+BEHIND_IT = {"reasoning around everything", "text in two parts", "a refusal beside the text"}
+
+
 def part(text: str | None) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": None}
 
@@ -154,8 +159,9 @@ async def test_a_recorded_rollout_is_judged_by_what_was_said_and_done(name: str)
     example = examples.read(environment)[0]
     gold: Items = msgspec.json.decode(await examples.play(environment.resource, example))["output"]
     for shape, reshape in SHAPES.items():  # in one test: they share a process
-        judged = await reverify(environment, recorded(example.fields, reshape(gold), 1.0))
-        assert (judged.reward, judged.changed) == (1.0, False), shape
+        reward = float(name not in FIRST_PART_OF_LAST_ITEM or shape not in BEHIND_IT)
+        judged = await reverify(environment, recorded(example.fields, reshape(gold), reward))
+        assert (judged.reward, judged.changed) == (reward, False), shape
 
     thoughts = [
         {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": text}]}

@@ -27,8 +27,10 @@ def called(*calls: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "function_call", "call_id": str(n), **call} for n, call in enumerate(calls)]
 
 
+COUNTED = {"parallel_tool_call_rewarding": True}
 FEWER, MORE = {"allow_subset": True}, {"allow_superset": True}
 BOTH = {**FEWER, **MORE}
+PARALLEL = {"name": f"parallel_tool_calls_{NAME}_agent"}
 
 
 async def stored(action: dict[str, Any], *items: Any, **fields: Any) -> float:
@@ -50,6 +52,12 @@ async def test_where_a_message_is_expected_any_will_do_and_no_call() -> None:
     assert await judge(action) == 0.0
     assert await judge(action, "Whatever.", *called(WEATHER)) == 0.0
     assert await judge(action, {"type": "reasoning", "summary": []}) == 0.0
+    assert await judge(action, {"role": "assistant", "content": []}) == 0.0
+    assert (
+        await judge(action, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}) == 0.0
+    )
+    assert await judge(action, {"role": "assistant", "content": [{"type": "output_text", "text": ""}]}) == 1.0
+    assert await judge(action, {"role": "assistant", "content": "Bye."}) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -71,8 +79,50 @@ async def test_where_a_message_is_expected_any_will_do_and_no_call() -> None:
 )
 async def test_where_a_call_is_expected_it_must_be_among_the_calls(items: list[Any], reward: float) -> None:
     assert await judge(WEATHER, *items) == reward
-    parallel = {"name": f"parallel_tool_calls_{NAME}_agent"}
-    assert await stored(WEATHER, *items, agent_ref=parallel) == reward
+    counted = reward * 2 / (1 + len([item for item in items if not isinstance(item, str)])) if reward else 0.0
+    assert await stored(WEATHER, *items, agent_ref=PARALLEL) == counted
+
+
+@pytest.mark.parametrize(
+    ("calls", "flags", "strict", "fractional", "f1"),
+    [
+        ((WEATHER,), {}, 1.0, 1.0, 1.0),
+        ((TIDE,), BOTH, 0.0, 0.0, 0.0),
+        ((), BOTH, 0.0, 0.0, 0.0),
+        ((WEATHER, TIDE), {}, 0.0, 0.0, 0.0),
+        ((WEATHER, TIDE), FEWER, 0.0, 0.0, 0.0),
+        ((WEATHER, TIDE), MORE, 1.0, 1.0, 2 / 3),
+        ((TIDE, TIDE), MORE, 0.0, 0.0, 0.0),
+    ],
+)
+async def test_one_expected_call_is_counted_too_where_calls_are(
+    calls: tuple[dict[str, Any], ...], flags: dict[str, bool], strict: float, fractional: float, f1: float
+) -> None:
+    for mode, reward in {"binary_strict": strict, "fractional": fractional, "f1": f1}.items():
+        given = {**COUNTED, **flags, "parallel_tool_call_reward_mode": mode}
+        assert await judge(WEATHER, *called(*calls), **given) == pytest.approx(reward), mode
+    assert await judge(WEATHER, *called(*calls)) == float(WEATHER in calls)
+
+
+@pytest.mark.parametrize(
+    ("calls", "reward"),
+    [
+        ((TIDE, WIND), 1.0),
+        ((WEATHER, WIND, WEATHER, TIDE), 1.0),
+        ((TIDE,), 0.0),
+        ((TIDE, TIDE), 0.0),
+        ((TIDE, TIDE, TIDE), 0.0),
+        ((), 0.0),
+    ],
+)
+async def test_surplus_calls_are_free_unless_calls_are_counted(
+    calls: tuple[dict[str, Any], ...], reward: float
+) -> None:
+    action = {"type": "function_call_batch", "calls": [TIDE, WIND]}
+    assert await judge(action, *called(*calls)) == reward
+    assert await stored(action, *called(*calls), agent_ref={"name": f"{NAME}_agent"}) == reward
+    given = {**BOTH, "parallel_tool_call_reward_mode": "f1"}  # without effect
+    assert await judge(action, *called(*calls), **given) == reward
 
 
 @pytest.mark.parametrize(
@@ -106,7 +156,7 @@ async def test_a_batch_is_graded_by_its_mode(
     items = called(*calls)
     rewards = {None: strict, "binary_strict": strict, "fractional": fractional, "f1": f1}
     for mode, reward in rewards.items():
-        given = {**flags, "parallel_tool_call_reward_mode": mode} if mode else flags
+        given = {**COUNTED, **flags, **({"parallel_tool_call_reward_mode": mode} if mode else {})}
         assert await judge(action, *items, **given) == pytest.approx(reward), mode
 
 
@@ -147,9 +197,8 @@ async def test_configurations_compare_wordings_more_or_less_strictly(
 
 async def test_parallel_calls_are_graded_by_all_calls() -> None:
     action = {"type": "function_call_batch", "calls": [TIDE, WIND]}
-    agent = {"name": f"parallel_tool_calls_{NAME}_agent"}
     for calls, reward in (((TIDE,), 2 / 3), ((TIDE, WIND, WEATHER), 0.8), ((WIND, TIDE), 1.0)):
-        assert await stored(action, *called(*calls), agent_ref=agent) == pytest.approx(reward)
+        assert await stored(action, *called(*calls), agent_ref=PARALLEL) == pytest.approx(reward)
 
 
 def test_its_configurations_go_by_their_agents_names() -> None:
@@ -161,6 +210,7 @@ def test_its_configurations_go_by_their_agents_names() -> None:
     "action",
     [
         {"type": "function_call", "name": "get_weather", "arguments": "{"},
+        {"type": "function_call", "name": "get_weather", "arguments": '{"x": NaN}'},
         {"type": "function_call_batch", "calls": []},
         {"type": "function_call_batch", "calls": [{"type": "message", "content": "Hi"}]},
         {"type": "silence"},

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from gym_runtime.errors import TaskError
 from resources.judging import call, judge, namesakes, row
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,12 @@ def task(*expected: tuple[str, dict[str, Any]]) -> bytes:
         ([A, B], [A], 1, 0.0),
         ([A], [A, B], 1, 0.0),
         ([B], [("b", {"any": None})], 1, 1.0),
-        ([B], [("b", "{")], 0, 0.0),
+        ([B], [("b", "{")], 1, 1.0),  # not JSON: no arguments
+        ([B], [("b", "")], 1, 1.0),
+        ([A], [("a", "{")], 0, 0.0),
+        ([A], [("a", '{"x": 1, "y": "two", "z": NaN}')], 1, 1.0),
+        ([B], [("b", '"x"')], 0, 0.0),
+        ([B], [("b", r'{"x": "\ud800"}')], 1, 1.0),
         ([B], [("b", "[]")], 0, 0.0),
         ([("a", {"v": [1, {"w": None}]})], [("a", {"v": [1, {"w": None}]})], 1, 1.0),
         ([("a", {"v": [1, 2]})], [("a", {"v": [2, 1]})], 0, 0.0),
@@ -53,6 +59,15 @@ async def test_every_expected_call_is_made_and_no_other(
     counts = {name: verdict.fields[name] for name in ("num_expected", "num_predicted", "num_correct")}
     assert counts == {"num_expected": len(expected), "num_predicted": len(made), "num_correct": correct}
     assert [shown.name for shown in verdict.fields["predicted_calls"]] == [name for name, _ in made]
+
+
+async def test_expected_arguments_may_be_json_text() -> None:
+    expected = row(expected_answers=[{"name": "a", "arguments": '{"x": [1]}'}])
+    assert (await judge("xlam_fc", expected, call("a", {"x": [1]}))).reward == 1.0
+    assert (await judge("xlam_fc", expected, call("a", {"x": "[1]"}))).reward == 0.0
+    for text in ("{", "[]", ""):
+        with pytest.raises(TaskError, match="the arguments of 'a' are no JSON object"):
+            await judge("xlam_fc", row(expected_answers=[{"name": "a", "arguments": text}]))
 
 
 async def test_the_rows_of_its_namesake_are_won_by_their_calls() -> None:

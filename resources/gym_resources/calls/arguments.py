@@ -6,6 +6,7 @@ words may be worded otherwise: as a summary or a search query is.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -17,11 +18,12 @@ FEWEST_WORDS = 2
 def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
     """Whether two values decoded from JSON are alike.
 
-    Types are the same (1 is neither 1.0 nor true), objects have the same keys, lists the same length, and
-    what they hold is alike; floats differ by less than `FLOAT_TOLERANCE`. Two texts of `FEWEST_WORDS` or more
-    have a `similarity` of at least ``word_similarity``; others are the same.
+    The actual value's type is that expected, where true and false are integers, too (but 1 is neither 1.0 nor
+    true); objects have the same keys, lists the same length, and what they hold is alike; floats differ by
+    less than `FLOAT_TOLERANCE`. Two texts of `FEWEST_WORDS` or more have a `similarity` of at least
+    ``word_similarity``; others are the same.
     """
-    if type(expected) is not type(actual):
+    if not isinstance(actual, type(expected)):
         return False
     if isinstance(expected, Mapping):
         wanted, given = cast("Mapping[str, Any]", expected), cast("Mapping[str, Any]", actual)
@@ -35,9 +37,20 @@ def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
         )
     if isinstance(expected, float):
         return abs(expected - actual) < FLOAT_TOLERANCE
-    if isinstance(expected, str) and min(len(expected.split()), len(actual.split())) >= FEWEST_WORDS:
-        return similarity(expected, actual) >= word_similarity
+    if isinstance(expected, str):
+        return _alike_texts(expected, cast("str", actual), word_similarity)
     return expected == actual
+
+
+def _alike_texts(expected: str, actual: str, word_similarity: float) -> bool:
+    words = len(expected.split())
+    if words < FEWEST_WORDS or len(actual.split(maxsplit=FEWEST_WORDS - 1)) < FEWEST_WORDS:
+        return expected == actual
+    if word_similarity <= 0:
+        return True
+    # No more than the expected words can be shared, so a text of very many words need not be counted.
+    most = math.ceil(words / word_similarity)
+    return len(actual.split(maxsplit=most)) <= most and similarity(expected, actual) >= word_similarity
 
 
 def similarity(expected: str, actual: str) -> float:

@@ -1,17 +1,15 @@
-"""JSON that a model wrote: as a whole, or somewhere in its text. What is none is None, never an error."""
+"""JSON that a model wrote: as a whole, or somewhere in its text. What is none is never an error."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, TypeVar
 
 import msgspec
 
+INVALID = object()
+"""What `loads` gives for text that is not JSON."""
 _T = TypeVar("_T")
-
-_OBJECTS = re.compile(r"\[\s*\{")
-_scan = json.JSONDecoder().raw_decode
 
 
 def decode(text: str, kind: type[_T], *, strict: bool = True) -> _T | None:
@@ -35,17 +33,18 @@ def convert(value: object, kind: type[_T]) -> _T | None:
         return None
 
 
-def first_objects(text: str) -> list[Any] | None:
-    """The list that opens where the text first has a list of objects; None if it is cut off or broken.
+def loads(text: str) -> Any:
+    """The text as Python's `json` reads it, or `INVALID`: ``NaN`` and ``1e400`` are numbers, too.
 
-    >>> first_objects('Here: [1], [{"x": 1}], [{"x": 2}]')
-    [{'x': 1}]
-    >>> first_objects('Here: [{"x": 1, ...}]. I mean [{"x": 2}].')
+    What no result row can hold is invalid: a text with half a character in it (a lone surrogate), an integer
+    of thousands of digits, what is nested too deeply.
+
+    >>> loads('{"x": Infinity}')
+    {'x': inf}
     """
-    start = _OBJECTS.search(text)
-    if start is None:
-        return None
     try:
-        return _scan(text, start.start())[0]
-    except (ValueError, RecursionError):
-        return None
+        value = json.loads(text)
+        msgspec.json.encode(value)
+    except (ValueError, RecursionError):  # among them UnicodeEncodeError
+        return INVALID
+    return value

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import re
+
 from gym_resources.instructions.relation import Relation, meets
 from gym_resources.instructions.sentences import sentences, sentences_by_rules
-from gym_resources.instructions.words import count_word, has_word, occurrences, tokens, word_tokens
+from gym_resources.instructions.words import (
+    Expression,
+    count_word,
+    has_word,
+    matches,
+    occurrences,
+    tokens,
+    word_tokens,
+)
 
 
-def existence(text: str, *, keywords: list[str]) -> bool:
-    """Each keyword is there, if only as a part of a word."""
-    return all(occurrences(text, keyword) for keyword in keywords)
+def existence(text: str, *, keywords: list[Expression]) -> bool:
+    """Each keyword, an expression, is there, if only as a part of a word."""
+    return all(re.search(keyword, text, re.IGNORECASE) for keyword in keywords)
 
 
-def frequency(text: str, *, keyword: str, frequency: int, relation: Relation) -> bool:
-    """A keyword is there less than, or at least, so many times."""
-    return meets(occurrences(text, keyword.strip()), relation, frequency)
+def frequency(text: str, *, keyword: Expression, frequency: int, relation: Relation) -> bool:
+    """A keyword, an expression, is there less than, or at least, so many times."""
+    return meets(matches(text, Expression(keyword.strip())), relation, frequency)
 
 
 def frequency_or_exactly(
-    text: str, *, keyword: str, frequency: int, relation: Relation | None = None
+    text: str, *, keyword: Expression, frequency: int, relation: Relation | None = None
 ) -> bool:
     """As `frequency`; without a relation exactly so many times."""
-    found = occurrences(text, keyword.strip())
+    found = matches(text, Expression(keyword.strip()))
     return found == frequency if relation is None else meets(found, relation, frequency)
 
 
-def forbidden_words(text: str, *, forbidden_words: list[str]) -> bool:
-    """None of the words is there, save as a part of another word."""
-    return not any(has_word(text, word) for word in forbidden_words)
+def forbidden_words(text: str, *, forbidden_words: list[Expression]) -> bool:
+    r"""None of the words, expressions between ``\b``, is there, save as a part of another word."""
+    return not any(re.search(rf"\b{word}\b", text, re.IGNORECASE) for word in forbidden_words)
 
 
 def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation: Relation) -> bool:
@@ -38,9 +48,9 @@ def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation
     return meets(text.lower().count(letter.strip().lower()), let_relation, let_frequency)
 
 
-def word_once(text: str, *, keyword: str) -> bool:
-    """A keyword is there exactly once."""
-    return occurrences(text, keyword.strip()) == 1
+def word_once(text: str, *, keyword: Expression) -> bool:
+    """A keyword, an expression, is there exactly once."""
+    return matches(text, Expression(keyword.strip())) == 1
 
 
 def once_and_twice(text: str, *, keyword1: str, keyword2: str) -> bool:

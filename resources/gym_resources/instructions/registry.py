@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import msgspec
 
@@ -22,6 +23,7 @@ from gym_resources.instructions import (
     sentence_kinds,
     spelling,
 )
+from gym_resources.instructions.words import Expression, is_literal
 
 Checker = Callable[..., bool]
 
@@ -146,14 +148,15 @@ IFBENCH: dict[str, Checker] = {
 CHECKERS = {**IFEVAL, **IFTRAIN, **IFBENCH}
 
 
-def bind(instruction_id: str, arguments: Mapping[str, Any] | None) -> Callable[[str], bool]:
+def bind(instruction_id: str, arguments: Mapping[str, Any] | None) -> partial[bool]:
     """The check of a text against one instruction of a row.
 
     Arguments that are null, or that the instruction does not have, are left out; names are taken in small
     letters.
 
     Raises:
-        ValueError: there is no such instruction, or its arguments do not fit.
+        ValueError: there is no such instruction, or its arguments do not fit, or what should be a regular
+            expression is none.
     """
     checker = CHECKERS.get(instruction_id)
     if checker is None:
@@ -163,7 +166,29 @@ def bind(instruction_id: str, arguments: Mapping[str, Any] | None) -> Callable[[
         fitted = msgspec.convert(given, _arguments_type(checker), strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(f"'{instruction_id}': {error}") from error
-    return partial(checker, **msgspec.structs.asdict(fitted))
+    values = msgspec.structs.asdict(fitted)
+    for expression in _expressions(checker, values):
+        try:
+            re.compile(expression)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"'{instruction_id}': '{expression}' is no expression: {error}") from error
+    return partial(checker, **values)
+
+
+def expressions(check: partial[bool]) -> list[Expression]:
+    """The regular expressions that a bound check searches for, those aside that are plain words."""
+    return [found for found in _expressions(check.func, check.keywords) if not is_literal(found)]
+
+
+def _expressions(checker: Checker, values: Mapping[str, Any]) -> list[Expression]:
+    found = [values[name] for name in _expression_names(checker)]
+    return [one for value in found for one in (cast("Any", value) if isinstance(value, list) else [value])]
+
+
+@cache
+def _expression_names(checker: Checker) -> list[str]:
+    hints = get_type_hints(checker)
+    return [name for name, hint in hints.items() if hint in (Expression, list[Expression])]
 
 
 @cache

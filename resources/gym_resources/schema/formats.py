@@ -2,6 +2,8 @@
 
 JSON, YAML and TOML say which type a value has; there it is taken as it is (so a bare date of YAML or TOML is
 a date, not a text). XML and CSV know texts only; there the schema tells, see `gym_resources.schema.typed`.
+An XML document is an object with the root element as its only key, CSV is always a list of records, and TOML
+always a table.
 """
 
 from __future__ import annotations
@@ -9,15 +11,26 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tomllib
-from collections.abc import Callable
-from typing import Any, Literal, NoReturn, Protocol, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol, cast
 
-from gym_resources.schema.typed import typed, typed_cell, typed_document
+from gym_resources.schema.typed import typed, typed_cell
 
 Format = Literal["json", "yaml", "xml", "toml", "csv"]
 YAML_NODES = 100_000
-"""How many values a YAML document may have once its aliases are followed."""
+"""How many values a YAML document may have, also once its aliases are followed."""
+YAML_DEPTH = 200
+"""How deeply it may be nested: its parser crashes the process on what is nested thousands deep."""
+YAML_DIGITS = 4300
+"""How long a number to the base of 60 (``1:30:00``) may be; reading one takes quadratic time."""
+TOML_PARTS = 200
+"""How many names a dotted key of TOML may have; reading one takes quadratic time."""
+
+
+_SEXAGESIMAL = re.compile(r"[-+]?[0-9_]+:")
+_MANY_PARTS = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS}}}")
 
 
 class Malformed(ValueError):
@@ -43,11 +56,7 @@ def read(text: str, kind: Format, schema: dict[str, Any]) -> Any:
 
 
 def _json(text: str, _: dict[str, Any]) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+    return json.loads(text)
 
 
 class _Node(Protocol):
@@ -59,6 +68,7 @@ def _yaml(text: str, _: dict[str, Any]) -> Any:
 
     safe = cast("Any", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
+        _refuse_bombs(cast("Any", yaml).parse(text, Loader=safe))
         loader = safe(text)
         try:
             node = loader.get_single_node()
@@ -71,6 +81,24 @@ def _yaml(text: str, _: dict[str, Any]) -> Any:
         raise ValueError(str(error)) from error
     except (TypeError, KeyError, AttributeError, OverflowError) as error:  # constructors check little
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _refuse_bombs(events: Iterable[Any]) -> None:
+    """Read a document's events, which takes little memory, before its values are made.
+
+    Raises:
+        ValueError: there are too many, or they are nested too deeply.
+    """
+    depth = 0
+    for number, event in enumerate(events):
+        kind = type(event).__name__
+        depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
+        if number > 2 * YAML_NODES:
+            raise ValueError(f"it has more than {YAML_NODES} values")
+        if depth > YAML_DEPTH + 2:  # those of the stream and of the document
+            raise ValueError("it is nested too deeply")
+        if kind == "ScalarEvent" and len(event.value) > YAML_DIGITS and _SEXAGESIMAL.match(event.value):
+            raise ValueError(f"a number has more than {YAML_DIGITS} digits")
 
 
 def _expanded(node: _Node | None, sizes: dict[int, float]) -> float:
@@ -87,37 +115,31 @@ def _expanded(node: _Node | None, sizes: dict[int, float]) -> float:
     return sizes[id(node)]
 
 
-def _toml(text: str, schema: dict[str, Any]) -> Any:
-    """A table; for a schema of a list, the list that is all it holds."""
-    table = tomllib.loads(text)
-    parts = list(table.values())
-    return parts[0] if schema.get("type") == "array" and len(parts) == 1 else table
+def _toml(text: str, _: dict[str, Any]) -> Any:
+    if _MANY_PARTS.search(text):
+        raise ValueError(f"a key has more than {TOML_PARTS} names")
+    return tomllib.loads(text)
 
 
 def _xml(text: str, schema: dict[str, Any]) -> Any:
     import xmltodict
 
-    return typed_document(xmltodict.parse(text, disable_entities=True), schema)
+    return typed(xmltodict.parse(text, disable_entities=True), schema)
 
 
 def _csv(text: str, schema: dict[str, Any]) -> Any:
-    """The records under the header; a schema of an object means one record."""
+    """The records under the header; of columns with the same name the last one counts."""
     lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
     header, *records = lines or [[]]
-    if len(set(header)) != len(header) or any(len(record) != len(header) for record in records):
-        raise ValueError("every record needs a cell for each column, and every column a name of its own")
-    single = schema.get("type") != "array"
-    record_schema = schema if single else schema.get("items")
-    rows = [
-        typed(
-            {name: typed_cell(cell, record_schema, name) for name, cell in zip(header, record, strict=True)},
-            record_schema,
-        )
+    if any(len(record) != len(header) for record in records):
+        raise ValueError("every record needs a cell for each column")
+    items = schema.get("items")
+    columns = cast("dict[str, Any]", items).get("properties") if isinstance(items, dict) else None
+    schemas = cast("dict[str, Any]", columns) if isinstance(columns, dict) else {}
+    return [
+        {name: typed_cell(cell, schemas.get(name)) for name, cell in zip(header, record, strict=True)}
         for record in records
     ]
-    if single and len(rows) != 1:
-        raise ValueError(f"{len(rows)} records where the schema has one")
-    return rows[0] if single else rows
 
 
 _READERS: dict[Format, Callable[[str, dict[str, Any]], Any]] = {

@@ -1,43 +1,73 @@
-"""Strict schemas, and what is wrong with a value that does not meet one."""
+"""Strict schemas, what is wrong with a schema, and what is wrong with a value that does not meet one."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-_SCHEMA = {"items", "additionalProperties", "unevaluatedProperties", "contains", "then", "else"}
-_SCHEMAS = {"anyOf", "allOf", "oneOf", "prefixItems", "items"}
-_NAMED_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
+_SCHEMA = {"items", "additionalProperties", "unevaluatedProperties", "contains", "not", "if", "then", "else"}
+_SCHEMAS = {"anyOf", "allOf", "oneOf", "prefixItems"}
+_NAMED_SCHEMAS = {"properties", "patternProperties", "$defs", "dependentSchemas"}
 
 
 def strict(schema: Any) -> Any:
-    """A schema whose objects have all the properties that they name, and no others, at every depth.
+    """A schema whose objects have all the properties that they name, and no others.
 
-    What it said of ``required`` and ``additionalProperties`` where it names properties is replaced. Under
-    ``not`` and ``if`` nothing changes: there, stricter would mean laxer.
+    What it said of ``required`` and ``additionalProperties`` beside ``properties`` is replaced, wherever such
+    an object stands, under ``not`` and ``if`` too, and even where ``properties`` is the name of a property.
+    Lists stay as they are, so what stands under ``anyOf`` and the like is as lax as it was.
 
     >>> strict({"properties": {"a": {"type": "string"}}, "required": []})
     {'properties': {'a': {'type': 'string'}}, 'required': ['a'], 'additionalProperties': False}
     """
     if not isinstance(schema, dict):
         return schema
-    result = {keyword: _inner(keyword, value) for keyword, value in cast("dict[str, Any]", schema).items()}
-    if isinstance(result.get("properties"), dict):
-        result["required"] = list(result["properties"])
+    given = cast("dict[str, Any]", schema)
+    result = {keyword: strict(value) for keyword, value in given.items()}
+    if isinstance(given.get("properties"), dict):
+        result["required"] = list(given["properties"])
         result["additionalProperties"] = False
     return result
 
 
-def _inner(keyword: str, value: Any) -> Any:
-    if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
-        return {name: strict(schema) for name, schema in cast("dict[str, Any]", value).items()}
-    if keyword in _SCHEMAS and isinstance(value, list):
-        return [strict(schema) for schema in cast("list[Any]", value)]
-    return strict(value) if keyword in _SCHEMA else value
+def misformed(schema: object, path: str = "$") -> str | None:
+    """Where and why a schema cannot be one; None if nothing is found.
+
+    Quick enough for every row of a data set, and so not complete: `violation` looks at the rest.
+    """
+    if isinstance(schema, bool):
+        return None
+    if not isinstance(schema, dict):
+        return f"{path} is no schema: {schema!r:.100}"
+    given = cast("dict[str, Any]", schema)
+    kinds = given.get("type", [])
+    for kind in cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]:
+        if kind not in _TYPES:
+            return f"{path}: there is no type {kind!r:.100}"
+    try:
+        re.compile(given.get("pattern", ""))
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
+        return f"{path}: the pattern {given['pattern']!r:.100} is no expression: {error}"
+    found = (misformed(inner, f"{path}.{place}") for place, inner in _subschemas(given))
+    return next(filter(None, found), None)
+
+
+def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for keyword, value in schema.items():
+        if keyword in _SCHEMA:
+            yield keyword, value
+        elif keyword in _SCHEMAS and isinstance(value, list):
+            yield from ((f"{keyword}[{n}]", inner) for n, inner in enumerate(cast("list[object]", value)))
+        elif keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            named = cast("dict[str, object]", value)
+            yield from ((f"{keyword}.{name}", inner) for name, inner in named.items())
 
 
 def violation(value: Any, schema: dict[str, Any]) -> str | None:
@@ -50,12 +80,20 @@ def violation(value: Any, schema: dict[str, Any]) -> str | None:
     from referencing.exceptions import Unresolvable
 
     try:
-        error = next(_validator(json.dumps(schema)).iter_errors(value), None)
-    except (SchemaError, Unresolvable) as error:
+        validator = _validator(json.dumps(schema))
+    except SchemaError as error:
+        raise ValueError(f"SchemaError: {error}"[:300]) from error
+    try:
+        error = next(validator.iter_errors(value), None)
+        return None if error is None else f"{error.json_path}: {error.message}"[:300]
+    except Unresolvable as error:
         raise ValueError(f"{type(error).__name__}: {error}"[:300]) from error
     except RecursionError:
         return "$: nested too deeply"
-    return None if error is None else f"{error.json_path}: {error.message}"[:300]
+    except (ValueError, ArithmeticError) as error:
+        # The value, not the schema: an integer of thousands of digits can be neither written into the message
+        # nor divided by a float.
+        return f"$: cannot be validated: {error}"[:300]
 
 
 @lru_cache(maxsize=128)

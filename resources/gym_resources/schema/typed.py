@@ -1,144 +1,110 @@
 """Types for what a format writes as text, taken from the schema: ``<year>1788</year>`` is a number if that
 is what the schema wants there, and stays a text if not.
 
-What does not fit the schema is left as it is; that it does not fit is for the validator to say.
+Numbers are what Python's ``int`` and ``float`` read, and ``1`` and ``0`` are booleans, too. What does not fit
+the schema is left as it is; that it does not fit is for the validator to say.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-MISFIT = object()
-_INTEGER = re.compile(r"[+-]?\d{1,1000}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_SEPARATOR = re.compile(r"[;|]")
-_NULL_MARKS = {"@is_null", "@null", "@nil", "@xsi:nil"}
-
-Cast = Callable[[Any, Mapping[str, Any]], Any]
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def typed(value: Any, schema: object) -> Any:
-    """A value with the types that the schema gives to its parts.
+    """A parsed element of XML with the types that the schema gives to its parts.
+
+    Nothing is converted where the type is a list of types, or stands under ``anyOf`` and the like. An empty
+    element is an empty text or list where the type is ``string`` or ``array``. Under an array, elements that
+    repeat are a list, a single one is a list of one, and one that holds only one kind of elements stands for
+    these, whatever their name.
 
     >>> typed({"year": "1788", "names": {"name": ["A", "B"]}},
     ...       {"type": "object", "properties": {"year": {"type": "integer"}, "names": {"type": "array"}}})
     {'year': 1788, 'names': ['A', 'B']}
     """
-    options = sorted(_options(schema), key=lambda option: _ORDER.index(option[0]))
-    for kind, option in options:
-        found = _CASTS[kind](value, option)
-        if found is not MISFIT:
-            return found
-    return value
+    given = _mapping(schema)
+    kind = given.get("type")
+    convert = _CONVERSIONS.get(kind) if isinstance(kind, str) else None
+    return convert(value, given) if convert else value
 
 
-def typed_document(document: dict[str, Any], schema: Mapping[str, Any]) -> Any:
-    """An XML document: its root is only a name, unless it is the one property of the schema."""
-    (name, content) = next(iter(document.items()))
-    if list(_mapping(schema.get("properties"))) == [name]:
-        return typed(document, schema)
-    return typed(content, schema)
+def typed_cell(cell: str, schema: object) -> Any:
+    """A cell of CSV as the first scalar type of the schema that it can be; lists and objects are not read.
+
+    An empty cell is null where null may be; the text ``null`` is a text.
+
+    >>> typed_cell("12", {"type": ["number", "null"]})
+    12.0
+    """
+    kinds = set(_kinds(schema))
+    if not cell and "null" in kinds:
+        return None
+    for kind in ("integer", "number", "boolean"):
+        if kind in kinds:
+            value = _CONVERSIONS[kind](cell, {})
+            if not isinstance(value, str):
+                return value
+    return cell
 
 
-def typed_cell(cell: str, schema: object, column: str) -> Any:
-    """A cell of CSV: JSON where the schema has a list or an object, or a list with ``;`` or ``|`` between."""
-    kinds = {
-        kind
-        for _, option in _options(schema)
-        for kind, _ in _options(_mapping(option.get("properties")).get(column))
-    }
-    if not kinds & {"array", "object"} or not cell.strip():
-        return cell
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return [part.strip() for part in _SEPARATOR.split(cell)] if "array" in kinds else cell
-
-
-def _options(schema: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The types that a schema allows, each with the schema that says the rest."""
+def _kinds(schema: object) -> Iterator[object]:
+    """The types that a schema allows."""
     given = _mapping(schema)
     kinds = given.get("type")
-    listed = cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]
-    yield from ((kind, given) for kind in listed if isinstance(kind, str) and kind in _CASTS)
-    for keyword in ("anyOf", "oneOf", "allOf"):
+    yield from cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]
+    for keyword in ("anyOf", "oneOf"):
         branches = given.get(keyword)
         for branch in cast("list[object]", branches) if isinstance(branches, list) else ():
-            yield from _options(branch)
+            yield from _kinds(branch)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _null(value: Any, _: Mapping[str, Any]) -> Any:
-    if value is None or (isinstance(value, str) and value.strip().lower() in ("", "null")):
-        return None
-    marks = _mapping(value)
-    marked = bool(marks) and marks.keys() <= _NULL_MARKS and all(mark == "true" for mark in marks.values())
-    return None if marked else MISFIT
+def _number(read: Callable[[str], float]) -> Callable[[Any, Mapping[str, Any]], Any]:
+    def number(value: Any, _: Mapping[str, Any]) -> Any:
+        try:
+            return read(value) if isinstance(value, str) else value
+        except ValueError:
+            return value
 
-
-def _integer(value: Any, _: Mapping[str, Any]) -> Any:
-    return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else MISFIT
-
-
-def _number(value: Any, _: Mapping[str, Any]) -> Any:
-    if not isinstance(value, str) or not _NUMBER.fullmatch(value.strip()):
-        return MISFIT
-    return int(value) if _INTEGER.fullmatch(value.strip()) else float(value)
+    return number
 
 
 def _boolean(value: Any, _: Mapping[str, Any]) -> Any:
-    return (
-        {"true": True, "false": False}.get(value.strip().lower(), MISFIT)
-        if isinstance(value, str)
-        else MISFIT
-    )
+    return _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
 def _array(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A list: repeated elements, the children of an element that holds only them, or a single one."""
-    items = schema.get("items")
-    if value is None or value == "":
+    if value is None:
         return []
     children = _mapping(value)
-    properties = {name for _, option in _options(items) for name in _mapping(option.get("properties"))}
-    if len(children) == 1 and not children.keys() <= properties:
+    if len(children) == 1:
         (value,) = children.values()
-    if value is None:
-        return [typed(None, items)]
     elements = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return [typed(element, items) for element in elements]
+    return [typed(element, schema.get("items")) for element in elements]
 
 
 def _object(value: Any, schema: Mapping[str, Any]) -> Any:
-    if value is None or value == "":
-        return {}
     if not isinstance(value, dict):
-        return MISFIT
+        return value
     properties = _mapping(schema.get("properties"))
-    return {
-        name: typed(part, properties.get(name))
-        for name, part in cast("Mapping[str, Any]", value).items()
-        if not name.startswith("@xmlns")
-    }
+    return {name: typed(part, properties.get(name)) for name, part in cast("dict[str, Any]", value).items()}
 
 
 def _string(value: Any, _: Mapping[str, Any]) -> Any:
-    return "" if value is None else value if isinstance(value, str) else MISFIT
+    return "" if value is None else value
 
 
-_CASTS: dict[str, Cast] = {
-    "null": _null,
-    "integer": _integer,
-    "number": _number,
+_CONVERSIONS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "integer": _number(int),
+    "number": _number(float),
     "boolean": _boolean,
     "array": _array,
     "object": _object,
     "string": _string,
 }
-_ORDER = list(_CASTS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from gym_resources.calls.arguments import alike, similarity
         (1, 1, True),
         (1, 2, False),
         (1, 1.0, False),
-        (1, True, False),
+        (1, True, True),
+        (0, False, True),
+        (2, True, False),
+        (True, 1, False),
+        (False, 0, False),
+        (0.5, 1, False),
+        (1.0, 1, False),
         (1, "1", False),
         (None, None, True),
         (None, "", False),
@@ -50,6 +57,13 @@ def test_any_wording_will_do_without_a_threshold() -> None:
     assert not alike("one two", "three", 0.0)
     assert not alike("one", "three", 0.0)
     assert not alike("one two", 3, 0.0)
+
+
+def test_a_text_of_very_many_words_is_not_counted() -> None:
+    start_s = time.thread_time()
+    assert not alike("one two " * 500, "one two " * 250_000, 0.1)
+    assert alike("one two", "one two " * 250_000, 0.0)
+    assert time.thread_time() - start_s < 0.2
 
 
 def test_words_count_as_often_as_both_have_them() -> None:

@@ -27,7 +27,7 @@ def quoted(line: str) -> str:
 Case = tuple[dict[str, Any], list[str], list[str]]
 CASES: dict[str, list[Case]] = {
     "keywords:existence": [
-        ({"keywords": ["cat", "c++"]}, ["Cats like C++."], ["Cats like C.", "c++", ""]),
+        ({"keywords": ["cat", "c\\+\\+"]}, ["Cats like C++."], ["Cats like C.", "c++", ""]),
     ],
     "keywords:frequency": [
         ({"keyword": "cat", "frequency": 2, "relation": LEAST}, ["Cat concat"], ["cat", "c a t"]),
@@ -341,8 +341,16 @@ CASES: dict[str, list[Case]] = {
     "custom:csv_special_character": [
         (
             {},
-            ["\n".join([*GOODS, '13,"a&b",c,1,2'])],
-            ["\n".join([*GOODS, "13,a&b,c,1,2"]), "\n".join(GOODS), ""],
+            ["\n".join([*GOODS, good]) for good in ('13,"a&b",c,1,2', '13,"a""b",c,1,2', '13,"a-"b,c,1,2')],
+            [
+                *(
+                    "\n".join([*GOODS, good])
+                    for good in ("13,a&b,c,1,2", '13,"a b",c,1,2', '13,"a",&"c",1,2')
+                ),
+                "\n".join(GOODS),
+                "\n".join([*GOODS, f'13,"{"!" * 100_000}\n",c,1,2']),
+                "",
+            ],
         ),
     ],
     "custom:csv_quotes": [({}, ["\n".join(map(quoted, GRADES))], ["\n".join(GRADES), quoted(GRADES[0]), ""])],

@@ -47,6 +47,9 @@ def test_texts_that_follow_are_told_from_those_that_do_not(instruction: str) -> 
         ("first_word:first_word_sent", "A.B." * LONG),
         ("custom:mcq_count_length", "Question 1" + "\n" * LONG),
         ("custom:csv_special_character", "ProductID," + " " * LONG),
+        ("custom:european_capitals_sort", "a" + "\u0323\u0307" * LONG),
+        ("custom:reverse_newline", "Zimbabwe" + "\u0323\u0307" * LONG),
+        ("count:pronouns", " ." * LONG),
     ],
 )
 def test_a_text_that_makes_expressions_backtrack_is_done_with(instruction: str, text: str) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_resources.instructions.registry import CHECKERS, IFBENCH, IFEVAL, IFTRAIN, bind
+from gym_resources.instructions.registry import CHECKERS, IFBENCH, IFEVAL, IFTRAIN, bind, expressions
 
 
 def test_the_benchmarks_are_complete() -> None:
@@ -20,6 +20,18 @@ def test_arguments_come_as_data_sets_write_them() -> None:
     assert bind("first_word:first_word_sent", {"first_word": ["go"]})("Go on. Go away.")
 
 
+def test_what_is_no_plain_word_is_named() -> None:
+    def named(instruction: str, **arguments: Any) -> list[str]:
+        return list(expressions(bind(instruction, arguments)))
+
+    assert named("keywords:existence", keywords=["plain words", "C++", "a-b, c", "a.b"]) == ["C++", "a.b"]
+    assert named("keywords:frequency", keyword="(a)", frequency=1, relation="at least") == ["(a)"]
+    assert named("keywords:forbidden_words", forbidden_words=["a", "[b]"]) == ["[b]"]
+    assert named("keywords:word_once", keyword="what?") == ["what?"]
+    assert named("keywords:exclude_word_harder", keyword="what?") == []
+    assert named("punctuation:no_comma") == []
+
+
 @pytest.mark.parametrize(
     ("instruction", "arguments", "message"),
     [
@@ -27,6 +39,8 @@ def test_arguments_come_as_data_sets_write_them() -> None:
         ("keywords:existence", {}, "'keywords:existence': .* missing required field `keywords`"),
         ("keywords:existence", {"keywords": None}, "missing required field `keywords`"),
         ("keywords:existence", {"keywords": 1}, "Expected `array`, got `int`"),
+        ("keywords:existence", {"keywords": ["a", "b("]}, "'keywords:existence': 'b\\(' is no expression"),
+        ("keywords:word_once", {"keyword": "a{99999999999}"}, "is no expression"),
         (
             "length_constraints:number_words",
             {"num_words": 5, "relation": "at most"},

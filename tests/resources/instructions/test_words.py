@@ -1,7 +1,16 @@
 from __future__ import annotations
 
 import pytest
-from gym_resources.instructions.words import count_words, occurrences, plain_words, tokens, word_tokens
+from gym_resources.instructions.words import (
+    _split,  # pyright: ignore[reportPrivateUsage]
+    count_words,
+    occurrences,
+    plain_words,
+    tokens,
+    word_tokens,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(
@@ -25,6 +34,11 @@ from gym_resources.instructions.words import count_words, occurrences, plain_wor
 )
 def test_tokens_are_the_treebanks(text: str, expected: str) -> None:
     assert tokens(text) == (expected.split("|") if expected else [])
+
+
+@given(st.lists(st.text(alphabet="aB'\".,: ()!?`’n$5-", min_size=1), max_size=4))
+def test_sentences_are_split_together_as_each_alone(found: list[str]) -> None:
+    assert _split(found) == [token for sentence in found for token in _split([sentence])]
 
 
 def test_other_ways_to_count() -> None:
