@@ -155,7 +155,7 @@ async def check(name: str, shape: str) -> None:
 
 def marks(name: str, shape: str) -> list[pytest.MarkDecorator]:
     quick = name in QUICK_ENVIRONMENTS and shape in QUICK
-    return [] if quick else [pytest.mark.slow, pytest.mark.timeout(600)]
+    return [] if quick else [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 @pytest.mark.anyio
