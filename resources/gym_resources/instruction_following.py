@@ -30,7 +30,7 @@ from gym_runtime.environment.environment import published
 from gym_resources.extract.patterns import bounded
 from gym_resources.instructions.registry import bind, expressions
 
-LONG = 20_000
+LONG = 4_000
 TIMEOUT_S = 60.0
 GradingMode = Literal["binary", "fraction"]
 Instruction = tuple[str, dict[str, Any] | None]
