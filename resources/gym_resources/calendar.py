@@ -1,34 +1,37 @@
 """Keep a calendar over many turns: the model's last message must show it with every constraint kept.
 
-What is judged is the first JSON list of objects in the last message, each with ``event_id``, ``start_time``
-(24-hour ``HH:MM``) and ``duration`` (minutes). The reward is 1 if these are the events of ``exp_cal_state``
-with their durations, none overlaps another, all lie within their ``min_time`` and ``max_time``, and each
-keeps its ``constraint``: ``before T`` (ends by then), ``after T`` (starts no earlier), ``at T``, ``between T
-and T`` (starts and ends within), or none. An empty ``exp_cal_state`` asks for no calendar: any answer is
-worth 1. A message with a ``<think>`` in it is worth 0 in any case. ``failure`` in the result row says what
-was wrong.
+What is judged is the first content part of the last thing that the model put out; if that is a call or a
+thought, or empty, the reward is 0. The calendar is the first pair of brackets there that holds an object and
+no further bracket, if it is JSON: a list of events, each with ``event_id``, ``start_time`` (``14:30``,
+``2:30pm``, ``2pm``) and ``duration`` (minutes). The reward is 1 if these are the events of ``exp_cal_state``
+with their durations, none overlaps another (an exact copy does not count), all lie within their ``min_time``
+and ``max_time``, and each keeps its ``constraint``: ``before T`` (ends by then), ``after T`` (starts no
+earlier), ``at T``, ``between T and T`` (starts and ends within); one of another kind says nothing. Of several
+events with one id the last counts, but all must not overlap. An empty ``exp_cal_state`` asks for no calendar:
+any text is worth 1. A text with a ``<think>`` in it is worth 0 in any case. ``failure`` in the result row
+says what was wrong.
 
 Rows and rewards as its namesake in NeMo Gym, whose configurations ``calendar`` and ``calendar_v2`` differ in
 their data only (in v2 the calendar need not be shown at every turn); both names lead here. Unlike there, a
-row whose constraint cannot be read is refused.
+row with a ``before``, ``after``, ``at`` or ``between`` whose times cannot be read, which cannot be won there,
+is refused, and a refusal, which stops the server there, is no text.
 Source: the rule of NeMo Gym's ``calendar``; the example rows are our own.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from itertools import pairwise
+from typing import Any
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.environment.environment import published
 
-from gym_resources.extract import jsons
+from gym_resources.extract import clock, jsons
 
-_CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*(am|pm)?", re.IGNORECASE)
-_HOURS_24 = re.compile(r"\d{1,2}:\d{2}")
-_CONSTRAINT = re.compile(r"\s*(before|after|at|between)\s+(.+?)(?:\s+and\s+(.+?))?\s*", re.IGNORECASE)
-_DAY_MIN = 24 * 60
+_CALENDAR = re.compile(r"\[[^\[\]{]*+\{[^\[\]}]*+\}[^\[\]]*+\]")
+_CONSTRAINT = re.compile(r"\s*(before|after|at|between)\b\s*(.*?)(?:\s+and\s+(.+?))?\s*", re.IGNORECASE)
 
 
 class Event(msgspec.Struct):
@@ -40,8 +43,8 @@ class Event(msgspec.Struct):
 
     @property
     def start_min(self) -> int | None:
-        """In minutes of the day; None if it is not in 24-hour form."""
-        return minutes(self.start_time) if _HOURS_24.fullmatch(self.start_time) else None
+        """In minutes of the day; None if it cannot be read, or is an hour alone."""
+        return None if self.start_time.strip().isdecimal() else clock.minutes(self.start_time)
 
 
 class Expected(msgspec.Struct):
@@ -60,21 +63,20 @@ class Expected(msgspec.Struct):
         """The earliest start, the latest end, and the fixed start if there is one; minutes of the day.
 
         Raises:
-            ValueError: a time or the constraint cannot be read.
+            ValueError: a time cannot be read.
         """
-        earliest, latest = _required_minutes(self.min_time), _required_minutes(self.max_time)
-        if not (self.constraint or "").strip():
-            return earliest, latest, None
+        earliest, latest = clock.required_minutes(self.min_time), clock.required_minutes(self.max_time)
         match = _CONSTRAINT.fullmatch(self.constraint or "")
-        if match is None or (match[1].lower() == "between") is not (match[3] is not None):
-            raise ValueError(
-                f"the constraint '{self.constraint}' is none of before, after, at, between … and"
-            )
-        kind, time = match[1].lower(), _required_minutes(match[2])
+        if match is None:
+            return earliest, latest, None
+        kind = match[1].lower()
+        if (kind == "between") is not (match[3] is not None):
+            raise ValueError(f"the constraint '{self.constraint}' has too many times, or too few")
+        time = clock.required_minutes(match[2])
         if kind == "before":
             return earliest, min(latest, time), None
         if kind == "between":
-            return max(earliest, time), min(latest, _required_minutes(match[3])), None
+            return max(earliest, time), min(latest, clock.required_minutes(match[3])), None
         return max(earliest, time), latest, time if kind == "at" else None
 
 
@@ -82,54 +84,53 @@ class CalendarTask(Task):
     exp_cal_state: dict[str, Expected]
 
 
-def minutes(clock: str) -> int | None:
-    """A time such as ``14:30``, ``2:30pm`` or ``2pm`` in minutes of the day; None if it is none."""
-    match = _CLOCK.fullmatch(clock.strip())
-    if match is None:
-        return None
-    hour, minute, half = int(match[1]), int(match[2] or 0), (match[3] or "").lower()
-    if minute > 59 or (half and not 1 <= hour <= 12):
-        return None
-    time_min = (hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute
-    return time_min if time_min <= _DAY_MIN else None
-
-
-def _required_minutes(clock: str) -> int:
-    time_min = minutes(clock)
-    if time_min is None:
-        raise ValueError(f"'{clock}' is not a time of the day")
-    return time_min
-
-
 def failure(task: CalendarTask, text: str) -> str | None:
     """What is wrong with the calendar that a text shows; None if nothing is."""
+    if not text:
+        return "no text"
     if "<think>" in text:
         return "thinking"
     if not task.exp_cal_state:
         return None
-    events = jsons.convert(jsons.first_objects(text), list[Event])
-    if events is None:
+    written = _CALENDAR.search(text)
+    shown = jsons.decode(written[0], list[dict[str, Any]]) if written else None
+    events = jsons.convert(shown, list[Event])
+    if shown is None or events is None:
         return "no calendar"
+    by_id = {str(event.event_id): event for event in events}
     wanted = {str(expected.event_id): expected for expected in task.exp_cal_state.values()}
-    if sorted(str(event.event_id) for event in events) != sorted(wanted):
+    if by_id.keys() != wanted.keys():
         return "events"
-    spans: list[tuple[int, float]] = []
-    for event in events:
-        expected, start_min = wanted[str(event.event_id)], event.start_min
-        if start_min is None:
-            return "start_time"
+    if any(event.start_min is None for event in events):
+        return "start_time"
+    for event_id, expected in wanted.items():
+        event, (earliest, latest, fixed) = by_id[event_id], expected.window()
         if event.duration != expected.duration:
             return "duration"
-        earliest, latest, fixed = expected.window()
+        start_min = event.start_min or 0
         if start_min < earliest or start_min + event.duration > latest or fixed not in (None, start_min):
             return "constraint"
-        spans.append((start_min, start_min + event.duration))
-    overlapping = any(later[0] < earlier[1] for earlier, later in pairwise(sorted(spans)))
-    return "overlap" if overlapping else None
+    return "overlap" if _overlap(shown, events) else None
+
+
+def _overlap(shown: list[dict[str, Any]], events: list[Event]) -> bool:
+    """Whether any two events overlap that differ in anything that is shown of them."""
+    spans: dict[tuple[float, float], dict[str, Any]] = {}
+    for fields, event in zip(shown, events, strict=True):
+        start_min = event.start_min or 0
+        span = start_min, start_min + event.duration
+        if spans.setdefault(span, fields) != fields and event.duration:
+            return True
+    busy_until = -math.inf
+    for start_min, end_min in sorted(spans):
+        if start_min < busy_until:
+            return True
+        busy_until = max(busy_until, end_min)
+    return False
 
 
 async def verify(task: CalendarTask, reply: Reply) -> Verdict:
-    problem = failure(task, reply.text)
+    problem = failure(task, reply.last_item_text)
     return Verdict(float(problem is None), fields={"failure": problem})
 
 

@@ -1,34 +1,49 @@
 r"""Graduate-level science questions with four options (GPQA Diamond).
 
-The answer is the option that the row's ``template_metadata.output_regex`` finds, as in `mcqa`. Without one it
-is the last capital letter that stands alone in the last ``\boxed{}``, else the letter behind the last
-``Answer:``, in either case, with up to two signs of space or emphasis before it. It is compared with
-``expected_answer``. What a row has of `mcqa`'s ``grading_mode`` changes nothing.
+All that the model said is read, its messages put together. The answer is what the row's
+``template_metadata.output_regex`` finds, as in `mcqa` but for one expression at most. Without one it is the
+last capital letter that stands alone in the last ``\boxed{}``, up to its first ``}``, else the letter
+behind the last ``Answer:``, in either case, with up to two signs of space or emphasis before it. It is
+compared with ``expected_answer``. If the row has options, a letter that is none of theirs is no answer, and
+nothing further is looked for. What a row has of `mcqa`'s ``grading_mode`` changes nothing.
 
-Rows and rewards as its namesake in NeMo Gym. Source: GPQA (arXiv 2311.12022; the data is CC-BY-4.0 and asks
-not to be shown in plain text, so the example rows are our own), graded as in the methodology of Artificial
-Analysis (artificialanalysis.ai/methodology/intelligence-benchmarking).
+Rows and rewards as its namesake in NeMo Gym; a row with a list of expressions is refused.
+Source: GPQA (arXiv 2311.12022; the data is CC-BY-4.0 and asks not to be shown in plain text, so the example
+rows are our own), graded as in the methodology of Artificial Analysis
+(artificialanalysis.ai/methodology/intelligence-benchmarking).
 """
 
 from __future__ import annotations
 
 from gym_runtime import Environment, Reply, Task, Verdict
 
-from gym_resources.extract import letters
+from gym_resources.extract import letters, templates
+from gym_resources.extract.patterns import bounded
 from gym_resources.extract.templates import Template
 
 
 class GpqaTask(Task):
-    options: list[dict[str, str]]
-    expected_answer: str
+    options: tuple[dict[str, str | None], ...] = ()
+    expected_answer: str = ""
     template_metadata: Template = Template()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.template_metadata.output_regex, list):
+            raise ValueError("'template_metadata.output_regex' is a list; gpqa_diamond takes one expression")
+
+
+def chosen(text: str, expressions: list[str], options: letters.Options) -> str | None:
+    """The letter that a text answers with."""
+    answer = templates.matched(text, expressions, options) or letters.in_box_or_after_answer(text)
+    return answer if not options or answer in options else None
 
 
 async def verify(task: GpqaTask, reply: Reply) -> Verdict:
-    options = {letter.upper(): wording for option in task.options for letter, wording in option.items()}
-    answer = await task.template_metadata.option(reply.text, options)
-    answer = answer or letters.in_box_or_after_answer(reply.text)
-    return Verdict(float(answer == task.expected_answer.strip().upper()), fields={"extracted_answer": answer})
+    expressions = task.template_metadata.expressions
+    options, expected = letters.lettered(task.options), task.expected_answer.strip().upper()
+    args = (expressions, options)
+    answer = await bounded(chosen, reply.joined_text, *args, expressions=expressions)
+    return Verdict(float(bool(expected) and answer == expected), fields={"extracted_answer": answer})
 
 
 environment = Environment(

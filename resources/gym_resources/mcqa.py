@@ -1,22 +1,24 @@
 r"""Multiple-choice questions, answered with an option's letter or wording.
 
-Which option the model's last message names is found in three steps:
+All that the model said is read, its messages put together; if it said nothing the reward is 0. Which option
+that names is found in three steps:
 
-1. the expressions in the row's ``template_metadata.output_regex`` (one, or several in order), in either case,
-   each by its last match; what it captures is an option's letter, or an option's whole wording, in either
-   case; what is no expression is passed over;
-2. if that names no option, the row's ``grading_mode``:
-   ``strict_single_letter_boxed`` takes the one capital letter in the last ``\boxed{}``, or the letter that
-   labels its content (``B: Iron``, ``B) Iron``), with or without a ``\text{}`` around it;
+1. the expressions in the row's ``template_metadata.output_regex`` (one, or several in order), in any case,
+   each by its last match. What it captured, if it is one letter, is the answer, be it an option's or not;
+   else it may be an option's whole wording. What is no expression is passed over;
+2. if that names nothing, the row's ``grading_mode``:
+   ``strict_single_letter_boxed`` takes the only Latin letter in the last ``\boxed{}`` if it is a capital,
+   or the capital that labels its content (``B: Iron``, ``B) Iron``), with or without ``\text{}`` around it;
    ``lenient_boxed`` takes otherwise the only option whose wording is part of the last box;
    ``lenient_answer_colon`` takes what stands behind the first ``Answer:``, a letter or a wording;
    ``lenient_answer_colon_md`` goes through all ``Answer:`` from the last to the first, whatever their
-   markup, and knows Arabic, Bengali and full-width letters;
-3. the option is compared with ``expected_answer``.
+   markup, and takes letters only, also Arabic, Bengali and full-width ones;
+3. the option is compared with ``expected_answer``. A row without one is worth 0, as there.
 
-Fields, modes and rewards as its namesake in NeMo Gym. Unlike there, an expression is searched for in a
-process under a time limit (it could stop a worker for ever).
-Source: the rule of NeMo Gym's ``mcqa``; the rows are our own.
+Options are those with a single letter for their name and with a wording; a row may have none. Fields, modes
+and rewards as its namesake in NeMo Gym. Unlike there, an expression is searched for in a process under a
+time limit (it could stop a worker for ever), and one with several groups, an error there, captures the
+first that is not empty. Source: the rule of NeMo Gym's ``mcqa``; the rows are our own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from typing import Literal
 
 from gym_runtime import Environment, Reply, Task, Verdict
 
-from gym_resources.extract import letters
+from gym_resources.extract import letters, templates
+from gym_resources.extract.patterns import bounded
 from gym_resources.extract.templates import Template
 
 GradingMode = Literal[
@@ -41,17 +44,23 @@ GRADING: dict[GradingMode, Callable[[str, letters.Options], str | None]] = {
 
 
 class McqaTask(Task):
-    options: list[dict[str, str]]
-    expected_answer: str
+    options: tuple[dict[str, str | None], ...] = ()
+    expected_answer: str = ""
     grading_mode: GradingMode = "strict_single_letter_boxed"
     template_metadata: Template = Template()
 
 
+def chosen(text: str, expressions: list[str], mode: GradingMode, options: letters.Options) -> str | None:
+    """The letter that a text answers with."""
+    return templates.matched(text, expressions, options) or GRADING[mode](text, options)
+
+
 async def verify(task: McqaTask, reply: Reply) -> Verdict:
-    options = {letter.upper(): wording for option in task.options for letter, wording in option.items()}
-    answer = await task.template_metadata.option(reply.text, options)
-    answer = answer or GRADING[task.grading_mode](reply.text, options)
-    return Verdict(float(answer == task.expected_answer.strip().upper()), fields={"extracted_answer": answer})
+    expressions = task.template_metadata.expressions
+    options, expected = letters.lettered(task.options), task.expected_answer.strip().upper()
+    args = (expressions, task.grading_mode, options)
+    answer = await bounded(chosen, reply.joined_text, *args, expressions=expressions)
+    return Verdict(float(bool(expected) and answer == expected), fields={"extracted_answer": answer})
 
 
 environment = Environment(

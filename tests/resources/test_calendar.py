@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
-from gym_resources.calendar import minutes
+from gym_resources.calendar import failure as failure_of
+from gym_resources.extract.clock import minutes
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
-from resources.judging import judge, namesakes, row
+from resources.judging import call, judge, namesakes, output, row
 
 pytestmark = pytest.mark.anyio
 
@@ -56,8 +58,17 @@ async def failure(state: list[dict[str, Any]], text: str) -> str | None:
         ("between 10am and 11:45am", "10:46", "constraint"),
         ("between 2:30pm and 4pm", "14:29", "constraint"),
         (None, "9:00", "constraint"),
-        (None, "2pm", "start_time"),
-        (None, "2:00pm", "start_time"),
+        (None, "2pm", None),
+        (None, "2:00pm", None),
+        (None, " 2:00 pm ", None),
+        (None, " 14:00 ", None),
+        (None, "9am", "constraint"),
+        (None, "2PM", "start_time"),
+        (None, "14", "start_time"),
+        (None, "14:00pm", "start_time"),
+        ("on Monday", "11:00", None),
+        ("beforehand", "11:00", None),
+        (" \n", "11:00", None),
         (None, "10:00:00", "start_time"),
         (None, "10:60", "start_time"),
         (None, "", "start_time"),
@@ -80,6 +91,22 @@ async def test_an_event_keeps_to_its_times(constraint: str | None, start: str, p
         (calendar((0, "10:00", 60), (1, "11:00", 45)), "duration"),
         (calendar((0, "10:00", 60)), "events"),
         (calendar((0, "10:00", 60), (0, "11:00", 60)), "events"),
+        # Of events with one id the last counts, and copies do not overlap.
+        (calendar((0, "10:00", 15), (1, "11:00", 30), (0, "10:00", 60)), "overlap"),
+        (calendar((0, "13:00", 15), (1, "11:00", 30), (0, "10:00", 60)), None),
+        (calendar((0, "10:00", 60), (1, "11:00", 30), (0, "13:00", 15)), "duration"),
+        (calendar((0, "10:00", 60), (1, "11:00", 30), (0, "10:00", 60)), None),
+        (calendar((0, "10:00", 60), (1, "11:00", 30), (0, "10:00:", 60)), "start_time"),
+        # The first pair of brackets with an object and no bracket in it, whatever else is in it.
+        ("[1] [{] [x {y} z]" + calendar((0, "10:00", 60), (1, "11:00", 30)), "no calendar"),
+        ("[1] [{] {} [}{]" + calendar((0, "10:00", 60), (1, "11:00", 30)), None),
+        ("[[[" + calendar((0, "10:00", 60), (1, "11:00", 30)), None),
+        ('[{"event_id": 0, "start_time": "10:00", "duration": 60, "guests": []},'
+         ' {"event_id": 1, "start_time": "11:00", "duration": 30}]', "no calendar"),
+        (calendar((0, "10:00", 60), (1, "11:00", 30)).replace('"x"', '"x]"'), "no calendar"),
+        (calendar((0, "10:00", 60), (1, "11:00", 30)).replace("}]", "},]"), "no calendar"),
+        (calendar((0, "10:00", 60), (1, "11:00", 30)).replace('"x"', "NaN"), "no calendar"),
+        (" \n", "no calendar"),
         (calendar((0, "10:00", 60), (2, "11:00", 30)), "events"),
         (calendar((0, "10:00", 60), (1, "11:00", 30), (2, "12:00", 30)), "events"),
         (calendar((0, "10:00", 60)) + calendar((0, "10:00", 60), (1, "11:00", 30)), "events"),
@@ -87,7 +114,7 @@ async def test_an_event_keeps_to_its_times(constraint: str | None, start: str, p
         (calendar((0, "10:00", 60), (1, "11:00", 30))[:-1], "no calendar"),
         ('[{"event_id": 0, "start_time": 10, "duration": 60}]', "no calendar"),
         ("[]", "no calendar"),
-        ("", "no calendar"),
+        ("", "no text"),
         ("<think>" + calendar((0, "10:00", 60), (1, "11:00", 30)), "thinking"),
     ],
 )  # fmt: skip
@@ -95,17 +122,49 @@ async def test_the_first_calendar_shows_every_event_once(text: str, problem: str
     assert await failure([expected(0, 60, None), expected(1, 30, None)], text) == problem
 
 
-async def test_nothing_to_show_is_right_whatever_is_said_but_for_thinking() -> None:
+async def test_nothing_to_show_is_right_whatever_is_said_but_for_thinking_and_silence() -> None:
     assert await failure([], "Gladly!") is None
-    assert await failure([], "") is None
+    assert await failure([], " ") is None
+    assert await failure([], "") == "no text"
     assert await failure([], "<think>Gladly!") == "thinking"
 
 
-async def test_only_the_last_message_is_read() -> None:
-    task = row(exp_cal_state={"0": expected(0, 60, None)})
-    good = calendar((0, "10:00", 60))
-    assert (await judge("calendar", task, "<think>", good)).reward == 1.0
-    assert (await judge("calendar", task, good, "Done.")).reward == 0.0
+def message(*parts: dict[str, str]) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [*parts]}
+
+
+GOOD = calendar((0, "10:00", 60))
+SHOWN = {"type": "output_text", "text": GOOD}
+
+
+@pytest.mark.parametrize(
+    ("items", "problem"),
+    [
+        (["<think>", GOOD], None),
+        ([GOOD, "Done."], "no calendar"),
+        ([GOOD, call("look", {})], "no text"),
+        ([GOOD, call("look", {}), output(GOOD)], "no text"),
+        ([GOOD, {"type": "reasoning", "summary": []}], "no text"),
+        ([message(SHOWN, {"type": "output_text", "text": "<think>"})], None),
+        ([message({"type": "output_text", "text": ""}, SHOWN)], "no text"),
+        ([message({"type": "refusal", "refusal": "No."}, SHOWN)], "no text"),
+        ([message()], "no text"),
+        ([], "no text"),
+    ],
+)
+async def test_only_the_first_part_of_the_last_item_is_read(items: list[Any], problem: str | None) -> None:
+    verdict = await judge("calendar", row(exp_cal_state={"0": expected(0, 60, None)}), *items)
+    assert (verdict.reward, verdict.fields["failure"]) == (float(problem is None), problem)
+    nothing = await judge("calendar", row(exp_cal_state={}), *items)
+    assert nothing.reward == float(problem != "no text")
+
+
+def test_thousands_of_events_are_compared_at_once() -> None:
+    many = calendar(*((0, f"{n % 24}:{n % 60:02}", n) for n in range(15_000)), (0, "10:00", 60))
+    task = catalogue.environment("calendar").resource.task(row(exp_cal_state={"0": expected(0, 60, None)}))
+    start_s = time.thread_time()
+    assert failure_of(task, many) == "overlap"  # type: ignore[arg-type]
+    assert time.thread_time() - start_s < 1
 
 
 @pytest.mark.parametrize(
@@ -118,11 +177,11 @@ async def test_times_of_the_day(clock: str, wanted: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "constraint", ["on Monday", "at noon", "between 10am", "before 1pm and 2pm", "after"]
+    "constraint", ["at noon", "between 10am", "before 1pm and 2pm", "after", "Between and 2pm"]
 )
 async def test_a_constraint_that_cannot_be_read_is_refused(constraint: str) -> None:
     task = row(exp_cal_state={"0": expected(0, 60, constraint)})
-    with pytest.raises(TaskError, match=r"is none of before, after, at|is not a time of the day"):
+    with pytest.raises(TaskError, match=r"has too many times, or too few|is not a time of the day"):
         catalogue.environment("calendar").resource.task(task)
 
 

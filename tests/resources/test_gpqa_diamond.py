@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import TaskError
 from resources.judging import judge, namesakes, row
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +35,12 @@ TASK = row(options=[{letter: letter * 2} for letter in "ABCD"], expected_answer=
         (r"\boxed{10^{-4}\,eV} Answer: B", "B"),
         (r"\boxed{b} Answer: B", "B"),
         (r"\boxed{B", None),
-        (r"\boxed{E} Answer: B", "E"),
+        (r"\boxed{E} Answer: B", None),  # no option, and nothing further is looked for
+        (r"\boxed{E or B}", "B"),
+        ("Answer: B. Answer: E", None),
+        (r"\boxed {A} Answer: B", "B"),
+        (r"\boxed{A \frac{1}{2} B}", "A"),  # to the first brace
+        (r"\boxed{\frac{1}{2} B} Answer: C", "C"),
         ("", None),
     ],
 )
@@ -59,7 +66,7 @@ async def test_the_grading_mode_changes_nothing(mode: str | None) -> None:
     [
         ("Choice: B. Answer: A", "B"),
         (r"\boxed{A} Choice: b", "B"),
-        ("Choice: Z. Answer: B", "B"),
+        ("Choice: 5. Answer: B", "B"),
         ("Answer: B", "B"),
     ],
 )
@@ -69,6 +76,28 @@ async def test_the_rows_own_expression_comes_first(text: str, answer: str) -> No
     task = row(options=options, expected_answer="B", template_metadata=template)
     verdict = await judge("gpqa_diamond", task, text)
     assert (verdict.reward, verdict.fields) == (1.0, {"extracted_answer": answer})
+
+
+async def test_a_letter_that_is_no_option_is_none() -> None:
+    task = row(options=[{"A": "no"}, {"B": "yes"}], expected_answer="C")
+    for text in ("Answer: C", r"\boxed{C}"):
+        verdict = await judge("gpqa_diamond", task, text)
+        assert (verdict.reward, verdict.fields["extracted_answer"]) == (0.0, None)
+
+
+async def test_a_row_may_lack_options_and_all_messages_are_read() -> None:
+    for options in (None, []):
+        verdict = await judge(
+            "gpqa_diamond", row(options=options, expected_answer="G"), r"\boxed{G}", "Done."
+        )
+        assert verdict.reward == 1.0
+    assert (await judge("gpqa_diamond", row(), r"\boxed{A}")).reward == 0.0
+
+
+def test_a_list_of_expressions_is_refused() -> None:
+    task = row(expected_answer="B", template_metadata={"output_regex": ["(.)"]})
+    with pytest.raises(TaskError, match="takes one expression"):
+        catalogue.environment("gpqa_diamond").resource.task(task)
 
 
 async def test_the_rows_of_its_namesake_are_won_either_way() -> None:

@@ -8,7 +8,8 @@ from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.errors import TaskError
-from resources.judging import SHARED
+from resources.judging import SHARED, call, output
+from resources.judging import judge as said
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,7 @@ async def test_the_default_mode_is_strict() -> None:
     assert await judge("Answer: B") == (0.0, None)
 
 
-EXPRESSIONS: list[tuple[str | list[str] | None, str, float, str]] = [
+EXPRESSIONS: list[tuple[str | list[str] | None, str, float, str | None]] = [
     (r"Choice: ([A-Za-z])", "Choice: A, no, Choice: B", 1.0, "B"),
     (r"Choice: ([A-Za-z])", "Choice: b", 1.0, "B"),
     (r"Choice: (\w+)", "Choice: iron", 1.0, "B"),
@@ -66,11 +67,18 @@ EXPRESSIONS: list[tuple[str | list[str] | None, str, float, str]] = [
     (r"CHOICE: ([A-Z])", "Choice: b", 1.0, "B"),
     (r"Choice: ([A-Za-z]", r"Choice: A \boxed{B}", 1.0, "B"),  # no expression: the same
     (["Choice: (", "Choice: (.)"], "Choice: B", 1.0, "B"),
-    (r"Choice: ([A-Za-z])", r"Choice: Z \boxed{B}", 1.0, "B"),  # no option: the same
+    (r"Choice: ([A-Za-z])", r"Choice: Z \boxed{B}", 0.0, "Z"),  # no option, but a letter
+    (r"Choice: (\w+)", r"Choice: zinc \boxed{B}", 1.0, "B"),  # neither a letter nor a wording
+    (r"Choice: (.)", r"Choice: 5 \boxed{B}", 1.0, "B"),
+    (r"Choice: (.)", "Choice: ব", 1.0, "B"),
+    (r"Choice: (.)", "Choice: Ｂ", 1.0, "B"),
+    (r"One: (.)|Two: (.)", "One: A Two: b", 1.0, "B"),  # two groups: the one that is there
     (r"Choice: ([A-Za-z])", r"Choice: A \boxed{B}", 0.0, "A"),
     (["First: (.)", "Second: (.)"], "Second: B", 1.0, "B"),
     (["First: (.)", "Second: (.)"], "Second: B First: A", 0.0, "A"),
-    (["First: (.)", "Second: (.)"], "Second: B First: Z", 1.0, "B"),
+    (["First: (.)", "Second: (.)"], "Second: B First: Z", 0.0, "Z"),
+    (["First: (.)", "Second: (.)"], "Second: B First: 1", 1.0, "B"),
+    (r"(\w*)$", "", 0.0, None),
     ([], r"\boxed{B}", 1.0, "B"),
     ("", r"\boxed{B}", 1.0, "B"),
     (None, r"\boxed{B}", 1.0, "B"),
@@ -93,7 +101,7 @@ async def test_the_rows_of_its_namesake_are_won_in_their_templates_words() -> No
     for line, template in zip(path.read_bytes().splitlines(), TEMPLATES, strict=True):
         right = msgspec.json.decode(line)["expected_answer"]
         wrong = "A" if right != "A" else "B"
-        for said, reward in (
+        for words, reward in (
             (template.replace("X", right), 1.0),
             (template.replace("X", right.lower()), 1.0),
             (template.replace("X", wrong) + " Rather: " + template.replace("X", right), 1.0),
@@ -101,15 +109,33 @@ async def test_the_rows_of_its_namesake_are_won_in_their_templates_words() -> No
             (f"It is {right}.", 0.0),
             (rf"\boxed{{{right}}}", 1.0),  # without a match the default mode decides
         ):
-            verdict = await rejudge(RESOURCE, line, bytes(Reply.of(said).raw))
-            assert verdict.reward == reward, (template, said)
+            verdict = await rejudge(RESOURCE, line, bytes(Reply.of(words).raw))
+            assert verdict.reward == reward, (template, words)
 
 
-async def test_only_the_last_message_is_read() -> None:
-    verdict = await rejudge(
-        RESOURCE, msgspec.json.encode(ROW), bytes(Reply.of(r"\boxed{A}", r"\boxed{B}").raw)
-    )
-    assert verdict.reward == 1.0
+@pytest.mark.parametrize(
+    ("items", "reward"),
+    [
+        ([r"\boxed{B}", "That is all."], 1.0),
+        ([r"\boxed{A}", r"\boxed{B}"], 1.0),
+        ([r"\boxed{B}", call("look", {}), output(r"\boxed{A}")], 1.0),
+        (["\\box", "ed{B}"], 1.0),  # put together without a separator
+        ([call("look", {}), output(r"\boxed{B}")], 0.0),
+        ([], 0.0),
+        (["  \n"], 0.0),
+    ],
+)
+async def test_all_messages_are_read(items: list[Any], reward: float) -> None:
+    assert (await said("mcqa", msgspec.json.encode(ROW), *items)).reward == reward
+
+
+async def test_a_row_may_lack_options_and_the_answer() -> None:
+    template = {"output_regex": "Choice: (.)"}
+    for options in (None, [], [{"A": None}, {"10": "ten"}]):
+        assert await judge("Choice: b", options=options, template_metadata=template) == (1.0, "B")
+        assert await judge(r"\boxed{B}", options=options) == (0.0, None)
+    for expected in (None, "", " "):
+        assert await judge(r"\boxed{B}", expected_answer=expected) == (0.0, "B")
 
 
 async def test_letters_are_compared_in_upper_case() -> None:
@@ -123,6 +149,7 @@ async def test_letters_are_compared_in_upper_case() -> None:
     ("fields", "message"),
     [
         ({"grading_mode": "lenient"}, "Invalid enum value 'lenient'"),
+        ({"options": [{"A": 1}]}, "Expected `str | null`, got `int`"),
         ({"options": ["Tin"]}, r"Expected `object`, got `str` - at `\$.options\[0\]`"),
         ({"template_metadata": {"output_regex": 1}}, "Expected `str | array | null`, got `int`"),
     ],

@@ -1,43 +1,37 @@
 r"""Answers in ``\boxed{...}``, the LaTeX convention for a final answer.
 
-Braces are balanced, so ``\boxed{\frac{1}{2}}`` holds ``\frac{1}{2}``; escaped braces count as text. A box
-that is never closed is no box: the text was cut off.
+Only ``\boxed{`` opens a box, without a space before the brace.
 """
 
 from __future__ import annotations
 
-import re
+from gym_resources.extract.braces import closing_brace
 
-_MARK = re.compile(r"\\boxed\s*\{")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-
-
-def boxed(text: str) -> list[str]:
-    r"""The contents of all boxes, in order of their opening; a box within a box follows it.
-
-    >>> boxed(r"Either \boxed{1}, or rather \boxed{\text{two}}.")
-    ['1', '\\text{two}']
-    """
-    starts = {match.end(): match.end() for match in _MARK.finditer(text)}
-    if not starts:
-        return []
-    ends: dict[int, int] = {}
-    opened: list[int] = []
-    for match in _BRACE.finditer(text, min(starts) - 1):
-        if match[0] == "{":
-            opened.append(match.end())
-        elif match[0] == "}" and opened:
-            ends[opened.pop()] = match.start()
-    return [text[start : ends[start]] for start in starts if start in ends]
+MARK = r"\boxed{"
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the box that opens last, or None without one."""
-    boxes = boxed(text)
-    return boxes[-1] if boxes else None
+    r"""The content of the box that opens last, or None without one.
+
+    Braces are balanced, so ``\boxed{\frac{1}{2}}`` holds ``\frac{1}{2}``; an escaped brace counts like any
+    other. If the box is never closed there is none: the text was cut off, and no earlier box is its answer.
+
+    >>> last_boxed(r"Either \boxed{1}, or rather \boxed{\text{two}}.")
+    '\\text{two}'
+    """
+    start = text.rfind(MARK)
+    if start < 0:
+        return None
+    start += len(MARK)
+    end = closing_brace(text, start)
+    return text[start:end] if end >= 0 else None
 
 
-def first_boxed(text: str) -> str | None:
-    """The content of the box that opens first, or None without one."""
-    boxes = boxed(text)
-    return boxes[0] if boxes else None
+def last_boxed_to_brace(text: str) -> str | None:
+    r"""What stands between the last ``\boxed{`` that any brace follows and the first ``}`` behind it.
+
+    >>> last_boxed_to_brace(r"\boxed{\text{B}} \boxed{")
+    '\\text{B'
+    """
+    start = text.rfind(MARK, 0, max(text.rfind("}"), 0))
+    return text[start + len(MARK) : text.index("}", start)] if start >= 0 else None

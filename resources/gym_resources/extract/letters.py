@@ -1,43 +1,42 @@
 r"""Which option of a multiple-choice question a text names: by its letter, or by its wording.
 
-Options are given as ``{"A": "its wording", ...}``; a function that takes them returns a letter among them or
-None.
-The letters outside ASCII are those of OpenAI's multilingual MMLU evaluation.
+Options are given as ``{"A": "its wording", ...}``, with capital letters; a function that takes them returns a
+letter among them or None, unless it says otherwise. Every function takes linear time in the text.
+
+The letters outside ASCII are some of those of OpenAI's multilingual MMLU evaluation.
 Source: github.com/openai/simple-evals, ``common.py`` (MIT).
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from gym_resources.extract.boxed import last_boxed
+from gym_resources.extract.boxed import last_boxed, last_boxed_to_brace
 
 Options = Mapping[str, str]
 
-_ONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
+_ONE_CAPITAL = re.compile(r"[^A-Za-z]*+([A-Z])[^A-Za-z]*+")
 _LABEL = re.compile(r"\s*([A-Z])\s*[:).-]")
-_TEXT = re.compile(r"\s*\\text\s*\{(.*)\}\s*", re.DOTALL)
-_ANSWER_LINE = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
+_TEXT = re.compile(r"\s*\\text\s*\{")
+_ANSWER_LINE = re.compile(r"answer\s*+:\s*(.+)", re.IGNORECASE)
+_ANSWER_MARK = re.compile(r"answer[*_]{0,2}\s*+:[\s*_]{0,2}", re.IGNORECASE)
+_LAST_CAPITAL = re.compile(r"\b[A-Z]\b")
+_ANSWER_LETTER = re.compile(r"answer[*_]{0,2}\s*+:[\s*_]{0,2}\s*+([A-Z])(?![A-Za-z0-9])", re.IGNORECASE)
+_BESIDE = re.compile(r"\b([A-Z])\b(?=(?:[\s/|&,;]|\b(?i:or|and)\b)++([A-Z])\b)")
+_FIRST_LETTER = re.compile(r"([A-Za-z])(?![^\W_])")
+_FOREIGN = str.maketrans("أبجدঅবডঢＡＢＣＤ", "ABCDABCDABCD")
+_AROUND = " \t\r*_`.,;:"
 
-_MARKUP = "*_`$\"'‘’“”\u200e\u200f\u202a\u202b\u202c\u2066\u2067\u2069"
-_ANSWER_MARK = re.compile(rf"answer[\s{_MARKUP}]*:[\s{_MARKUP}]*", re.IGNORECASE)
-_LATEX = re.compile(rf"\\(?:boxed|text|textbf|mathbf|mathrm)\s*\{{|\\[()\[\]]|[{{}}{_MARKUP}]")
-_LEADING_LETTER = re.compile(r"\(?(\w)(?:\s*[.:)]|$)")
-_CAPITAL = re.compile(r"\b[A-Z]\b")
-_ANSWER_LETTER = re.compile(r"answer[*_]{0,2}\s*:[\s*_]{0,2}\s*([A-Z])(?![A-Za-z0-9])", re.IGNORECASE)
-_FOREIGN = str.maketrans("أابجدঅবডঢ", "AABCDABCD")
 
-
-def named(candidate: str, options: Options) -> str | None:
-    """The option that the candidate is: its letter in either case, or its whole wording.
-
-    Case and the amount of white space do not matter in a wording; one that two options share names
-    neither.
-    """
-    letter = candidate.strip().upper()
-    return letter if letter in options else _letters_by_wording(options).get(_plain(candidate))
+def lettered(options: Iterable[Mapping[str, str | None]]) -> dict[str, str]:
+    """A row's options: those with a single letter for their name, in upper case, and with a wording."""
+    return {
+        letter.upper(): wording
+        for option in options
+        for letter, wording in option.items()
+        if len(letter) == 1 and letter.isalpha() and wording is not None
+    }
 
 
 def first_letter(text: str, options: Options) -> str | None:
@@ -46,63 +45,81 @@ def first_letter(text: str, options: Options) -> str | None:
     >>> first_letter("Fix B, not A.", {"A": "this", "B": "that"})
     'B'
     """
-    return next((letter for letter in _CAPITAL.findall(text) if letter in options), None)
+    among = "".join(letter for letter in options if len(letter) == 1 and "A" <= letter <= "Z")
+    found = re.search(rf"[{among}](?!\w)(?<!\w.)", text) if among else None
+    return found[0] if found else None
 
 
 def in_box(text: str, options: Options) -> str | None:
-    r"""The one capital letter in the last box, or the one that labels its content (``\boxed{B: Iron}``).
+    r"""The only Latin letter in the last box, if it is a capital, or the one that labels its content.
 
-    A label ends with one of ``: ) . -``; a ``\text{}`` around the whole content does not matter.
+    ``\boxed{B: Iron}`` has a label. It ends with one of ``: ) . -``; ``\text{}`` around the whole content
+    does not matter, however often.
 
-    >>> in_box(r"First \boxed{A}. No, \boxed{(B)}.", {"A": "Tin", "B": "Iron"})
+    >>> in_box(r"First \boxed{A}. No, \boxed{\text{(B)}}.", {"A": "Tin", "B": "Iron"})
     'B'
     """
-    box = last_boxed(text) or ""
-    wrapped = _TEXT.fullmatch(box)
-    box = wrapped[1] if wrapped else box
-    match = _ONE_CAPITAL.fullmatch(box) or _LABEL.match(box)
-    return match[1] if match and match[1] in options else None
+    return _labelled(_unwrapped(last_boxed(text) or ""), options)
 
 
 def in_box_or_worded(text: str, options: Options) -> str | None:
-    """As `in_box`, or else the only option whose wording is part of the last box's content."""
-    letter = in_box(text, options)
+    r"""As `in_box`, or else the only option whose wording is part of the last box's content.
+
+    Case and the amount of white space do not matter. If the content without its ``\text{}`` holds the wording
+    of none or of several options, the content as it stands is looked at.
+    """
+    box = last_boxed(text) or ""
+    content = _unwrapped(box)
+    letter = _labelled(content, options)
     if letter is not None:
         return letter
-    box = _plain(last_boxed(text) or "")
-    found = [letter for letter, wording in options.items() if wording.strip() and _plain(wording) in box]
-    return found[0] if len(found) == 1 else None
+    wordings = {letter: plain for letter, wording in options.items() if (plain := _plain(wording))}
+    for candidate in (content, box):
+        plain = _plain(candidate)
+        found = [letter for letter, wording in wordings.items() if wording in plain]
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
 def after_first_answer(text: str, options: Options) -> str | None:
-    """The option that stands behind the first ``Answer:``, up to the end of the line."""
+    r"""The option behind the first ``Answer:``, to the end of the line: a letter in any case, or a wording.
+
+    ``\text{}`` around it does not matter; of options with the same wording the first counts.
+    """
     match = _ANSWER_LINE.search(text)
-    return named(match[1], options) if match else None
+    if match is None:
+        return None
+    candidate = _unwrapped(match[1]).strip()
+    letter = candidate.upper()
+    return letter if len(candidate) == 1 and letter in options else _worded(candidate, options)
 
 
 def after_last_answer(text: str, options: Options) -> str | None:
-    """The option behind the last ``Answer:`` that names one, whatever its markup and its script.
+    """The option behind the last ``Answer:`` that names one by a letter, whatever its markup and its script.
 
-    >>> after_last_answer("**Answer:** A? Rather **Answer: Ｂ.** It is iron.", {"A": "Tin", "B": "Iron"})
+    A line in which two different options' letters stand beside each other (``A or B``) names none. The
+    wordings do not matter.
+
+    >>> after_last_answer("**Answer:** A or B. **Answer:** B, it rusts. Answer: unclear", {"A": "", "B": ""})
     'B'
     """
-    text = unicodedata.normalize("NFKC", text)
-    by_wording = _letters_by_wording(options)
+    text = text.translate(_FOREIGN)
     end = len(text)
     for mark in reversed(list(_ANSWER_MARK.finditer(text))):
-        line = text[mark.end() : end].split("\n", 1)[0]
+        line_end = text.find("\n", mark.end(), end)
+        letter = _lettered_payload(
+            text[mark.end() : end if line_end < 0 else line_end].strip(_AROUND), options
+        )
+        if letter is not None:
+            return letter
         end = mark.start()
-        candidate = _LATEX.sub("", line).strip()
-        leading = _LEADING_LETTER.match(candidate)
-        letter = leading[1].translate(_FOREIGN).upper() if leading else ""
-        found = letter if letter in options else by_wording.get(_plain(candidate))
-        if found is not None:
-            return found
     return None
 
 
 def in_box_or_after_answer(text: str) -> str | None:
-    r"""The last lone capital letter in the last box, else the letter behind the last ``Answer:``.
+    r"""The last lone capital letter in the last box up to its first ``}``, else the letter behind the last
+    ``Answer:``.
 
     It need not be an option's. Source: Artificial Analysis, methodology of its intelligence index; GPQA's
     usual grading.
@@ -112,21 +129,52 @@ def in_box_or_after_answer(text: str) -> str | None:
     >>> in_box_or_after_answer(r"It is \boxed{10^{-4}}. **Answer: c**")
     'C'
     """
-    capitals = _CAPITAL.findall(last_boxed(text) or "")
-    if capitals:
-        return capitals[-1]
-    behind = _ANSWER_LETTER.findall(text)
-    return behind[-1].upper() if behind else None
+    for found in (_LAST_CAPITAL.findall(last_boxed_to_brace(text) or ""), _ANSWER_LETTER.findall(text)):
+        if found:
+            return found[-1].upper()
+    return None
 
 
-def _letters_by_wording(options: Options) -> dict[str, str]:
-    wordings = [_plain(wording) for wording in options.values()]
-    return {
-        wording: letter
-        for letter, wording in zip(options, wordings, strict=True)
-        if wording and wordings.count(wording) == 1
-    }
+def captured(candidate: str, options: Options) -> str | None:
+    """What an expression found: any single letter, be it an option's or not, or an option's whole wording."""
+    candidate = candidate.translate(_FOREIGN).strip()
+    if len(candidate) == 1 and candidate.isalpha():
+        return candidate.upper()
+    return _worded(candidate, options)
+
+
+def _labelled(content: str, options: Options) -> str | None:
+    match = _ONE_CAPITAL.fullmatch(content) or _LABEL.match(content)
+    return match[1] if match and match[1] in options else None
+
+
+def _lettered_payload(payload: str, options: Options) -> str | None:
+    if any(one != other and one in options and other in options for one, other in _BESIDE.findall(payload)):
+        return None
+    if len(payload) == 1:
+        return payload.upper() if payload.upper() in options else None
+    leading = _FIRST_LETTER.match(payload)
+    if leading and leading[1].upper() in options:
+        return leading[1].upper()
+    return next((letter for letter in reversed(_LAST_CAPITAL.findall(payload)) if letter in options), None)
+
+
+def _unwrapped(content: str) -> str:
+    r"""The content without the ``\text{}`` around the whole of it, as many of them as there are."""
+    start, end = 0, len(content)
+    while opening := _TEXT.match(content, start, end):
+        while end > opening.end() and content[end - 1].isspace():
+            end -= 1
+        if end == opening.end() or content[end - 1] != "}":
+            break
+        start, end = opening.end(), end - 1
+    return content[start:end]
+
+
+def _worded(candidate: str, options: Options) -> str | None:
+    wanted = _plain(candidate)
+    return next((letter for letter, wording in options.items() if wanted and _plain(wording) == wanted), None)
 
 
 def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(text.lower().split())

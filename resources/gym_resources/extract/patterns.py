@@ -1,50 +1,62 @@
-"""Regular expressions that come with a dataset row.
+"""Reading hostile text within bounds: at once where that is quick, else in a process that can be killed.
 
-Case does not matter to them, and what is no expression matches nothing. One may backtrack without end on a
-text that it was not written for, and `re` holds the interpreter's lock meanwhile; so it is searched for in a
-process that is killed when it overruns.
+Readers of this package take linear time, so up to `LONG` characters they run where they are called. Regular
+expressions that come with a dataset row may backtrack without end on a text that they were not written for,
+and `re` holds the interpreter's lock meanwhile; so they always run in a process of their own. (An engine that
+never backtracks would not do: rows are written for Python's `re`, with its look-around and its classes of
+characters.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from gym_runtime.errors import TaskError
 
+LONG = 100_000
 TIMEOUT_S = 5.0
+_R = TypeVar("_R")
 
 
-def last_matches(patterns: Sequence[str], text: str) -> list[str | None]:
-    """For each pattern, what its last match captured; runs in the caller's process.
+async def bounded(
+    read: Callable[..., _R],
+    text: str,
+    *args: object,
+    expressions: Sequence[str] = (),
+    timeout_s: float = TIMEOUT_S,
+) -> _R:
+    """``read(text, *args)``: here if the text is not `LONG` and there are no expressions, else in a process.
 
-    That is the first group that is not empty, or the whole match of a pattern without groups; None where
-    nothing matched.
-    """
-    return [_last_match(pattern, text) for pattern in patterns]
-
-
-async def last_matches_guarded(
-    patterns: Sequence[str], text: str, timeout_s: float = TIMEOUT_S
-) -> list[str | None]:
-    """`last_matches` in a process that is killed after ``timeout_s`` seconds.
+    The process is killed after ``timeout_s`` seconds; function, arguments and result must pickle. Expressions
+    are those of the row that ``read`` searches for.
 
     Raises:
         TaskError: it took longer.
+        ResourceError: the process died.
     """
+    if not expressions and len(text) <= LONG:
+        return read(text, *args)
     from gym_runtime.environment.isolated import run_killable
 
     try:
-        return await run_killable(last_matches, tuple(patterns), text, timeout_s=timeout_s)
+        return await run_killable(read, text, *args, timeout_s=timeout_s)
     except TimeoutError as error:
+        what = f"the row's expression {' or '.join(map(repr, expressions))} backtracks: it"
         raise TaskError(
-            f"the row's expression {' or '.join(map(repr, patterns))} backtracks: it took longer than "
-            f"{timeout_s:g} s on a text of {len(text)} characters; simplify it",
+            f"{what if expressions else read.__name__} took longer than {timeout_s:g} s on a text of "
+            f"{len(text)} characters" + "; simplify it" * bool(expressions),
             stage="verify",
         ) from error
 
 
-def _last_match(expression: str, text: str) -> str | None:
+def last_match(expression: str, text: str) -> str | None:
+    """What an expression's last match captured, in any case; to be run by `bounded`.
+
+    That is the first group that is not empty, or the whole match of a pattern without groups; None where
+    nothing matched, or where the expression is none.
+    """
     try:
         pattern = re.compile(expression, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError):

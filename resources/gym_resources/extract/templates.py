@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gym_resources.extract import letters, patterns
@@ -16,15 +18,16 @@ class Template(msgspec.Struct, frozen=True):
 
     output_regex: str | list[str] | None = None
 
-    async def option(self, text: str, options: letters.Options) -> str | None:
-        """The option that the first expression to name one names: by its letter or by its whole wording.
-
-        Raises:
-            TaskError: an expression took too long.
-        """
+    @property
+    def expressions(self) -> list[str]:
         given = self.output_regex if isinstance(self.output_regex, list) else [self.output_regex]
-        expressions = [expression for expression in given if expression]
-        if not expressions:
-            return None
-        found = await patterns.last_matches_guarded(expressions, text)
-        return next(filter(None, (letters.named(match, options) for match in found if match)), None)
+        return [expression for expression in given if expression]
+
+
+def matched(text: str, expressions: Iterable[str], options: letters.Options) -> str | None:
+    """The letter that the first expression to name one names, each by its last match; see `letters.captured`.
+
+    To be run by `patterns.bounded`.
+    """
+    matches = (patterns.last_match(expression, text) for expression in expressions)
+    return next(filter(None, (letters.captured(match, options) for match in matches if match)), None)

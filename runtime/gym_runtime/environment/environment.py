@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from gym_runtime.assets.asset import Asset
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode, Session, VerifyFunction
 from gym_runtime.errors import UsageError
@@ -99,6 +100,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         extra: the extra of the distribution that its imports need, if any.
         datasets: where rows of it are published.
         generate: makes rows, for environments whose rows need no download.
+        assets: files that rows may need and that are not shipped; with any declared, a rollout opens its
+            session (and so runs its task's ``check_assets``) before the first model call.
         agent_refs: further names under which datasets refer to it.
         agent_settings: defaults of row fields (`environment.settings`) for the rows whose ``agent_ref`` names
             an agent that begins with the key, in whole words; the longest key that fits is taken.
@@ -125,6 +128,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
     generate: RowGenerator | None = None
+    assets: tuple[Asset, ...] = ()
     agent_refs: tuple[str, ...] = ()
     agent_settings: dict[str, dict[str, Any]] = {}
     imports: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -94,6 +94,32 @@ class Reply:
         """The texts of all the assistant's messages, concatenated."""
         return "".join(message.text for message in self.messages)
 
+    @property
+    def joined_text(self) -> str:
+        """All ``output_text`` parts of all the assistant's messages, without a separator, trimmed."""
+        return "".join(
+            text for message in self.messages for text in _texts(message, only="output_text")
+        ).strip()
+
+    @property
+    def lines_text(self) -> str:
+        """The text of every part of every message of the assistant, joined by newlines, trimmed."""
+        return "\n".join(text for message in self.messages for text in _texts(message)).strip()
+
+    @property
+    def last_item_text(self) -> str:
+        """The first content part of the last output item; empty if that is no text of the assistant's.
+
+        A call, reasoning or a tool's output behind the last message leaves nothing, and so does a first part
+        that is a refusal.
+        """
+        last = self.items[-1] if self.items else None
+        if not isinstance(last, Message) or last.role != "assistant":
+            return ""
+        if isinstance(last.content, str):
+            return last.content
+        return (last.parts[0].text or "") if last.parts else ""
+
     @classmethod
     def of(cls, *items: Mapping[str, Any] | str) -> Reply:
         """A reply made by hand, for tests and examples: items, or a string for an assistant's message.
@@ -102,6 +128,16 @@ class Reply:
         'It is \\\\boxed{B}.'
         """
         return cls(make_response(*items))
+
+
+def _texts(message: Message, only: str | None = None) -> Iterator[str]:
+    """The texts of a message's parts, of one type or of every; a content that is a plain text is one part."""
+    if isinstance(message.content, str):
+        yield message.content
+        return
+    for part in message.parts:
+        if part.text is not None and only in (None, part.type):
+            yield part.text
 
 
 def make_response(*items: Mapping[str, Any] | str) -> bytes:

@@ -160,6 +160,7 @@ def expand(
                 max_turns=definition.max_turns if max_turns is None else max_turns,
                 parallel_tools=definition.parallel_tools,
                 replayable=definition.replayable,
+                opens_first=bool(definition.assets) and definition.shape != "episode",
                 durability=durability,
                 return_tokens=return_tokens,
                 max_staleness=max_staleness,

@@ -3,52 +3,80 @@ from __future__ import annotations
 import time
 
 import pytest
-from gym_resources.extract.boxed import boxed, first_boxed, last_boxed
+from gym_resources.extract.boxed import last_boxed, last_boxed_to_brace
+from gym_resources.extract.braces import closing_brace
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(
-    ("text", "contents"),
+    ("text", "content"),
     [
-        ("", []),
-        ("no box", []),
-        (r"\boxed{B}", ["B"]),
-        (r"$\boxed{ 42 }$ and \boxed{43}", [" 42 ", "43"]),
-        (r"\boxed{\frac{1}{2}}", [r"\frac{1}{2}"]),
-        (r"\boxed{}", [""]),
-        (r"\boxed {B}", ["B"]),
-        (r"\boxed{B} is not \fbox{A}", ["B"]),
-        (r"\boxed{a \boxed{b} c}", [r"a \boxed{b} c", "b"]),
-        (r"\boxed{\{1, 2\}}", [r"\{1, 2\}"]),
-        (r"\boxed{a \} b}", [r"a \} b"]),
-        (r"\boxed{1} then \boxed{cut o", ["1"]),
-        (r"\boxed{cut \boxed{2}", ["2"]),
-        (r"} \boxed{1}", ["1"]),
-        ("\\boxed{two\nlines}", ["two\nlines"]),
-        (r"\boxed{[[1, 2], [3, 4]]}", ["[[1, 2], [3, 4]]"]),
-        (r"boxed{B} or \boxed B", []),
-        (r"\\boxed{B}", ["B"]),
+        ("", None),
+        ("no box", None),
+        (r"\boxed{B}", "B"),
+        (r"$\boxed{ 42 }$ and \boxed{43}", "43"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{}", ""),
+        (r"\boxed {B}", None),
+        (r"\boxed{A} \boxed {B}", "A"),
+        (r"\boxed{B} is not \fbox{A}", "B"),
+        (r"\boxed{a \boxed{b} c}", "b"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{a \} b}", "a \\"),
+        (r"\boxed{a \{ b}", None),
+        (r"\boxed{1} then \boxed{cut o", None),
+        (r"\boxed{cut \boxed{2}", "2"),
+        (r"} \boxed{1}", "1"),
+        ("\\boxed{two\nlines}", "two\nlines"),
+        (r"boxed{B} or \boxed B", None),
+        (r"\\boxed{B}", "B"),
+        (r"\boxed{ü{ｂ}é}}", "ü{ｂ}é"),
     ],
 )
-def test_boxes_are_found_with_balanced_braces(text: str, contents: list[str]) -> None:
-    assert boxed(text) == contents
-    assert first_boxed(text) == (contents[0] if contents else None)
-    assert last_boxed(text) == (contents[-1] if contents else None)
+def test_the_last_opening_is_the_box_and_its_braces_balance(text: str, content: str | None) -> None:
+    assert last_boxed(text) == content
 
 
-@given(st.text(alphabet="a{}\\ \n"), st.text(alphabet="ab \n"))
-def test_a_last_box_is_found_whatever_stands_before_it(before: str, content: str) -> None:
-    assert last_boxed(f"{before}\n\\boxed{{{content}}}") == content
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"\boxed{B}", "B"),
+        (r"\boxed{A} \boxed{B}", "B"),
+        (r"\boxed{\text{B}}", r"\text{B"),
+        (r"\boxed{A} \boxed{B", "A"),
+        (r"\boxed{B", None),
+        (r"\boxed {B}", None),
+        ("}", None),
+        ("", None),
+    ],
+)
+def test_a_box_may_also_end_at_its_first_brace(text: str, content: str | None) -> None:
+    assert last_boxed_to_brace(text) == content
 
 
-@given(st.text(alphabet="\\boxed{}B "))
-def test_contents_are_balanced_parts_of_the_text(text: str) -> None:
-    for content in boxed(text):
-        assert f"{{{content}}}" in text
+def counted(text: str, start: int) -> int:
+    depth = 1
+    for index in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if not depth:
+            return index
+    return -1
 
 
-def test_many_open_boxes_take_linear_time() -> None:
-    start_s = time.perf_counter()
-    assert boxed("\\boxed{" * 50_000) == []
-    assert time.perf_counter() - start_s < 2
+@given(st.text(alphabet="{}aé\ud800"), st.integers(0, 5))
+def test_a_brace_is_closed_where_counting_says(text: str, start: int) -> None:
+    assert closing_brace(text, start) == counted(text, start)
+
+
+@given(st.lists(st.sampled_from(["{" * 5000, "}" * 5000, "{}" * 3000, "x" * 5000, "}"]), max_size=6))
+def test_long_rows_of_braces_are_counted_alike(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert closing_brace(text, 0) == counted(text, 0)
+
+
+@pytest.mark.parametrize("inside", ["\\boxed{" * 140_000, "{}" * 500_000, "{" * 500_000 + "}" * 499_000])
+def test_a_million_braces_take_linear_time(inside: str) -> None:
+    start_s = time.thread_time()
+    assert last_boxed("\\boxed{" + inside) is None
+    assert time.thread_time() - start_s < 1

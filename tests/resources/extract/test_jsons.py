@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from gym_resources.extract import jsons
@@ -39,22 +37,3 @@ def test_a_value_is_of_the_type_or_nothing() -> None:
     assert jsons.convert([{"x": 1, "y": 2}], list[Point]) == [Point(1)]
     assert jsons.convert([{"x": "1"}], list[Point]) is None
     assert jsons.convert(None, list[Point]) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("", None),
-        ("[]", None),
-        ("[1, 2]", None),
-        ('[{"a": 1}]', [{"a": 1}]),
-        ('x [1] [ {"a": "}]"} ] y [{"a": 2}]', [{"a": "}]"}]),
-        ('[\n {"a": [{"b": 1}]}, {}\n]', [{"a": [{"b": 1}]}, {}]),
-        ('[{"a": 1}, ...] [{"a": 2}]', None),
-        ('[{"a": 1}', None),
-        ('[{"a": 1},]', None),
-        ('[{"a":' * 100_000, None),
-    ],
-)
-def test_the_first_list_of_objects_counts_even_if_it_is_broken(text: str, value: list[Any] | None) -> None:
-    assert jsons.first_objects(text) == value

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+
 import pytest
-from gym_resources.extract.patterns import last_matches, last_matches_guarded
+from gym_resources.extract.patterns import LONG, bounded, last_match
+from gym_resources.extract.templates import matched
 from gym_runtime.errors import TaskError
 
 
@@ -20,13 +23,22 @@ from gym_runtime.errors import TaskError
     ],
 )
 def test_the_last_match_counts(pattern: str, text: str, captured: str | None) -> None:
-    assert last_matches([pattern], text) == [captured]
+    assert last_match(pattern, text) == captured
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_long_texts_and_rows_expressions_are_read_in_another_process() -> None:
+    where = "__import__('os').getpid()"
+    assert await bounded(eval, where) == os.getpid()
+    assert await bounded(eval, where.ljust(LONG)) == os.getpid()
+    assert await bounded(eval, where.ljust(LONG + 1)) != os.getpid()
+    assert await bounded(eval, where, expressions=["a"]) != os.getpid()
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_an_expression_that_backtracks_is_stopped() -> None:
-    assert await last_matches_guarded([r"(a+)b", "c"], "aab") == ["aa", None]
     with pytest.raises(TaskError, match=r"'\(a\+\)\+\$' backtracks: it took longer than 0.2 s"):
-        await last_matches_guarded([r"(a+)+$"], "a" * 40 + "b", timeout_s=0.2)
-    assert await last_matches_guarded([r"a"], "a") == ["a"]
+        await bounded(matched, "a" * 40 + "b", ["(a+)+$"], {}, expressions=["(a+)+$"], timeout_s=0.2)
+    assert await bounded(matched, "aab", ["a+(b)"], {}, expressions=["a+(b)"]) == "B"

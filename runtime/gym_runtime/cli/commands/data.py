@@ -69,6 +69,10 @@ def prepare(
             "--overwrite-metrics-conflicts", metavar="", help="The data may differ from its stored metrics."
         ),
     ] = False,
+    assets: Annotated[
+        bool,
+        typer.Option("--assets", metavar="", help="Fetch the files that rows of NAME need, and no rows."),
+    ] = False,
     json: flags.AsJson = False,
 ) -> int:
     """Get rows, check every one, blend them, and write them with their metrics.
@@ -79,6 +83,8 @@ def prepare(
     """
     from gym_runtime.cli import prepare as preparing
 
+    if assets:
+        return preparing.fetch_assets(tuple(names or ()), as_json=json)
     return preparing.prepare(
         preparing.PrepareOptions(
             names=tuple(names or ()),
