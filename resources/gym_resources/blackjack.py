@@ -1,13 +1,14 @@
 """Blackjack against a dealer: one move a turn, until the player stands or is bust.
 
-The model moves by ``hit`` or ``stand``: in its last ``<action>`` tag, as the last of these words in its
-message, or as a call of a tool of that name, if its row offers such tools. An answer without a move changes
-nothing and is asked for again. Winning is worth 1, a draw 0, losing -1; a game left unfinished is lost, so
-that not playing is never better than playing. The dealer draws up to 17 or more; an ace counts 11 where it
-can, else 1; cards come from a deck that never runs out.
+The model moves by its first ``<action>hit</action>`` or ``<action>stand</action>``, in any case; an answer
+without such a tag stands. Winning is worth 1, a draw 0, losing -1; a game left unfinished is worth what it
+has earned, which is 0. The dealer draws up to 17 or more; an ace counts 11 where it can, else 1; cards come
+from a deck that never runs out, each rank as often as the others.
 
-``verifier_metadata.seed`` decides the cards, so a task is the same game in all of its rollouts; without one
-they follow from the row's input. Step-by-step shape as its namesake in NeMo Gym, with at most ten answers.
+Rows, moves and rewards as its namesake in NeMo Gym, with at most ten answers. Two things are added: a call of
+a tool ``hit`` or ``stand`` is a move, if a row offers such tools; and ``verifier_metadata.seed`` decides the
+cards, so that a task is the same game in all of its rollouts. Without a seed they follow from the row's
+input; there they differ from rollout to rollout, so that no rollout could be judged again.
 Source: the rules and rewards of Gymnasium's ``Blackjack-v1`` (github.com/Farama-Foundation/Gymnasium, MIT),
 after Sutton and Barto, "Reinforcement Learning", example 5.1; the rows are our own.
 """
@@ -18,16 +19,13 @@ import random
 import re
 
 import msgspec
-from gym_runtime import Environment, Episode, Reply, Step, Task, Verdict
-
-from gym_resources.extract.tagged import last_tagged
+from gym_runtime import Environment, Episode, Reply, Step, Task
 
 CARDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10)
 BEST = 21
 DEALER_STANDS = 17
-ASK = "Your move is missing: answer with <action>hit</action> or <action>stand</action>."
 
-_MOVE = re.compile(r"\b(?:hit|stand)\b", re.IGNORECASE)
+_MOVE = re.compile(r"<action>\s*(hit|stand)\s*</action>", re.IGNORECASE)
 
 
 class Deal(msgspec.Struct):
@@ -39,8 +37,6 @@ class BlackjackTask(Task):
 
 
 class Blackjack(Episode[BlackjackTask]):
-    over = False
-
     async def open(self) -> None:
         deal = self.task.verifier_metadata
         seed = deal.seed if deal else None
@@ -58,10 +54,7 @@ class Blackjack(Episode[BlackjackTask]):
         return f"You hold {', '.join(map(name, self.player))}: {total(self.player)}."
 
     async def step(self, reply: Reply) -> Step:
-        move = chosen(reply)
-        if move is None:
-            return self.tell(reply, ASK)
-        if move == "hit":
+        if chosen(reply) == "hit":
             self.player.append(self.draw())
             if total(self.player) <= BEST:
                 return self.tell(reply, f"{self.hand()} Hit or stand?")
@@ -74,12 +67,8 @@ class Blackjack(Episode[BlackjackTask]):
         shown = f"The dealer has {', '.join(map(name, self.dealer))}: {dealer}."
         return self.tell(reply, shown, reward=reward, over=True)
 
-    async def verify(self, reply: Reply) -> Verdict:
-        return await super().verify(reply) if self.over else Verdict(-1.0)
-
     def tell(self, reply: Reply, text: str, *, reward: float = 0.0, over: bool = False) -> Step:
         """A step that says something: as the answer to the first tool call, else as the user."""
-        self.over = over
         answers = [text, *("Ignored: one move a turn." for _ in reply.function_calls[1:])]
         outputs = {call.call_id: said for call, said in zip(reply.function_calls, answers, strict=False)}
         return Step(
@@ -91,14 +80,12 @@ class Blackjack(Episode[BlackjackTask]):
         )
 
 
-def chosen(reply: Reply) -> str | None:
-    """``hit``, ``stand``, or None for an answer without a move."""
-    if reply.function_calls:
-        called = reply.function_calls[0].name
-        return called if called in ("hit", "stand") else None
-    tagged = last_tagged(reply.text, "action")
-    moves = _MOVE.findall(reply.text if tagged is None else tagged)
-    return moves[-1].lower() if moves else None
+def chosen(reply: Reply) -> str:
+    """``hit`` or ``stand``: the first call's tool, if it is a move; else the first tag; else ``stand``."""
+    if reply.function_calls and reply.function_calls[0].name in ("hit", "stand"):
+        return reply.function_calls[0].name
+    move = _MOVE.search(reply.joined_text)
+    return move[1].lower() if move else "stand"
 
 
 def name(card: int) -> str:
@@ -116,5 +103,4 @@ environment = Environment(
     description="Play a game of blackjack against the dealer, move by move.",
     domain="games",
     max_turns=10,
-    silence_reward=-1.0,
 )

@@ -2,10 +2,11 @@
 
 The program is what stands between the last two lines with three backticks in the model's text; without two
 such lines there is none. ``verifier_metadata.unit_tests`` holds ``inputs`` and ``outputs``: of a program its
-standard input and output, or, with ``fn_name``, of that function (or method of ``Solution``) the arguments
-as JSON, one a line, and the returned value. Outputs are compared line by line without the space around
-them, as text or else as decimal numbers. The reward is 1 if all tests pass, each within 10 seconds, all n
-within 11 n + 5. A text with ``<think>`` or ``</think>`` in it (reasoning that was not told apart) scores 0.
+standard input and output, or, with ``fn_name``, of that function (or method of ``Solution``) the arguments as
+JSON, one a line, and the returned value. Outputs are compared line by line without the space around them, as
+text or else as decimal numbers; values as `gym_resources.code.comparison.same_value` says. The reward is 1 if
+all tests pass, each within 10 seconds, all n within 11 n + 5. A text with ``<think>`` or ``</think>`` in it
+(reasoning that was not told apart) scores 0.
 
 Rows, limits and rewards as its namesake in NeMo Gym. Unlike there, the program runs in a sandbox, each test
 in a process of its own that cannot see what another left; it runs as a program is run, so that global
@@ -45,15 +46,15 @@ class CodeTask(Task):
 
 def last_block(text: str) -> str:
     """The lines between the last two with a fence; empty without two."""
-    lines = text.split("\n")
-    fences = [number for number, line in enumerate(lines) if FENCE in line]
-    return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) >= 2 else ""
+    end = text.rfind("\n", 0, max(text.rfind(FENCE), 0)) + 1
+    opening = text.rfind(FENCE, 0, end)
+    return text[text.find("\n", opening) + 1 : max(end - 1, 0)] if opening >= 0 else ""
 
 
 async def verify(task: CodeTask, reply: Reply) -> Verdict:
     from gym_resources.code.testing import Case, run_tests
 
-    text, tests = reply.all_text, task.verifier_metadata.unit_tests
+    text, tests = reply.joined_text, task.verifier_metadata.unit_tests
     code = last_block(text)
     if any(tag in text for tag in TAGS):
         return Verdict(MALFORMED_REWARD, fields={"extracted_model_code": code, "result": "malformed"})

@@ -1,17 +1,24 @@
 r"""Chemistry problems whose answers are molecules, reactions or names (ether0).
 
-The answer is what stands in the last ``<answer>`` tag of the model's last message, else in its last
-``\boxed{}``, else behind its last ``Answer:`` up to the end of the line; without one the reward is 0.
+The texts of all the model's messages, one below the other, hold the answer in the last ``<answer>`` tags with
+something in them (``<|answer_start|>`` and ``<|answer_end|>`` are such tags), unless another ``<answer>``
+opens in there; else in the last ``\boxed{}``; else as the one letter behind the last ``Answer:``, at the end
+of its line. A single letter stands for the molecule of that choice, if ``verifier_metadata.choices`` lists
+any. Without an answer the reward is 0.
+
 ``verifier_metadata.solution``, ``function!:!information!:!problem type``, says how it is judged, and the
 reward is 1 or 0: the same text or name; the same molecule (``product_eval``, ``caption_eval``); a molecule of
 the right formula and like the right one (``formula_eval``), with functional groups
 (``functional_group_eval``) or that goes on as begun (``valid_mol_eval``), if chemists know the like of it,
-which only the filters of the package ``ether0`` can tell where the reference does not; any molecule
+which only the filters of the benchmark's authors can tell where the reference does not; any molecule
 (``should_answer_eval``). ``sol_eval`` and ``rxn_forward`` end with a question to a service on the network.
-What is not to be told here is a failure of the rollout, never a 0.
+What is not to be told here is a failure of the rollout, never a 0; and rows that need the filters are refused
+where they are not: ``gym-runtime prepare --assets ether0`` fetches them.
 
 RDKit may take long over a text, so it runs in a process that can be killed. Rows and rewards as its namesake
-in NeMo Gym. Source: github.com/Future-House/ether0 (Apache-2.0); the example rows are our own.
+in NeMo Gym; there, a malformed solution, an unknown function or a reference that cannot be read is worth 0,
+here such a row is refused.
+Source: github.com/Future-House/ether0 (Apache-2.0); the example rows are our own.
 """
 
 from __future__ import annotations
@@ -20,26 +27,15 @@ import re
 
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.assets.cache import find
 
-from gym_resources.extract.boxed import last_boxed
-from gym_resources.extract.tagged import last_tagged
+from gym_resources.chemistry import solution
+from gym_resources.chemistry.filters import FILTERS, NAMES
+from gym_resources.extract.tagged import last_pair
 
-BETWEEN = "!:!"
-FUNCTIONS = (
-    "str_eval",
-    "should_not_answer_eval",
-    "rxn_eval",
-    "product_eval",
-    "caption_eval",
-    "formula_eval",
-    "functional_group_eval",
-    "valid_mol_eval",
-    "should_answer_eval",
-    "sol_eval",
-    "rxn_forward",
-)
-
-_SAID = re.compile(r"\banswer:[\s*]*(\S.*)", re.IGNORECASE)
+FILTERED = {"formula_eval", "functional_group_eval", "valid_mol_eval", "sol_eval"}
+_BOX = re.compile(r"\\boxed\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
+_LETTER_LINE = re.compile(r"Answer\s*+:\s*+([A-Za-z])\s*$", re.MULTILINE)
 
 
 class Metadata(msgspec.Struct):
@@ -47,35 +43,45 @@ class Metadata(msgspec.Struct):
     problem_type: str = ""
     ideal: str | None = None
     id: str = ""
+    choices: list[str] | dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        function, *rest = self.solution.split(BETWEEN, 2)
-        if len(rest) < 2 or function not in FUNCTIONS:
-            raise ValueError(
-                f"'solution' is {self.solution!r}; it must be function{BETWEEN}information{BETWEEN}type, "
-                f"with a function of {', '.join(FUNCTIONS)}"
-            )
+        solution.read(self.solution)
+
+    def chosen(self, answer: str) -> str:
+        """The molecule that a single letter stands for; any other answer stands for itself."""
+        choices = self.choices or {}
+        if isinstance(choices, list):
+            choices = {chr(ord("A") + number): choice for number, choice in enumerate(choices[:26])}
+        return choices.get(answer, choices.get(answer.upper(), answer))
 
 
 class ChemistryTask(Task):
     verifier_metadata: Metadata
 
+    def check_assets(self) -> None:
+        if solution.read(self.verifier_metadata.solution).function in FILTERED:
+            find(FILTERS, "ether0", *NAMES)
+
 
 def extract(text: str) -> str | None:
-    """The answer, or None without one."""
-    for found in (last_tagged(text, "answer"), last_boxed(text)):
-        if found is not None:
-            return found.strip()
-    said = _SAID.findall(text)
-    return said[-1].strip() if said else None
+    """The answer in a text, in linear time; None without one."""
+    text = text.replace("<|answer_start|>", "<answer>").replace("<|answer_end|>", "</answer>")
+    tagged = last_pair(text, "answer", filled=True)
+    if tagged and "<answer>" not in tagged:
+        return tagged
+    for found in (_BOX.findall(text), _LETTER_LINE.findall(text)):
+        if found:
+            return found[-1].strip() or None
+    return None
 
 
 async def verify(task: ChemistryTask, reply: Reply) -> Verdict:
     from gym_resources.chemistry.evaluation import EVALUATIONS
 
-    answer = extract(reply.text)
-    function, information, _ = task.verifier_metadata.solution.split(BETWEEN, 2)
-    right = answer is not None and EVALUATIONS[function](answer, information)
+    metadata = task.verifier_metadata
+    answer, wanted = extract(reply.lines_text), solution.read(metadata.solution)
+    right = answer is not None and EVALUATIONS[wanted.function](metadata.chosen(answer), wanted.information)
     return Verdict(float(right), fields={"extracted_answer": answer})
 
 
@@ -83,8 +89,9 @@ environment = Environment(
     resource=verify,
     description="Chemistry problems whose answers are molecules, reactions or names (ether0).",
     domain="knowledge",
-    heavy=True,
+    isolated=True,
     imports=("rdkit.Chem", "exmol", "molbloom"),
     data_license="CC-BY-4.0",
     extra="ether0",
+    assets=(FILTERS,),
 )

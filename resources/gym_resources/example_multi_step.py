@@ -7,7 +7,7 @@ The result row says how it went wrong otherwise: ``set_overlap`` is the share of
 ``order_instruction_following_failure`` that only the order is wrong.
 
 Tools and rewards as its namesake in NeMo Gym; there, a last call whose arguments do not fit is an error,
-here it hands in nothing.
+here it hands in nothing, as does one with more than `CHARACTERS_AT_MOST` characters.
 Source: the rule of NeMo Gym's ``example_multi_step``; the rows are our own.
 """
 
@@ -15,6 +15,10 @@ from __future__ import annotations
 
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+
+from gym_resources.extract import jsons
+
+CHARACTERS_AT_MOST = 100_000
 
 
 class SynonymTask(Task):
@@ -41,7 +45,7 @@ class Synonyms(Session[SynonymTask]):
         expected = self.task.expected_synonym_values
         extracted = last_extraction(reply)
         accuracy = extracted == expected
-        overlap = len(set(expected) & set(extracted or ())) / len(set(expected)) if expected else 0.0
+        overlap = len(set(expected).intersection(extracted or ())) / len(set(expected)) if expected else 0.0
         return Verdict(
             float(accuracy),
             fields={
@@ -50,6 +54,7 @@ class Synonyms(Session[SynonymTask]):
                 "original_term_minefield_hit": self.task.minefield_label_value in (extracted or ()),
                 "order_instruction_following_failure": not accuracy
                 and extracted is not None
+                and len(extracted) == len(expected)
                 and sorted(extracted) == sorted(expected),
             },
         )
@@ -58,10 +63,10 @@ class Synonyms(Session[SynonymTask]):
 def last_extraction(reply: Reply) -> list[int | float] | None:
     """The values of the last extraction; None if there was none, or its arguments do not fit."""
     calls = [call for call in reply.function_calls if call.name == "extract_synonym_values"]
-    try:
-        return msgspec.json.decode(calls[-1].arguments, type=Extraction).synonym_values if calls else None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    if not calls or len(calls[-1].arguments) > CHARACTERS_AT_MOST:
         return None
+    found = jsons.decode(calls[-1].arguments, Extraction)
+    return found.synonym_values if found else None
 
 
 environment = Environment(

@@ -1,11 +1,11 @@
 """A conversation with a scripted user: the smallest step-by-step environment.
 
 The row's input opens the conversation; to each of the model's answers the user says the next of
-``verifier_metadata.follow_ups``. The answer to the last of them ends the episode: it is worth 1 if
-``verifier_metadata.expected_answer`` stands somewhere in it, in any case; without one, if it says anything.
+``follow_ups``. The answer to the last of them ends the episode: it is worth 1 if ``expected_answer`` stands
+somewhere in its text, in any case. A row without an ``expected_answer``, or with an empty one, is worth 0.
 
-Shape and rewards as its namesake in NeMo Gym: reset, steps, the sum of their rewards, at most ten answers.
-The rows are our own.
+Rows, shape and rewards as its namesake in NeMo Gym: reset, steps, the sum of their rewards, at most ten
+answers. The example rows are our own.
 """
 
 from __future__ import annotations
@@ -14,30 +14,21 @@ import msgspec
 from gym_runtime import Environment, Episode, Reply, Step, Task
 
 
-class Script(msgspec.Struct):
-    follow_ups: list[str]
-    expected_answer: str | None = None
-
-
 class ConversationTask(Task):
-    verifier_metadata: Script
+    follow_ups: list[str] = msgspec.field(default_factory=list[str])
+    expected_answer: str = ""
 
 
 class Conversation(Episode[ConversationTask]):
     async def open(self) -> None:
-        self.follow_ups = iter(self.task.verifier_metadata.follow_ups)
+        self.follow_ups = iter(self.task.follow_ups)
 
     async def step(self, reply: Reply) -> Step:
         follow_up = next(self.follow_ups, None)
         if follow_up is not None:
             return Step(observation=follow_up)
-        return Step(reward=float(self.is_right(reply.text)), terminated=True)
-
-    def is_right(self, answer: str) -> bool:
-        expected = self.task.verifier_metadata.expected_answer
-        if expected is None:
-            return bool(answer.strip())
-        return expected.casefold() in answer.casefold()
+        expected = self.task.expected_answer.lower()
+        return Step(reward=float(bool(expected) and expected in reply.joined_text.lower()), terminated=True)
 
 
 environment = Environment(

@@ -2,69 +2,95 @@
 
 Each question is a component worth 0 or 1, for trainers that normalise rewards apart from one another; the
 reward is their sum, at most 3.
-``correctness``   some call is of ``expected_tool`` with ``expected_arguments``
-``schema_valid``  the first call's arguments are a JSON object with all that its tool requires
-``format``        there is exactly one call, and no text
-The components stand in ``reward_components`` and, for metrics, at the top level of the result row. Nothing is
-executed: the call is the answer.
+``correctness``   some call has the name of ``expected_call``, and its arguments contain all the expected ones
+``schema_valid``  the first call's arguments are a JSON object with all that the tool of that name requires in
+                  the row's own ``tools``; a tool that is not among them requires nothing
+``format``        there is exactly one call and no message at all, not even an empty one
+Without an ``expected_call`` correctness is 0. The components stand in ``reward_components`` and, for metrics,
+at the top level of the result row. Nothing is executed: the call is the answer.
 
-Components as its namesake in NeMo Gym; tools and rows are our own.
+Rows and rewards as its namesake in NeMo Gym; the example rows are our own.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
-from gym_runtime.messages.items import FunctionCall
+import msgspec
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.messages.items import FunctionCall, Message
 
 from gym_resources.extract import jsons
 
+BYTES_AT_MOST = 100_000
+
+
+class ExpectedCall(msgspec.Struct):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class Parameters(msgspec.Struct):
+    required: list[str] = []
+
+
+class Tool(msgspec.Struct):
+    name: str = ""
+    parameters: Parameters | None = None
+
+
+_decode_tool = msgspec.json.Decoder(Tool).decode
+
 
 class CallTask(Task):
-    expected_tool: str
-    expected_arguments: dict[str, Any]
+    expected_call: ExpectedCall | None = None
+
+    def __post_init__(self) -> None:
+        self.required()
+
+    def required(self) -> dict[str, set[str]]:
+        """What each tool of the row requires, by its name."""
+        tools = [_decode_tool(tool) for tool in self.responses_create_params.tools]
+        return {tool.name: set(tool.parameters.required if tool.parameters else ()) for tool in tools}
 
 
-REQUIRED = {"get_local_time": {"city"}, "get_weather": {"city", "unit"}}
+async def verify(task: CallTask, reply: Reply) -> Verdict:
+    calls = reply.function_calls
+    spoke = any(isinstance(item, Message) for item in reply.items)
+    components = {
+        "correctness": float(any(is_expected(call, task.expected_call) for call in calls)),
+        "schema_valid": float(bool(calls) and suits(calls[0], task.required())),
+        "format": float(len(calls) == 1 and not spoke),
+    }
+    return Verdict(sum(components.values()), components=components, fields=dict(components))
 
 
-class Desk(Session[CallTask]):
-    @tool
-    def get_local_time(self, city: str) -> dict[str, str]:
-        """Get the local time of a city."""
-        return {"city": city, "local_time": "12:00"}
-
-    @tool
-    def get_weather(self, city: str, unit: Literal["celsius", "fahrenheit"]) -> dict[str, str | int]:
-        """Get the weather of a city, in a unit of temperature."""
-        return {"city": city, "temperature": {"celsius": 0, "fahrenheit": 32}[unit], "unit": unit}
-
-    async def verify(self, reply: Reply) -> Verdict:
-        calls = reply.function_calls
-        components = {
-            "correctness": float(any(map(self.is_expected, calls))),
-            "schema_valid": float(bool(calls) and suits(calls[0])),
-            "format": float(len(calls) == 1 and not reply.all_text.strip()),
-        }
-        return Verdict(sum(components.values()), components=components, fields=dict(components))
-
-    def is_expected(self, call: FunctionCall) -> bool:
-        return call.name == self.task.expected_tool and given(call) == self.task.expected_arguments
+def is_expected(call: FunctionCall, expected: ExpectedCall | None) -> bool:
+    arguments = given(call)
+    if expected is None or call.name != expected.name or arguments is None:
+        return False
+    return all(
+        name in arguments and equals(arguments[name], value) for name, value in expected.arguments.items()
+    )
 
 
-def suits(call: FunctionCall) -> bool:
+def equals(written: msgspec.Raw, value: object) -> bool:
+    """Whether an argument is this value; a very long one is not even read."""
+    return len(bytes(written)) <= BYTES_AT_MOST and msgspec.json.decode(written) == value
+
+
+def suits(call: FunctionCall, required: dict[str, set[str]]) -> bool:
     """Whether a call has the arguments that its tool requires."""
-    arguments, required = given(call), REQUIRED.get(call.name)
-    return arguments is not None and required is not None and required <= arguments.keys()
+    arguments = given(call)
+    return arguments is not None and required.get(call.name, set()) <= arguments.keys()
 
 
-def given(call: FunctionCall) -> dict[str, Any] | None:
-    return jsons.decode(call.arguments, dict[str, Any])
+def given(call: FunctionCall) -> dict[str, msgspec.Raw] | None:
+    return jsons.decode(call.arguments, dict[str, msgspec.Raw])
 
 
 environment = Environment(
-    resource=Desk,
+    resource=verify,
     description="Call the right tool with the right arguments; three rewards, added up.",
     domain="agent",
     agent="single_turn",

@@ -1,13 +1,12 @@
 """Calculate in an alternate universe, where the operators do not do what their names promise.
 
-The model has eleven tools and must use them for every single operation, since what it knows of arithmetic
-is wrong here: adding adds 1.2 too much, negating changes nothing, pi is e. The reward is 1 if every value of
-``ground_truth`` (a list of numbers, as a JSON string) is among the solutions that the tools gave; what the
-model says does not matter.
+The model has eleven tools and must use them for every single operation, since what it knows of arithmetic is
+wrong here: adding adds 1.2 too much, negating changes nothing, pi is e. The reward is 1 if every value of
+``ground_truth`` (a list of numbers, as a JSON string) is among the solutions that the tools gave, equal to
+the last bit; what the model says does not matter. A solution is what Python's ``float`` makes of it.
 
-Tools, rows and rewards as its namesake in NeMo Gym. There, values must be equal to the last bit; here they
-may differ by one part in 10¹², since mathematical libraries round differently. An operation that has no real
-result says so instead of ``Internal Server Error``.
+Tools, rows and rewards as its namesake in NeMo Gym. An operation that has no real result says so instead of
+``Internal Server Error``; a row whose ``ground_truth`` is no list of numbers is refused, there it is worth 0.
 Source: "Multiverse Math" of LangChain (github.com/langchain-ai/langchain-benchmarks, MIT); rows are our own.
 """
 
@@ -15,13 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, ToolError, Verdict, tool
 
 from gym_resources.extract import jsons
-
-TOLERANCE = 1e-12
 
 
 class Solution(msgspec.Struct):
@@ -93,11 +91,19 @@ class Universe(Session[CalculationTask]):
         return solve(lambda: a)
 
     async def verify(self, reply: Reply) -> Verdict:
-        outputs = [output.output for output in reply.tool_outputs if isinstance(output.output, str)]
-        given = [found.solution for found in (jsons.decode(text, Solution) for text in outputs) if found]
+        given = {solution(output.output) for output in reply.tool_outputs if isinstance(output.output, str)}
         wanted = jsons.decode(self.task.ground_truth, list[float]) or []
-        found = [any(math.isclose(value, one, rel_tol=TOLERANCE) for one in given) for value in wanted]
+        found = [value in given for value in wanted]
         return Verdict(float(all(found)), fields={"num_expected": len(found), "num_found": sum(found)})
+
+
+def solution(output: str) -> float | None:
+    """The number that a tool's output holds as its solution; a text or a truth value may stand for one."""
+    found = (jsons.decode(output, dict[str, Any]) or {}).get("solution")
+    try:
+        return float(found) if isinstance(found, str | int | float) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def solve(operation: Callable[[], float]) -> Solution:

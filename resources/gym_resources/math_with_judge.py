@@ -2,27 +2,37 @@ r"""Mathematics problems with a known answer, compared symbolically.
 
 The texts of all the assistant's messages, put together, are searched for an answer: LaTeX (a box first of
 all) or a plain expression, the last one that can be read. It is right if the library `math-verify` finds it
-equal to the expected answer, read as the LaTeX ``\boxed{expected_answer}``: ``0.5`` is ``\frac12``, but sets
-are no tuples, and names of variables matter. ``library_reward`` says so, ``extracted_answer`` is the answer
-as it was written. Rows and rewards as of NeMo Gym's environment of this name, whose data are DAPO17k, Math
-StackOverflow and OpenMathReasoning; its judge for what the library does not find equal is off by default
-there and not here yet, so ``judge_evaluations`` is null.
+equal to the expected answer, read as the LaTeX ``\boxed{expected_answer}`` without ``\(…\)`` and then ``$…$``
+around it: ``0.5`` is ``\frac12``, but sets are no tuples, and names of variables matter. ``library_reward``
+says so, ``extracted_answer`` is the answer as it was written. Rows and rewards as of NeMo Gym's environment
+of this name, whose data are DAPO17k, Math StackOverflow and OpenMathReasoning; its judge for what the library
+does not find equal is off by default there and not here yet, so ``judge_evaluations`` is null.
 
-Symbolic mathematics can run for ever, so it happens in a process that is killed after `LIMIT_S` seconds.
-That is a failure of the rollout, not a wrong answer; what the library itself gives up on, after 5 seconds
-for a text or a comparison, is wrong. A row whose expected answer cannot be read is refused.
+Symbolic mathematics can run for ever. What the library does with one text, or one comparison, ends after
+`STEP_LIMIT_S` seconds of the processor, all of it after `LIMIT_S`, and what is not found by then is wrong, as
+in NeMo Gym; there, time on the clock counts, so that a busy machine turns right answers into wrong ones. It
+happens in a process that is killed after `KILL_S` seconds if it does not heed that; this is a failure of the
+rollout. A row whose expected answer is empty or cannot be read is refused; there it is worth 0.
 Source: github.com/huggingface/Math-Verify (Apache-2.0); the rows are our own.
 """
 
 from __future__ import annotations
 
+import logging
+import time
+from functools import partial
+from itertools import product
 from typing import Any, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.environment.environment import published
 from gym_runtime.errors import TaskError
+from gym_runtime.processes.processor_time import within
 
+STEP_LIMIT_S = 5.0
 LIMIT_S = 10.0
+KILL_S = 20.0
+AROUND = ((r"\(", r"\)"), ("$", "$"))
 CONFIGURATIONS = (
     "dapo17k",
     "dapo17k_bytedtsinghua",
@@ -39,16 +49,45 @@ CONFIGURATIONS = (
 class MathTask(Task):
     expected_answer: str
 
+    def __post_init__(self) -> None:
+        if not bare(self.expected_answer):
+            raise ValueError("'expected_answer' is empty")
+
+
+def bare(answer: str) -> str:
+    r"""An answer without ``\(…\)`` and then ``$…$`` around all of it.
+
+    >>> bare(r"\( $32$ \)")
+    '32'
+    """
+    for opening, closing in AROUND:
+        answer = answer.strip()
+        if answer.startswith(opening) and answer.endswith(closing) and len(answer) >= len(opening + closing):
+            answer = answer[len(opening) : -len(closing)]
+    return answer.strip()
+
 
 async def verify(task: MathTask, reply: Reply) -> Verdict:
     import math_verify  # pyright: ignore[reportMissingImports]
 
-    latex, plain = math_verify.LatexExtractionConfig(), math_verify.ExprExtractionConfig()
-    expected = cast("list[Any]", math_verify.parse(rf"\boxed{{{task.expected_answer}}}", (latex,)))
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
+    library = cast("Any", math_verify)
+    latex, plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
+    end_s = time.process_time() + LIMIT_S
+
+    def read(text: str, *ways: object) -> list[Any]:
+        parse = partial(library.parse, text, ways, parsing_timeout=None)
+        return within(min(STEP_LIMIT_S, end_s - time.process_time()), parse, [])
+
+    def equal(pair: tuple[Any, Any]) -> bool:
+        compare = partial(library.verify, *pair, float_rounding=6, timeout_seconds=None)
+        return within(min(STEP_LIMIT_S, end_s - time.process_time()), compare, False)
+
+    expected = read(rf"\boxed{{{bare(task.expected_answer)}}}", latex)
     if not expected:
         raise TaskError(f"the expected answer {task.expected_answer!r} cannot be read as LaTeX")
-    found = cast("list[Any]", math_verify.parse(reply.all_text, (plain, latex)))
-    reward = float(math_verify.verify(expected, found, float_rounding=6))
+    found = read(reply.joined_text, plain, latex)
+    reward = float(any(map(equal, product(expected, found))))
     return Verdict(
         reward,
         fields={"library_reward": reward, "extracted_answer": as_written(found), "judge_evaluations": None},
@@ -64,8 +103,8 @@ environment = Environment(
     resource=verify,
     description="Mathematics problems whose answers are compared symbolically.",
     domain="math",
-    heavy=True,
-    verify_timeout_s=LIMIT_S,
+    isolated=True,
+    verify_timeout_s=KILL_S,
     data_license="Apache-2.0 (DAPO17k), CC-BY-4.0 (OpenMathReasoning)",
     extra="math-verify",
     imports=("math_verify",),

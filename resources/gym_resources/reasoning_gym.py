@@ -1,11 +1,12 @@
 r"""The procedurally generated tasks of reasoning-gym, scored by each task's own scorer.
 
-The answer is what stands in the last ``<answer>`` tag, else in the last ``\boxed{}``, else the whole text
-of the model's last message; no text is worth 0. ``metadata.source_dataset`` names the scorer; many give part
-of the reward for a part of the answer, some a little for any. Scorers are a hundred pieces of other people's
-code, some of which parse expressions and solve puzzles, so they run in a sandboxed process. Some raise on
-answers that are not in their form: these are worth 0, if the scorer does not raise on the row's own answer as
-well.
+The texts of all the model's messages are put together. The answer is what stands in the last pair of
+``<answer>`` tags, as the library finds it, else between the first ``\boxed{`` with something in it and the
+next ``}``, else all of the text, even if that is empty. ``metadata.source_dataset`` names the scorer; many
+give part of the reward for a part of the answer, some a little for any. Scorers are a hundred pieces of other
+people's code, some of which parse expressions and solve puzzles, so they run in a sandboxed process. Some
+raise on answers that are not in their form: these are worth 0, if the scorer does not raise on the row's own
+answer as well.
 
 Nine scorers execute the answer as Python, five of them by way of SymPy. Those that expect a list get it from
 a reader of literals; those that expect a formula are shown an answer only if it consists of numbers, letters,
@@ -30,9 +31,9 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import published
 from gym_runtime.errors import TaskError, UsageError
 
-from gym_resources.extract.boxed import last_boxed
+from gym_resources.extract.boxed import MARK
 from gym_resources.extract.formulas import is_formula
-from gym_resources.extract.tagged import last_tagged
+from gym_resources.extract.tagged import last_pair
 
 ASK = "\n\nGive your final answer between <answer> and </answer>."
 _BOARDS = {"arc_agi", "rearc"}
@@ -81,21 +82,29 @@ def scorer(dataset: str) -> Scorer:
 
 
 def extract(text: str) -> str:
-    for found in (last_tagged(text, "answer"), last_boxed(text)):
-        if found is not None:
-            return found
-    return text
+    """The answer in a text; never more than linear time."""
+    tagged = last_pair(text, "answer")
+    if tagged is not None:
+        return tagged
+    start = text.find(MARK)
+    while start >= 0:
+        start += len(MARK)
+        end = text.find("}", start)
+        if end < 0:
+            break
+        if end > start:
+            return text[start:end].strip()
+        start = text.find(MARK, end)
+    return text.strip()
 
 
 async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
-    answer = extract(reply.text)
+    answer = extract(reply.joined_text)
     dataset, metadata = task.metadata["source_dataset"], task.metadata
     if dataset in _BOARDS:
         metadata = {**metadata, "output": tuple(tuple(row) for row in metadata["output"])}
     entry = {"question": task.question, "answer": task.answer, "metadata": metadata}
     score = scorer(dataset)
-    if not reply.text.strip():
-        return Verdict(0.0, fields={"extracted_answer": answer})
     shown = answer if dataset not in _FORMULAS or is_formula(answer) else _NO_FORMULA
     try:
         reward = float(score(answer=shown, entry=entry))
@@ -135,7 +144,7 @@ environment = Environment(
     resource=verify,
     description="Procedurally generated reasoning puzzles of many kinds, each with its own scorer.",
     domain="other",
-    heavy=True,
+    isolated=True,
     extra="reasoning-gym",
     imports=("reasoning_gym",),
     generate=generate,

@@ -1,47 +1,79 @@
 """Questions to a database, answered in SQL that is executed on SQLite; the result decides.
 
-The query is the last ```` ```sql ```` block of the last message, else the last block of any kind, else all of
-the message. The reward is 1 if each column of the expected result (of those in ``condition_cols``, if any) is
-a column of the query's result, in the same order of rows unless ``ignore_order``; numbers may differ by 0.01.
-What is expected is the result of ``gold_sql``, or ``gold_result`` itself: its rows, or a list of results any
-of which is right, where ``condition_cols`` may be a list for each. No query, no result, an error, more than
-30 seconds or a million values: 0, and ``problem`` says why.
+The query is found in the texts of all messages, put together: the last ```` ```sql ```` block, else the last
+block that begins with a verb of SQL, else from the first such verb to the last semicolon. The reward is 1 if
+each column of the expected result (of those in ``condition_cols``, if any) is a column of the query's result,
+in the same order of rows if ``ignore_order`` is false; see `gym_resources.sql.equivalence`. What is expected
+is the result of ``gold_sql``, or else ``gold_result``: its rows, or a list of results any of which is right,
+where ``condition_cols`` may be a list for each. No query, no result, an error, more than 30 seconds of the
+processor or a million values: 0, and ``problem`` says why.
 
-Databases are looked for in the directory that the environment variable ``GYM_SPIDER2_DATABASES`` names
-(``IPL.sqlite`` and so on; download ``local_sqlite.zip`` from github.com/xlang-ai/Spider2); those of our own
-rows are shipped as SQL text. A query can only read: writing, attaching files and settings are refused.
+The databases are an asset that no program can fetch, as they lie where a person has to agree: download
+``local_sqlite.zip`` as github.com/xlang-ai/Spider2 says, unpack it, and let ``GYM_SPIDER2_DATABASES`` name
+the folder (of ``IPL.sqlite`` and so on); those of our own rows are shipped as SQL text. A query can only
+read: writing, attaching files and settings are refused.
 
 Rows and rewards as of NeMo Gym's environment of this name, save that an expected query that fails is the
-row's failure, not the model's, and that numbers are ordered as numbers.
+row's failure, not the model's.
 Source: Spider 2.0 (Lei et al. 2024, arXiv:2411.07763); the rows are our own.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.assets.asset import Asset
 from gym_runtime.errors import TaskError
 
-from gym_resources.extract.fenced import last_fenced
+from gym_resources.extract.queries import last_query
 from gym_resources.sql import database
 from gym_resources.sql.equivalence import holds
 from gym_resources.sql.query import QueryFailed, Table, execute, table
 
-DIRECTORY = "GYM_SPIDER2_DATABASES"
 LIMIT_S = 30.0
+DATABASES = Asset(
+    name="spider2-lite-databases",
+    description="the SQLite databases of Spider 2.0-Lite",
+    licence="MIT",
+    setting="GYM_SPIDER2_DATABASES",
+    page="https://github.com/xlang-ai/Spider2/tree/main/spider2-lite",
+)
 
 
 class SqlTask(Task):
     db_id: str
     gold_sql: str | None = None
     gold_result: list[list[Any] | dict[str, Any]] | None = None
-    ignore_order: bool | None = None
+    ignore_order: bool = True
     condition_cols: list[int | list[int]] | None = None
 
     def __post_init__(self) -> None:
+        if not database.is_name(self.db_id):
+            raise ValueError(f"'db_id' is '{self.db_id}', which is not the name of a database")
         if not self.gold_sql and self.gold_result is None:
             raise ValueError("a row needs a 'gold_sql' or a 'gold_result'")
+        self.given()
+
+    def check_assets(self) -> None:
+        self.database()
+
+    def database(self) -> Path:
+        """The file of the row's database.
+
+        Raises:
+            AssetMissing: it is not here.
+        """
+        return database.find(self.db_id, DATABASES, "spider2_lite")
+
+    def given(self) -> list[Table]:
+        """The expected results that stand in the row.
+
+        Raises:
+            ValueError: the rows of one have different columns.
+        """
+        return [table(rows) for rows in results(self.gold_result or [])]
 
     def wanted(self) -> list[Table]:
         """The expected results, of which one is enough.
@@ -49,11 +81,11 @@ class SqlTask(Task):
         Raises:
             TaskError: there is none.
         """
+        if not self.gold_sql:
+            return self.given()
         try:
-            if self.gold_result is not None:
-                return [table(rows) for rows in results(self.gold_result)]
-            return [execute(database.find(self.db_id, DIRECTORY), self.gold_sql or "", LIMIT_S)]
-        except (QueryFailed, ValueError) as error:
+            return [execute(self.database(), self.gold_sql, LIMIT_S)]
+        except QueryFailed as error:
             raise TaskError(f"no expected result: {error}") from error
 
     def columns(self, index: int) -> list[int]:
@@ -76,9 +108,7 @@ def is_row(value: object) -> bool:
 
 
 async def verify(task: SqlTask, reply: Reply) -> Verdict:
-    sql = last_fenced(reply.text, "sql", "sqlite")
-    if sql is None:
-        sql = reply.text.strip() or None
+    sql = last_query(reply.joined_text)
     problem = "no query" if sql is None else wrong(task, sql)
     return Verdict(float(problem is None), fields={"extracted_sql": sql, "problem": problem})
 
@@ -87,20 +117,17 @@ def wrong(task: SqlTask, sql: str) -> str | None:
     """What is wrong with a query; None if nothing.
 
     Raises:
-        TaskError: the row's expected result is none.
+        TaskError: the row has no expected result.
     """
     wanted = task.wanted()
     try:
-        given = execute(database.find(task.db_id, DIRECTORY), sql, LIMIT_S)
+        given = execute(task.database(), sql, LIMIT_S)
     except QueryFailed as error:
         return str(error)
-    try:
-        same = any(
-            holds(result, given, columns=task.columns(index), ignore_order=bool(task.ignore_order))
-            for index, result in enumerate(wanted)
-        )
-    except IndexError:
-        raise TaskError(f"the expected result has no columns {task.condition_cols}") from None
+    same = any(
+        holds(result, given, columns=task.columns(index), ignore_order=task.ignore_order)
+        for index, result in enumerate(wanted)
+    )
     return None if same else "another result"
 
 
@@ -108,8 +135,8 @@ environment = Environment(
     resource=verify,
     description="Questions to SQLite databases, answered by a query whose result is compared.",
     domain="coding",
-    heavy=True,
+    isolated=True,
     verify_timeout_s=2 * LIMIT_S + 10,
-    folders=(DIRECTORY,),
     data_license="MIT",
+    assets=(DATABASES,),
 )

@@ -1,25 +1,28 @@
 """The next commands at a terminal, compared with those of an expert as strings.
 
-The model's last message must be one JSON object, in the form of the agent that ``metadata.harness`` names:
+The texts of all the model's messages, one below the other and without what stands before the last
+``</think>``, must be one JSON object, in the form of the agent that ``metadata.harness`` names:
 Terminal-Bench's ``terminus_1`` (``state_analysis``, ``explanation``, ``commands`` of ``keystrokes``,
-``is_blocking`` and ``timeout_sec``, ``is_task_complete``; nothing else) or ``terminus_2`` (``analysis``,
-``plan``, ``commands`` of ``keystrokes`` and an optional ``duration``, optionally ``task_complete``). It must
-call the task complete if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all
+``is_blocking`` and ``timeout_sec``, ``is_task_complete``) or ``terminus_2`` (``analysis``, ``plan``,
+``commands`` of ``keystrokes`` and an optional ``duration``, optionally ``task_complete``), and nothing else.
+It must call the task complete if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all
 commands, put together, are as similar to the expected ones as the row's ``threshold`` says, by the ratio of
-Python's ``difflib.SequenceMatcher``.
+Python's ``difflib.SequenceMatcher``. Two empty lists of commands are alike, an empty and another one are not.
 
 Rows and rewards as its namesake in NeMo Gym without its judge. The threshold of its default configuration is
 0.95, that of its string-only one, which is known by the rows' ``agent_ref``, 0.9; so is that of its simple
-one, whose rows look like those of the default: say ``--set threshold=0.9``. Comparing can take time that
-grows with the square of the texts, so it happens in a process that can be killed; a row whose
-``expected_answer`` is not in its harness's form is refused.
+one, whose rows look like those of the default: say ``--set threshold=0.9``. A row whose ``expected_answer``
+is not in its harness's form is refused; there it is worth 0.
+
+The ratio can take time that grows with the square of the texts, so it is computed in a process that can be
+killed; and not at all for keystrokes of more than `LONG` characters whose length alone rules the threshold
+out, where ``similarity`` is null.
 Source: the rule of NeMo Gym's ``terminus_judge``; the forms are those of github.com/laude-institute/
 terminal-bench (Apache-2.0); the example rows are our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Annotated, Literal
 
@@ -29,12 +32,18 @@ from gym_runtime import Environment, Reply, Task, Verdict
 from gym_resources.extract import jsons
 
 NAME = "terminus_judge"
+THOUGHT_END = "</think>"
+LONG = 20_000
+_NUMBERS = {b"-", *(b"%d" % digit for digit in range(10))}
 
 
 class Terminus1Command(msgspec.Struct, forbid_unknown_fields=True):
     keystrokes: str
     is_blocking: bool
-    timeout_sec: float
+    timeout_sec: msgspec.Raw
+
+    def __post_init__(self) -> None:
+        check_number(self.timeout_sec)
 
 
 class Terminus1(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,16 +53,29 @@ class Terminus1(msgspec.Struct, forbid_unknown_fields=True):
     is_task_complete: bool
 
 
-class Terminus2Command(msgspec.Struct):
+class Terminus2Command(msgspec.Struct, forbid_unknown_fields=True):
     keystrokes: str
-    duration: float = 1.0
+    duration: msgspec.Raw = msgspec.Raw(b"1")
+
+    def __post_init__(self) -> None:
+        check_number(self.duration)
 
 
-class Terminus2(msgspec.Struct):
+class Terminus2(msgspec.Struct, forbid_unknown_fields=True):
     analysis: str
     plan: str
     commands: list[Terminus2Command]
     is_task_complete: bool = msgspec.field(default=False, name="task_complete")
+
+
+def check_number(value: msgspec.Raw) -> None:
+    """Any number of JSON will do, of any size; none is ever used.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if bytes(value).lstrip()[:1] not in _NUMBERS:
+        raise ValueError("expected a number")
 
 
 FORMS: dict[str, type[Terminus1 | Terminus2]] = {"terminus_1": Terminus1, "terminus_2": Terminus2}
@@ -77,20 +99,30 @@ class TerminusTask(Task):
         return jsons.decode(text, FORMS[self.metadata.harness])
 
 
-def keystrokes(commands: Sequence[Terminus1Command | Terminus2Command]) -> str:
-    return "".join(command.keystrokes for command in commands)
+def keystrokes(batch: Terminus1 | Terminus2) -> str:
+    return "".join(command.keystrokes for command in batch.commands)
+
+
+def similarity(wanted: Terminus1 | Terminus2, given: Terminus1 | Terminus2, threshold: float) -> float | None:
+    """How alike the keystrokes of two batches are, 0 to 1; None if they are far too long to be alike."""
+    if not wanted.commands or not given.commands:
+        return float(not wanted.commands and not given.commands)
+    expected, typed = keystrokes(wanted), keystrokes(given)
+    matcher = SequenceMatcher(None, expected, typed)
+    hopeless = max(len(expected), len(typed)) > LONG and matcher.real_quick_ratio() < threshold
+    return None if hopeless else matcher.ratio()
 
 
 async def verify(task: TerminusTask, reply: Reply) -> Verdict:
-    batch, expected = task.batch(reply.text), task.batch(task.expected_answer)
+    said = reply.lines_text.rpartition(THOUGHT_END)[2]
+    batch, expected = task.batch(said), task.batch(task.expected_answer)
     if batch is None or expected is None:
         return Verdict(0.0, fields={"valid": False, "completion_matches": False, "similarity": 0.0})
     matches = batch.is_task_complete or not expected.is_task_complete
-    wanted, given = keystrokes(expected.commands), keystrokes(batch.commands)
-    similarity = SequenceMatcher(None, wanted, given).ratio() if matches else 0.0
+    alike = similarity(expected, batch, task.threshold) if matches else 0.0
     return Verdict(
-        float(matches and similarity >= task.threshold),
-        fields={"valid": True, "completion_matches": matches, "similarity": similarity},
+        float(matches and alike is not None and alike >= task.threshold),
+        fields={"valid": True, "completion_matches": matches, "similarity": alike},
     )
 
 
@@ -98,6 +130,6 @@ environment = Environment(
     resource=verify,
     description="Write the next terminal commands in an agent's JSON form, close to an expert's.",
     domain="coding",
-    heavy=True,
+    isolated=True,
     agent_settings={f"{NAME}_string_only": {"threshold": 0.9}},
 )

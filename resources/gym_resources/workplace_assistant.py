@@ -1,21 +1,23 @@
 """An office assistant with 27 tools: e-mail, calendar, website analytics, project board and customers.
 
 The outcome counts, not the way there: the rollout's calls and the row's ``ground_truth`` calls are each
-replayed on fresh tables, and the reward is 1 if the five tables that can change end up equal, else 0.
-Strings are compared in lower case, save the fields ``status``, ``list_name`` and ``board``. A call that
-fails or does not fit changes nothing. Rows are told apart by their ids, and new ones are numbered as they
-are made: what is made in another order than the ground truth's is something else.
+replayed on fresh tables, and the reward is 1 if the five tables that can change end up equal, else 0. Strings
+are compared in lower case, save the fields ``status``, ``list_name`` and ``board``. A call that fails or does
+not fit changes nothing; what tools answered in a recording plays no part. Rows are told apart by their ids
+and numbers, and new ones are numbered as they are made: what is made in another order than the ground truth's
+is something else (`gym_resources.workplace.tables`).
 
-The tools are `tool` methods, not a catch-all: this way their definitions come from their signatures, and
-arguments that are lists or objects are refused with the reason, which is the difference to NeMo Gym's
-environment of this name as far as the model can see.
-Answers are ``{"output": ...}`` as there.
+The row says which office it is about: ``office`` is ``brightmoor`` for ours, whose tables are shipped; a row
+that says nothing is made on the tables of NeMo Gym, as its rows are. Those are an asset: ``gym-runtime
+prepare --assets workplace_assistant`` fetches them from its repository, at one commit. Their digests are not
+known to us, so the first fetch is trusted, and later ones and every use are checked against it; or
+``GYM_WORKPLACE_DATA`` names its folder ``csv_data``, or a flat folder with the same files. Without them such
+a row is refused before the model is asked.
 
-The office's data are our own. A row made from others can only be judged, not played: its people and ids
-stand for other things here. It shows in a ground truth of which some call would change nothing here, or in
-recorded answers that our tools do not give. Then its calls are replayed on tables with the same ids and
-unknown contents, without those that the recording says were refused. What cannot be told so is whether an
-update set a field to what it was; it counts as a change.
+Tools, rows and rewards as of NeMo Gym's environment of this name. The tools are `tool` methods, not a
+catch-all: this way their definitions come from their signatures, and arguments that are lists or objects are
+refused with the reason. Numbers are as good as their text (there a number compares as if it were missing); an
+event's start is a date or time of ISO 8601 (there whatever pandas reads).
 
 State is a pure function of the calls, so a session can be rebuilt by replaying them.
 Source: the outcome-centric rule of WorkBench (Styles et al. 2024, arXiv:2405.00823).
@@ -23,23 +25,22 @@ Source: the outcome-centric rule of WorkBench (Styles et al. 2024, arXiv:2405.00
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable
 
+import anyio.lowlevel
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict
 from gym_runtime.environment.environment import published
 from gym_runtime.environment.tools import collect_tools, render
-from gym_runtime.messages.items import FunctionCall, Part
+from gym_runtime.messages.items import FunctionCall
 
-from gym_resources.extract import jsons
 from gym_resources.workplace.analytics import Analytics
 from gym_resources.workplace.calendar import Calendar
 from gym_resources.workplace.company_directory import CompanyDirectory
 from gym_resources.workplace.customer_relationship_manager import CustomerRelationshipManager
-from gym_resources.workplace.desk import ACTIONS, failure, refused
+from gym_resources.workplace.desk import ACTIONS, failure
 from gym_resources.workplace.email import Email
+from gym_resources.workplace.office import TABLES, Name, office
 from gym_resources.workplace.project_management import ProjectManagement
 from gym_resources.workplace.tables import Tables
 
@@ -53,6 +54,10 @@ class Call(msgspec.Struct, frozen=True):
 
 class WorkplaceTask(Task):
     ground_truth: list[Call]
+    office: Name = "nemo_gym"
+
+    def check_assets(self) -> None:
+        office(self.office)
 
 
 class Workplace(
@@ -64,58 +69,26 @@ class Workplace(
     Email,
     CompanyDirectory,
 ):
-    known = True
-
     async def open(self) -> None:
-        self.tables = Tables(known=self.known)
+        self.tables = Tables(office(self.task.office))
 
     async def call_unknown_tool(self, name: str, arguments: str) -> str:
         return render({"output": failure(name, "there is no such tool")})
 
     async def verify(self, reply: Reply) -> Verdict:
-        truth = self.task.ground_truth
-        answers = {item.call_id: item.output for item in reply.tool_outputs}
-        made = [(call, answers.get(call.call_id)) for call in reply.function_calls]
-        known = await self._all_matter(truth) and await self._answered_so(made)
-        calls = [call for call, answer in made if known or not refused(answer)]
-        expected = await self._outcome(truth, known=known)
-        differing = (await self._outcome(calls, known=known)).differing(expected)
+        expected = await self._outcome(self.task.ground_truth)
+        differing = (await self._outcome(reply.function_calls)).differing(expected)
         return Verdict(0.0 if differing else 1.0, fields={"differing_tables": differing})
 
-    async def _outcome(self, calls: Iterable[Call | FunctionCall], *, known: bool) -> Tables:
+    async def _outcome(self, calls: Iterable[Call | FunctionCall]) -> Tables:
         """The tables after these calls on a fresh session. Lookups are left out: they change nothing."""
-        session = await self._fresh(known=known)
+        session = Workplace(self.task)
+        await session.open()
         for call in calls:
             if call.name in ACTIONS:
                 await _TOOLS[call.name].call(session, call.arguments)
+                await anyio.lowlevel.checkpoint()  # a reply may hold ten thousand calls
         return session.tables
-
-    async def _all_matter(self, truth: Sequence[Call]) -> bool:
-        """Whether each call changes the office as the calls before it left it."""
-        actions = [call for call in truth if call.name in ACTIONS]
-        states = [await self._outcome(actions[:end], known=True) for end in range(len(actions) + 1)]
-        return all(before.differing(after) for before, after in pairwise(states))
-
-    async def _answered_so(self, made: Iterable[tuple[FunctionCall, str | list[Part] | None]]) -> bool:
-        """Whether our tools answer calls as they were answered, as far as these are in order."""
-        session = await self._fresh(known=True)
-        for call, answer in made:
-            in_order = call.name in _TOOLS and _object(call.arguments) is not None
-            if in_order and isinstance(answer, str):
-                ours = await _TOOLS[call.name].call(session, call.arguments)
-                if _object(answer) != _object(ours):
-                    return False
-        return True
-
-    async def _fresh(self, *, known: bool) -> Workplace:
-        session = Workplace(self.task)
-        session.known = known
-        await session.open()
-        return session
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    return jsons.decode(text, dict[str, Any])
 
 
 _TOOLS = collect_tools(Workplace)
@@ -125,6 +98,7 @@ environment = Environment(
     description="Carry out an office task with 27 tools; the state of the office decides.",
     domain="agent",
     max_turns=6,
+    assets=(TABLES,),
     data_license="Apache-2.0",
     datasets=published("nvidia/Nemotron-RL-agent-workplace_assistant", "Apache-2.0"),
 )

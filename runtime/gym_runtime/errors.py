@@ -9,6 +9,7 @@
     │   ├── ConversationUnknown  the worker has not kept the conversation; it is sent again in full
     │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts anew
     ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
+    │   ├── AssetMissing      a file that the row needs is not on the worker's machine; never retried
     │   └── SessionLost       the worker that held the session's state is gone; the rollout starts anew
     ├── TransportError        the way between two workers
     │   ├── NoWorker          nobody serves this subject
@@ -119,6 +120,10 @@ class ResourceError(GymError):
     """The environment's: a verifier raised, or its reward is not a finite number."""
 
     kind = "resource"
+
+
+class AssetMissing(ResourceError):
+    """A file that the row needs, which the project does not ship, is not on the worker's machine."""
 
 
 class SessionLost(ResourceError):

@@ -1,4 +1,4 @@
-"""What `heavy` has computed in verifiers, which find functions by their names."""
+"""What `isolated` has computed in verifiers, which find functions by their names."""
 
 from __future__ import annotations
 

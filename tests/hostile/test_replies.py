@@ -2,8 +2,8 @@
 
 What is measured is the processor time of the thread that the event loop runs in, and how much this process's
 memory grows. What an environment does in processes of its own is bounded there
-(`gym_runtime.environment.isolated`), and has to come to a verdict in time all the same. Which reward it is does
-not matter here, but it has to be one: by a failure a reply would escape its 0.
+(`gym_runtime.environment.isolated`), and has to come to a verdict in time all the same. Which reward it is
+does not matter here, but it has to be one: by a failure a reply would escape its 0.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def tool_of(environment: LoadedEnvironment, row: bytes) -> str:
 async def judge(environment: LoadedEnvironment, row: bytes, response: bytes) -> None:
     """As a resource worker does it; the verdict can be sent."""
     definition = environment.definition
-    if definition.heavy:
+    if definition.isolated:
         verdict = await verify_isolated(
-            str(environment.source), row, response, definition.verify_timeout_s, definition.folders
+            str(environment.source), row, response, definition.verify_timeout_s, environment.asset_folders
         )
     else:
         verdict = await rejudge(environment.resource, row, response)
@@ -139,7 +139,7 @@ async def broken(environment: LoadedEnvironment, row: bytes, items: list[Any]) -
 
 async def check(name: str, shape: str) -> None:
     environment = load(name)
-    assert environment.definition.heavy is (name in ISOLATED)
+    assert environment.definition.isolated is (name in ISOLATED)
     text = TEXTS[shape](SIZE_BYTES)
     problems: list[str] = []
     for number, row in enumerate(rows(environment), 1):

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 from gym_models.embedded import Adapter
 from gym_models.llama_cpp import weights
-from gym_models.llama_cpp.weights import PACKAGED, Packaged, cache_folder, fetch_weights
+from gym_models.llama_cpp.weights import PACKAGED, Packaged, fetch_weights
+from gym_runtime.assets.cache import cache_folder
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import anyio
 import gym_runtime
 import msgspec
 import pytest
-from gym_resources.blackjack import ASK, BEST, Blackjack, chosen, environment, total
+from gym_resources.blackjack import BEST, CARDS, Blackjack, chosen, environment, total
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import session_of
-from gym_runtime.messages.outcomes import Completed, Truncated
+from gym_runtime.messages.outcomes import Completed
 from hypothesis import given
 from hypothesis import strategies as st
 from resources.judging import call, judge, row
@@ -35,7 +36,7 @@ async def play(player: list[int], dealer: list[int], draws: list[int], *moves: s
         session.draw = lambda: next(cards)
         over = False
         for move in moves:
-            over = (await RESOURCE.step(session, Reply.of(move).raw)).terminated
+            over = (await RESOURCE.step(session, Reply.of(f"<action>{move}</action>").raw)).terminated
         assert next(cards, None) is None
         return (await RESOURCE.verify(session, Reply.of().raw)).reward, over
 
@@ -53,7 +54,6 @@ async def play(player: list[int], dealer: list[int], draws: list[int], *moves: s
         ([10, 5], [10, 9], [10], ["hit"], -1.0),
         ([10, 5], [10, 10], [6], ["hit", "stand"], 1.0),
         ([1, 5], [10, 9], [10, 4], ["hit", "hit", "stand"], 1.0),
-        ([10, 10], [10, 9], [], ["well", "stand"], 1.0),
     ],
 )
 async def test_who_is_nearer_to_21_wins(
@@ -62,10 +62,13 @@ async def test_who_is_nearer_to_21_wins(
     assert await play(player, dealer, draws, *moves) == (reward, True)
 
 
-async def test_a_game_left_unfinished_is_lost() -> None:
-    assert await play([10, 10], [10, 9], []) == (-1.0, False)
-    assert await play([10, 10], [10, 9], [], "I'd rather not.") == (-1.0, False)
-    assert await play([2, 2], [10, 9], [2], "hit") == (-1.0, False)
+async def test_a_game_left_unfinished_is_worth_what_it_has_earned() -> None:
+    assert await play([2, 2], [10, 9], [2], "hit") == (0.0, False)
+    assert (await judge("blackjack", game(1))).reward == 0.0
+
+
+async def test_each_rank_comes_as_often_as_the_others() -> None:
+    assert sorted(CARDS) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10]
 
 
 @pytest.mark.parametrize(
@@ -79,19 +82,30 @@ async def test_an_ace_counts_eleven_where_it_can(hand: list[int], worth: int) ->
     ("items", "move"),
     [
         (["<action>hit</action>"], "hit"),
-        (["<action>Stand</action>, since to hit would be bold"], "stand"),
-        (["<action>pass</action> hit"], None),
-        (["I could stand, but I HIT."], "hit"),
-        (["That is a hitch; outstanding."], None),
-        ([""], None),
+        (["<ACTION>Hit</Action>"], "hit"),
+        (["<action>Stand</action>, since <action>hit</action> would be bold"], "stand"),
+        (["<action>pass</action> then <action>hit</action>"], "hit"),
+        (["<action>hit", "</action>"], "hit"),  # two messages of one answer
+        (["I HIT."], "stand"),
+        (["<action>hit</actio>"], "stand"),
+        (["<action>hit or stand</action>"], "stand"),
+        ([""], "stand"),
+        ([], "stand"),
         ([call("hit", {})], "hit"),
         ([call("stand", {}), call("hit", {})], "stand"),
-        ([call("split", {}), "hit"], None),
-        (["I hit.", call("stand", {})], "stand"),
+        ([call("split", {}), "<action>hit</action>"], "hit"),
+        (["<action>hit</action>", call("stand", {})], "stand"),
     ],
 )
-async def test_moves_are_tags_words_or_calls(items: list[Any], move: str | None) -> None:
+async def test_a_move_is_the_first_tag_and_no_tag_stands(items: list[Any], move: str) -> None:
     assert chosen(Reply.of(*items)) == move
+
+
+async def test_no_answer_takes_long() -> None:
+    start_s = time.perf_counter()
+    for text in ("<action>" * 125_000, "<action>" + " " * 1_000_000, "<action> hit " * 80_000):
+        assert chosen(Reply.of(text)) == "stand"
+    assert time.perf_counter() - start_s < 2
 
 
 async def test_the_dealer_speaks_as_the_user_or_as_the_tool() -> None:
@@ -102,8 +116,10 @@ async def test_the_dealer_speaks_as_the_user_or_as_the_tool() -> None:
             "role": "user",
             "content": f"{session.hand()} The dealer shows {session.dealer[0]}. Hit or stand?",
         }
-        asked = await RESOURCE.step(session, Reply.of("Hm.").raw)
-        assert [msgspec.json.decode(item) for item in asked.items] == [{"role": "user", "content": ASK}]
+        session.player, session.draw = [2, 2], lambda: 2
+        hit = await RESOURCE.step(session, Reply.of("<action>hit</action>").raw)
+        said = "You hold 2, 2, 2: 6. Hit or stand?"
+        assert [msgspec.json.decode(item) for item in hit.items] == [{"role": "user", "content": said}]
         done = await RESOURCE.step(session, Reply.of(call("stand", {}, "one"), call("hit", {}, "two")).raw)
         assert [msgspec.json.decode(item)["call_id"] for item in done.items] == ["one", "two"]
         assert b"one move a turn" in bytes(done.items[1])
@@ -115,10 +131,10 @@ def test_every_game_ends_within_its_turns(seed: int, stand_at: int) -> None:
     async def finish() -> None:
         async with session_of(RESOURCE, game(seed)) as session:
             assert isinstance(session, Blackjack)
-            steps = 0
-            while not session.over:
+            steps, over = 0, False
+            while not over:
                 move = "stand" if total(session.player) >= stand_at else "hit"
-                await RESOURCE.step(session, Reply.of(move).raw)
+                over = (await RESOURCE.step(session, Reply.of(f"<action>{move}</action>").raw)).terminated
                 steps += 1
             assert steps <= (environment.max_turns or 0)
             assert session.total_reward in ((-1.0,) if total(session.player) > BEST else (-1.0, 0.0, 1.0))
@@ -139,9 +155,9 @@ async def test_the_seed_is_the_game_and_without_one_the_input_is() -> None:
 
 
 @pytest.mark.slow
-async def test_a_run_sums_the_steps_rewards_and_stops_after_ten_answers(tmp_path: Path) -> None:
+async def test_a_run_sums_the_steps_rewards(tmp_path: Path) -> None:
     script = tmp_path / "moves.jsonl"
-    script.write_text('["<action>hit</action>"]\n["<action>stand</action>"]\n["Hm."]\n')
+    script.write_text('["<action>hit</action>"]\n["<action>stand</action>"]\n["Done."]\n')
     tasks = [{"responses_create_params": {"input": []}, "verifier_metadata": {"seed": s}} for s in range(8)]
     async with gym_runtime.connect(model=f"scripted/{script}", environments=["blackjack"]) as gym:
         records = [record async for record in gym.rollouts(tasks, environment="blackjack")]
@@ -153,7 +169,3 @@ async def test_a_run_sums_the_steps_rewards_and_stops_after_ten_answers(tmp_path
         assert record.reward == verdict.reward
         assert isinstance(record.outcome, Completed)
         assert record.turns == 1 if "bust" in items[-1] else 2
-    script.write_text('["Hm."]\n')
-    async with gym_runtime.connect(model=f"scripted/{script}", environments=["blackjack"]) as gym:
-        [record] = [record async for record in gym.rollouts(tasks[:1], environment="blackjack")]
-    assert (record.reward, record.turns, record.outcome) == (-1.0, 10, Truncated(reason="max_turns"))

@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+import time
 from typing import Any
 
 import pytest
 from gym_resources.code.comparison import same_output
-from gym_resources.code.testing import Case, Outcome, run_tests
+from gym_resources.code.testing import Case, Outcome, _right, run_tests
 from gym_resources.code_gen import last_block
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
@@ -43,6 +44,12 @@ async def run(code: str, *tests: tuple[str, str], function: str | None = None, l
         ("```python\na", ""),
         ("no fence", ""),
         ("```\na\n```\n```python\nb", ""),
+        ("```\n```", ""),
+        ("```a\nb\n``` ``` c", "b"),
+        ("one\n```\ntwo\n\n```", "two\n"),
+        ("\n```\n\n```", ""),
+        ("```", ""),
+        ("", ""),
     ],
 )
 def test_the_program_stands_between_the_last_two_lines_with_a_fence(text: str, code: str) -> None:
@@ -139,7 +146,15 @@ async def test_a_test_does_not_see_what_another_has_left(isolation: None) -> Non
         ("class Solution:\n    def f(self, a): return a", "[1, 2]", "[1, 2]", "passed"),
         ("def f(): return 1, 2", "", "[1, 2]", "raised"),
         ("def f(_): return 1, 2", "0", "[1, 2]", "passed"),
-        ("def f(_): return [(1, 2)]", "0", "[[1, 2]]", "wrong"),
+        ("def f(_): return [(1, 2)]", "0", "[[1, 2]]", "passed"),
+        ("def f(_): return {'a': ({2: (1,)},)}", "0", '{"a": [{"2": [1]}]}', "passed"),
+        ("def f(_): return 0.3333333", "0", "0.33333333333", "passed"),
+        ("def f(_): return 0.333", "0", "0.33333333333", "wrong"),
+        ("def f(_): return [0.3333333]", "0", "[0.33333333333]", "wrong"),
+        ("def f(_): return float('nan')", "0", "NaN", "passed"),
+        ("def f(_): return [float('nan')]", "0", "[NaN]", "passed"),
+        ("def f(_): return '2.50'", "0", "2.5", "passed"),
+        ("def f(_): return 1e999", "0", "1", "wrong"),
         ("def f(_): return 1.0", "0", "1", "passed"),
         ("def f(_): return True", "0", "1", "passed"),
         ("def f(_): return None", "0", "null", "passed"),
@@ -147,9 +162,9 @@ async def test_a_test_does_not_see_what_another_has_left(isolation: None) -> Non
         ("def f(n): return 10 ** 6000", "1", "1" + 5999 * "0" + "1", "wrong"),
         ("def f(n): return n", "-" + 6000 * "7", "-" + 6000 * "7", "passed"),
         ("def f(_): return {'a': [1]}", "0", '{"a": [1]}', "passed"),
-        ("def f(_): return {1: 2}", "0", '{"1": 2}', "wrong"),
+        ("def f(_): return {1: 2}", "0", '{"1": 2}', "passed"),
         ("def f(_): return {1}", "0", "[1]", "wrong"),
-        ("def f(_): return '1'", "0", "1", "wrong"),
+        ("def f(_): return '1'", "0", "1", "passed"),
         ("def f(_): print('noise'); return 1", "0", "1", "passed"),
         ("def g(_): return 1", "0", "1", "raised"),
         ("def f(_):\n    x = []\n    x.append(x)\n    return x", "0", "1", "raised"),
@@ -191,6 +206,44 @@ async def test_the_rows_of_its_namesake_are_won_by_a_right_program(isolation: No
     verdict = await judge("code_gen", line, f"Think.\n```python\n{code}\n```\nDone.")
     assert (verdict.reward, verdict.fields["result"]) == (1.0, "passed")
     assert (await judge("code_gen", line, f"```python\n{code}\nprint()\nprint(1)\n```")).reward == 0.0
+
+
+FORGED = """
+import os
+def f(_):
+    result = max(int(n) for n in os.listdir("/proc/self/fd") if n != "255")
+    for descriptor in range(3, result + 1):
+        try: os.pwrite(descriptor, b"9" * 1_000_000, 0)
+        except OSError: pass
+    os._exit(0)
+"""
+
+
+async def test_a_result_that_the_program_writes_itself_does_not_hold_the_worker(isolation: None) -> None:
+    """Reading a number of a million digits takes 10 s."""
+    start_s = time.process_time()
+    assert (await run(FORGED, ("0", "1"), function="f")).status in ("wrong", "died")
+    assert time.process_time() - start_s < 2
+
+
+def test_nothing_that_a_program_writes_takes_long() -> None:
+    digits = "9" * 1_000_000
+    printed = (digits, "1 " * 500_000, "1e999999 " * 100_000, "\n" * 1_000_000, "x" * 1_000_000)
+    returned = (digits, f"[{digits}]", "[" * 1_000_000, f"[{'[],' * 330_000}1]", f'{{"int": "{digits}"}}')
+    start_s = time.process_time()
+    for text in printed:
+        assert not _right(text, "1", None)
+    for text in returned:
+        assert not _right(text, "1", "f")
+    assert not _right("1", digits, "f")
+    assert time.process_time() - start_s < (len(printed) + len(returned) + 1) * 0.1
+
+
+def test_no_reply_takes_long_to_read() -> None:
+    start_s = time.process_time()
+    for text in ("```" * 330_000, "```\n" * 250_000, "\n" * 1_000_000, "```\n" + "\n" * 1_000_000):
+        last_block(text)
+    assert time.process_time() - start_s < 4 * 0.05
 
 
 @pytest.mark.parametrize("unit_tests", [{"inputs": ["1"], "outputs": []}, {"inputs": [], "outputs": []}, {}])

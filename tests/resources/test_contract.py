@@ -11,7 +11,9 @@ from gym_runtime.errors import UsageError
 
 NAMES = catalogue.names("environments")
 HEAVY = {
-    name for name in NAMES if (definition := catalogue.environment(name).definition).heavy or definition.extra
+    name
+    for name in NAMES
+    if (definition := catalogue.environment(name).definition).isolated or definition.extra
 }
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples"
 

@@ -1,17 +1,19 @@
-"""How chemistry answers are judged, with and without the filters that only the benchmark's package has."""
+"""How chemistry answers are judged, with and without the filters of the benchmark's authors."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gym_resources.ether0 import FUNCTIONS, extract
+from gym_resources.chemistry.solution import FUNCTIONS
+from gym_resources.ether0 import extract
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import ResourceError, TaskError, UsageError
+from gym_runtime.errors import AssetMissing, ResourceError, TaskError, UsageError
 from resources.judging import judge, namesakes, row
 
 pytestmark = pytest.mark.anyio
@@ -27,15 +29,18 @@ def needed() -> None:
         pytest.skip(error.message)
 
 
+@pytest.fixture(autouse=True)
+def no_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GYM_ETHER0_FILTERS", raising=False)
+
+
 @pytest.fixture
-def filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package ``ether0`` whose filters know benzene, and what occurs in toluene and in propane."""
-    from gym_resources.chemistry import molecules, plausibility
+def filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters that know benzene, and what occurs in toluene and in propane."""
+    from gym_resources.chemistry import molecules
     from molbloom import CustomFilter
 
-    package = tmp_path / "ether0"
-    package.mkdir()
-    (package / "__init__.py").touch()
     known = [mol for mol in map(molecules.molecule, ("Cc1ccccc1", "CCC")) if mol is not None]
     seen = {
         "rings": molecules.rings(known[0]),
@@ -45,11 +50,8 @@ def filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         made = CustomFilter(8192, 100, kind)
         for name in names:
             made.add(name)
-        made.save(str(package / f"{kind}.bloom"))
-    monkeypatch.syspath_prepend(tmp_path)
-    plausibility._seen.cache_clear()
-    yield
-    plausibility._seen.cache_clear()
+        made.save(str(tmp_path / f"{kind}.bloom"))
+    monkeypatch.setenv("GYM_ETHER0_FILTERS", str(tmp_path))
 
 
 async def reward(function: str, information: str, answer: str) -> float:
@@ -61,21 +63,77 @@ async def reward(function: str, information: str, answer: str) -> float:
     ("text", "answer"),
     [
         ("<answer>CCO</answer>", "CCO"),
+        ("<|answer_start|> CCO <|answer_end|>", "CCO"),
+        ("<answer>CCO<|answer_end|>", "CCO"),
         ("<answer>C</answer> no, <answer> CCO\n</answer>", "CCO"),
         (r"<answer>CCO</answer> or \boxed{C}", "CCO"),
+        (r"<answer></answer> \boxed{CCO}", "CCO"),
+        (r"<answer> </answer> \boxed{CCO}", "CCO"),
+        (r"<answer>CCO</answer> <answer></answer>", "CCO"),
+        (r"In <answer> goes: <answer>C</answer>, so \boxed{CCO}", "CCO"),
+        (r"In <answer> goes: <answer>C</answer>.", None),
         (r"\boxed{C} or \boxed{CCO}", "CCO"),
-        ("Answer: C\nFinal answer: CCO \nThat is it.", "CCO"),
-        ("**Answer:** CCO", "CCO"),
+        (r"\boxed{\text{CCO}}", r"\text{CCO}"),
+        (r"\boxed{a{b{c}}}", "a{b{c}}"),
+        (r"\boxed{CCO} \boxed{a{b{c{d}}}}", "CCO"),  # too deep
+        (r"\boxed{CCO} \boxed{C", "CCO"),
+        (r"\boxed {C}", None),
+        ("Answer: A \nAnswer: B \nThat is it.", "B"),
+        ("The Answer : c", "c"),
+        ("Answer:\nC", "C"),
+        (r"\boxed{} Answer: C", None),
+        ("Answer: CCO", None),
+        ("Answer: A or B", None),
+        ("answer: A", None),
+        ("**Answer:** A", None),
         ("The answer is CCO.", None),
         ("<answer>CCO", None),
         ("", None),
     ],
 )
-async def test_the_answer_is_where_it_is_marked(text: str, answer: str | None) -> None:
+def test_the_answer_is_where_it_is_marked(text: str, answer: str | None) -> None:
     assert extract(text) == answer
+
+
+def test_no_text_takes_long() -> None:
+    texts = (
+        r"\boxed{" * 140_000,
+        r"\boxed{{" * 120_000,
+        r"\boxed{" + "{{}}" * 250_000,
+        "<answer>" * 125_000,
+        "Answer:" * 140_000,
+        "Answer: C" + " " * 1_000_000 + "x",
+        "Answer: A\n" * 90_000,
+    )
+    start_s = time.process_time()
+    for text in texts:
+        extract(text)
+    assert time.process_time() - start_s < len(texts) * 0.05
+
+
+async def test_all_messages_are_read_one_below_the_other() -> None:
     task = row(verifier_metadata={"solution": "str_eval!:!CCO!:!kind"})
-    verdict = await judge("ether0", task, text)
-    assert (verdict.reward, verdict.fields) == (float(answer is not None), {"extracted_answer": answer})
+    for items, reward in (
+        (["<answer>CCO</answer>", "That is it."], 1.0),
+        (["<answer>C", "CO</answer>"], 0.0),
+        (["<answer>", "CCO</answer>"], 1.0),
+        ([r"\boxed{CCO}", "Answer: C"], 1.0),
+        ([], 0.0),
+    ):
+        assert (await judge("ether0", task, *items)).reward == reward
+
+
+@pytest.mark.parametrize("choices", [["CCO", "CCC", "COC"], {"A": "CCO", "B": "CCC", "c": "COC"}])
+@pytest.mark.parametrize(
+    ("answer", "right"), [("B", True), ("b", True), ("A", False), ("C", False), ("CCC", True), ("D", False)]
+)
+async def test_a_letter_stands_for_a_choice(choices: object, answer: str, right: bool) -> None:
+    solution = "str_eval!:!CCC!:!kind"
+    task = row(verifier_metadata={"solution": solution, "choices": choices})
+    verdict = await judge("ether0", task, f"<answer>{answer}</answer>")
+    assert (verdict.reward, verdict.fields) == (float(right), {"extracted_answer": answer})
+    plain = row(verifier_metadata={"solution": solution, "choices": None})
+    assert (await judge("ether0", plain, "<answer>B</answer>")).reward == 0.0
 
 
 JUDGED: list[tuple[str, str, str, float]] = [
@@ -92,6 +150,9 @@ JUDGED: list[tuple[str, str, str, float]] = [
     ("product_eval", "CCOC(C)=O", "CC(=O)OCC", 1.0),
     ("product_eval", "CCOC(C)=O", "CC(=O)OCC.[Na+].[Cl-]", 1.0),
     ("product_eval", "CCOC(C)=O", "CC(=O)OC", 0.0),
+    ("product_eval", "CCOC(C)=O.CCO", "CC(=O)OCC", 1.0),
+    ("product_eval", "CCCO.CCO", "OCCC", 1.0),  # fragments of three characters are not looked at
+    ("product_eval", "CCCO", "CCO", 0.0),
     ("product_eval", "C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O", 0.0),
     ("product_eval", "CCOC(C)=O", "ethyl acetate", 0.0),
     ("product_eval", "CCOC(C)=O", "", 0.0),
@@ -123,16 +184,16 @@ JUDGED: list[tuple[str, str, str, float]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("filters")
 @pytest.mark.parametrize(("function", "information", "answer", "wanted"), JUDGED)
 async def test_what_can_be_told_is_told(function: str, information: str, answer: str, wanted: float) -> None:
     assert await reward(function, information, answer) == wanted
 
 
+@pytest.mark.usefixtures("filters")
 @pytest.mark.parametrize(
     ("function", "information", "answer", "said"),
     [
-        ("valid_mol_eval", "Cc1ccc", "cc1", r"rings\.bloom: pip install \"ether0 @ git"),
-        ("valid_mol_eval", "CC", "C", r"fingerprints\.bloom: pip install"),
         ("sol_eval", "('scaffold', 'c1ccccc1', -2.0, 'up')", "c1ccccc1", "how soluble it is, only"),
         ("rxn_forward", "CCOC(C)=O", "CCO.CC(=O)O>>", "whether its reactants can be bought"),
         ("rxn_forward", "CCOC(C)=O", "CCO.CC(=O)O>S>CC(=O)OCC.O", "whether its reactants can be bought"),
@@ -143,6 +204,24 @@ async def test_what_cannot_be_told_is_a_failure_and_no_reward(
 ) -> None:
     with pytest.raises(ResourceError, match=said):
         await reward(function, information, answer)
+
+
+@pytest.mark.parametrize(
+    ("function", "information"),
+    [
+        ("formula_eval", CAFFEINE),
+        ("functional_group_eval", "('C2H6O', ['alcohol'])"),
+        ("valid_mol_eval", "Cc1ccc"),
+        ("sol_eval", "('scaffold', 'c1ccccc1', -2.0, 'up')"),
+    ],
+)
+async def test_a_row_that_needs_the_filters_is_refused_without_them(function: str, information: str) -> None:
+    environment = catalogue.environment("ether0")
+    task = row(verifier_metadata={"solution": f"{function}!:!{information}!:!kind"})
+    assert environment.resource.task(task) is not None  # the row itself is a good one
+    said = r"rings\.bloom .* gym-runtime prepare --assets ether0, or let GYM_ETHER0_FILTERS name"
+    with pytest.raises(AssetMissing, match=said):
+        await environment.resource.open(task)
 
 
 @pytest.mark.usefixtures("filters")
@@ -196,6 +275,8 @@ def test_a_solution_names_a_function(solution: str) -> None:
 @pytest.mark.parametrize(
     ("function", "information"),
     [
+        ("product_eval", "CCO"),
+        ("product_eval", "CCO.O"),
         ("product_eval", "nothing"),
         ("formula_eval", "nothing"),
         ("rxn_forward", "nothing"),
@@ -203,8 +284,9 @@ def test_a_solution_names_a_function(solution: str) -> None:
         ("sol_eval", "('smell', 'CCO', 1.0, 'up')"),
     ],
 )
+@pytest.mark.usefixtures("filters")
 async def test_a_row_that_cannot_be_read_is_a_failure(function: str, information: str) -> None:
-    with pytest.raises(TaskError, match=r"nothing|C2H6O|smell"):
+    with pytest.raises(TaskError, match=r"nothing|C2H6O|smell|no fragment of 4"):
         await reward(function, information, "CCO")
 
 
@@ -214,6 +296,7 @@ def ideals() -> Iterator[tuple[str, str, bytes]]:
         yield metadata["solution"].split("!:!")[0], metadata["ideal"], json.dumps(fields).encode()
 
 
+@pytest.mark.usefixtures("filters")
 async def test_the_rows_of_its_namesake_can_be_judged() -> None:
     for function, ideal, task in ideals():
         if function == "formula_eval":

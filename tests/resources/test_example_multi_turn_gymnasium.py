@@ -5,7 +5,7 @@ import pytest
 from gym_runtime import Episode, Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import session_of
-from resources.judging import row
+from resources.judging import namesakes, row
 
 pytestmark = pytest.mark.anyio
 RESOURCE = catalogue.environment("example_multi_turn_gymnasium").resource
@@ -15,7 +15,7 @@ async def talk(*answers: str, **script: object) -> tuple[list[str], float, bool]
     """What the user says, the reward, and whether the conversation is over."""
     said: list[str] = []
     over = False
-    async with session_of(RESOURCE, row(verifier_metadata=script)) as session:
+    async with session_of(RESOURCE, row(**script)) as session:
         assert isinstance(session, Episode)
         assert await RESOURCE.reset(session) == []
         for answer in answers:
@@ -42,11 +42,30 @@ async def test_the_user_follows_the_script_and_the_last_answer_counts() -> None:
         ("12", "1 2", 0.0),
         ("a.c", "abc", 0.0),
         ("C++", "In C++!", 1.0),
-        (None, "Anything", 1.0),
-        (None, " ", 0.0),
+        ("STRASSE", "straße", 0.0),  # lower case, no more
+        (None, "Anything", 0.0),
+        ("", "Anything", 0.0),
+        ("", "", 0.0),
     ],
 )
 async def test_the_answer_is_looked_for_anywhere_in_the_last_message(
     expected: str | None, answer: str, reward: float
 ) -> None:
     assert await talk(answer, follow_ups=[], expected_answer=expected) == ([], reward, True)
+
+
+async def test_only_output_text_of_the_last_answer_counts() -> None:
+    task = row(follow_ups=["And?"], expected_answer="12")
+    refusal = {"role": "assistant", "type": "message", "content": [{"type": "refusal", "refusal": "12"}]}
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "12"}]}
+    for last, reward in ((["1", "2"], 1.0), ([refusal], 0.0), ([thought], 0.0)):
+        async with session_of(RESOURCE, task) as session:
+            await RESOURCE.step(session, Reply.of("12").raw)
+            assert (await RESOURCE.step(session, Reply.of(*last).raw)).reward == reward
+
+
+async def test_the_rows_of_its_namesake_are_won_by_their_answer() -> None:
+    for theirs in namesakes("example_multi_turn_gymnasium"):
+        answers = [*theirs["follow_ups"], f"It is {theirs['expected_answer'].upper()}!"]
+        script = {name: theirs[name] for name in ("follow_ups", "expected_answer")}
+        assert await talk(*answers, **script) == (theirs["follow_ups"], 1.0, True)

@@ -55,7 +55,12 @@ async def test_what_has_no_result_says_so() -> None:
     [
         (['{"solution":-3.0}', '{"solution":9.9}'], 1.0),
         (['{"solution": 9.9}', '{"solution": 1}', '{"solution": -3}'], 1.0),
-        (['{"solution":-3.0}', '{"solution":9.900000000000002}'], 1.0),  # a rounding apart
+        (['{"solution":-3.0}', '{"solution":9.900000000000002}'], 0.0),  # a rounding apart
+        (['{"solution":"-3"}', '{"solution":" 9.9 "}'], 1.0),
+        (['{"solution":"-3.0","more":[]}', '{"solution":99e-1}'], 1.0),
+        (['{"solution":"minus 3"}', '{"solution":9.9}'], 0.0),
+        (['{"solution":[-3.0]}', '{"solution":9.9}'], 0.0),
+        (['{"solution":null}', '{"solution":9.9}', "[]", '"solution"'], 0.0),
         (['{"solution":-3.0}', '{"solution":9.9000001}'], 0.0),
         (['{"solution":-3.0}'], 0.0),
         (['{"solution":-3.0}', IMPOSSIBLE, SERVER_ERROR, "9.9"], 0.0),
@@ -65,6 +70,20 @@ async def test_what_has_no_result_says_so() -> None:
 async def test_every_expected_value_is_among_the_solutions(texts: list[str], reward: float) -> None:
     items: list[Any] = [call("pi", {}), *map(output, texts), "-3.0 and 9.9"]
     assert (await judge(NAME, TASK, *items)).reward == reward
+
+
+@pytest.mark.parametrize(
+    ("truth", "given", "reward"),
+    [
+        ("[1]", "true", 1.0),
+        ("[0]", "false", 1.0),
+        ("[1]", "1e0", 1.0),
+        ("[1]", "NaN", 0.0),
+        ("[1]", "9" * 400, 0.0),
+    ],
+)
+async def test_a_solution_is_what_float_makes_of_it(truth: str, given: str, reward: float) -> None:
+    assert (await judge(NAME, row(ground_truth=truth), output(f'{{"solution":{given}}}'))).reward == reward
 
 
 async def test_a_value_that_is_asked_for_twice_needs_no_two_calls() -> None:

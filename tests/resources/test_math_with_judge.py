@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gym_resources.math_with_judge import bare
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
@@ -76,8 +77,32 @@ async def test_answers_are_compared_symbolically(source: str) -> None:
     assert (await judge(source, "32", r"\boxed{2^{100000}}")).fields["extracted_answer"] == "2^{100000}"
     assert (await judge(source, "32", "")).fields["extracted_answer"] is None
 
-    with pytest.raises(TaskError, match="the expected answer '' cannot be read as LaTeX"):
-        await judge(source, "", r"\boxed{1}")
+    # Around what is expected, one pair of each kind does not matter, in this order.
+    for expected in (r"\(32\)", "$32$", r" \( $32$ \) "):
+        assert (await judge(source, expected, r"\boxed{32}")).reward == 1.0
+
+
+@pytest.mark.parametrize("expected", ["", " ", r"\(\)", r"\( $$ \)"])
+def test_a_row_without_an_expected_answer_is_refused(source: str, expected: str) -> None:
+    row = {"responses_create_params": {"input": "?"}, "expected_answer": expected}
+    with pytest.raises(TaskError, match="'expected_answer' is empty"):
+        catalogue.environment(source).resource.task(msgspec.json.encode(row))
+
+
+@pytest.mark.parametrize(
+    ("answer", "without"),
+    [
+        (r"\(x\)", "x"),
+        ("$x$", "x"),
+        (r"\( $x$ \)", "x"),
+        (r"$\(x\)$", r"\(x\)"),
+        ("$$x$$", "$x$"),
+        (r"\(x", r"\(x"),
+        ("$", "$"),
+    ],
+)
+def test_a_pair_of_each_kind_around_an_answer_is_dropped(answer: str, without: str) -> None:
+    assert bare(answer) == without
 
 
 def test_rows_of_its_data_sets_are_tasks(source: str) -> None:

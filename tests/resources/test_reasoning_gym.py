@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -38,8 +39,14 @@ def source() -> str:
         ("<answer> pihs </answer>", "pihs"),
         (r"\boxed{no} <answer>pihs</answer>", "pihs"),
         (r"<answer>1</answer> <answer>2</answer>", "2"),
-        (r"\boxed{1} or \boxed{pihs}", "pihs"),
-        ("pihs\n", "pihs\n"),
+        ("<answer>1 <answer>2</answer>", "1 <answer>2"),
+        (r"\boxed{pihs} or \boxed{1}", "pihs"),
+        (r"\boxed{} or \boxed{ pihs }", "pihs"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1"),
+        (r"\boxed {1}", r"\boxed {1}"),
+        (r"\boxed{1", r"\boxed{1"),
+        (r"\boxed{1 \boxed{2}", r"1 \boxed{2"),
+        (" pihs\n", "pihs"),
         ("<answer>cut of", "<answer>cut of"),
         ("<answer></answer>", ""),
         ("", ""),
@@ -82,13 +89,21 @@ async def test_an_answer_that_a_scorer_cannot_read_is_wrong(source: str, dataset
     assert verdict.reward == 0.0
 
 
-async def test_no_text_is_no_answer(source: str) -> None:
+def test_no_text_takes_long_to_read() -> None:
+    start_s = time.process_time()
+    for text in (r"\boxed{" * 140_000, r"\boxed{}" * 120_000, "<answer>" * 125_000, "}" * 1_000_000):
+        reasoning_gym.extract(text)
+    assert time.process_time() - start_s < 0.2
+
+
+async def test_all_texts_are_put_together_and_even_none_is_scored(source: str) -> None:
     resource = catalogue.environment("reasoning_gym").resource
     [row] = reasoning_gym.generate(1, 7, "sentence_reordering")  # gives 0.05 for any answer
     line = json.dumps(row).encode()
-    assert (await rejudge(resource, line, Reply.of("wrong").raw)).reward > 0
-    for silence in (Reply.of(), Reply.of(" \n")):
-        assert (await rejudge(resource, line, silence.raw)).reward == 0.0
+    for silence in (Reply.of(), Reply.of(" \n"), Reply.of("wrong")):
+        assert (await rejudge(resource, line, silence.raw)).reward == 0.05
+    right = Reply.of("<ans", f"wer>{row['answer']}</answer>", "That is all.")
+    assert (await rejudge(resource, line, right.raw)).reward == 1.0
 
 
 async def test_a_row_that_its_scorer_cannot_read_is_no_wrong_answer(source: str) -> None:

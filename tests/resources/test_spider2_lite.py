@@ -13,7 +13,7 @@ from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime.errors import AssetMissing, TaskError
 
 pytestmark = pytest.mark.anyio
 
@@ -38,16 +38,22 @@ async def judge(text: str, **fields: Any) -> Verdict:
         (f"```sql\n{GOOD};\n```", 1.0, None),
         (f"```sql\nSELECT 1\n```\nor rather\n```sql\n{GOOD}\n```", 1.0, None),
         (f"```sql\n{GOOD}\n```\nthen\n```sql\nSELECT 1\n```", 0.0, "another result"),
+        (f"```sql\n{GOOD}\n```\nthen\n```\nSELECT 1\n```", 1.0, None),
+        (f"```\n{GOOD}\n```\nwhich gives\n```\n1 Ann\n```", 1.0, None),
         (f"```\n{GOOD}\n```", 1.0, None),
         (f"SELECT 1\n```\n{GOOD}\n```", 1.0, None),
         (f"\n{GOOD};\n", 1.0, None),
-        (f"It is {GOOD}", 0.0, 'OperationalError: near "It": syntax error'),
-        (f"```sql\n{GOOD}", 0.0, f'OperationalError: unrecognized token: "```sql\n{GOOD}"'),
+        (f"It is {GOOD}", 1.0, None),
+        (f"It is {GOOD}; or so.", 1.0, None),
+        (f"It is {GOOD}, I think", 0.0, "OperationalError: no such table: I"),
+        (f"```sql\n{GOOD}", 1.0, None),
+        ("There are none.", 0.0, "no query"),
         ("", 0.0, "no query"),
         (" \n", 0.0, "no query"),
-        ("```sql\n```", 0.0, "it gives no result"),
+        ("```sql\n```", 0.0, "no query"),
+        ("```sql\n-- nothing\n```", 0.0, "it gives no result"),
         ("```sql\nSELECT owner FROM owner\n```", 0.0, "OperationalError: no such column: owner"),
-        (f"```sql\n{GOOD} ORDER BY 1 DESC\n```", 0.0, "another result"),
+        (f"```sql\n{GOOD} ORDER BY 1 DESC\n```", 1.0, None),  # order does not matter by default
     ],
 )
 async def test_the_result_of_the_query_counts(text: str, reward: float, problem: str | None) -> None:
@@ -57,12 +63,14 @@ async def test_the_result_of_the_query_counts(text: str, reward: float, problem:
 
 async def test_the_row_says_what_counts() -> None:
     reverse = f"```sql\n{GOOD} ORDER BY 1 DESC\n```"
-    assert (await judge(reverse, ignore_order=True)).reward == 1.0
+    for ignore_order, reward in ((True, 1.0), (None, 1.0), (False, 0.0)):
+        assert (await judge(reverse, ignore_order=ignore_order)).reward == reward
     assert (await judge("```sql\nSELECT name FROM owner\n```", condition_cols=[1])).reward == 1.0
     one = "```sql\nSELECT count(*) FROM ship\n```"
     assert (await judge(one, gold_sql=None, gold_result=[[7]])).reward == 1.0
-    assert (await judge(one, gold_result=[{"ships": 7.004}])).reward == 1.0
-    assert (await judge(one, gold_result=[[8]])).reward == 0.0
+    assert (await judge(one, gold_sql=None, gold_result=[{"ships": 7.004}])).reward == 1.0
+    assert (await judge(one, gold_sql=None, gold_result=[[8]])).reward == 0.0
+    assert (await judge(f"```sql\n{GOOD}\n```", gold_result=[[8]])).reward == 1.0  # the query goes first
 
 
 RESULTS: list[tuple[Any, Any, float]] = [
@@ -91,8 +99,7 @@ async def test_any_of_several_results_is_right(results: Any, columns: Any, rewar
     [
         ({"gold_sql": None}, "a row needs a 'gold_sql' or a 'gold_result'"),
         ({"gold_sql": "SELECT nowhere"}, "no expected result: OperationalError: no such column"),
-        ({"gold_result": [[1], [1, 2]]}, "no expected result: the rows of a result have different lengths"),
-        ({"condition_cols": [5]}, r"the expected result has no columns \[5\]"),
+        ({"gold_result": [[1], [1, 2]]}, "the rows of a result have different lengths"),
         ({"db_id": "../quay"}, "is not the name of a database"),
     ],
 )
@@ -101,9 +108,20 @@ async def test_a_bad_row_is_refused_with_the_reason(fields: dict[str, Any], mess
         await judge(f"```sql\n{GOOD}\n```", **fields)
 
 
-async def test_a_database_that_is_missing_is_no_wrong_answer() -> None:
-    with pytest.raises(ResourceError, match="GYM_SPIDER2_DATABASES"):
-        await judge(f"```sql\n{GOOD}\n```", db_id="IPL")
+async def test_a_row_whose_database_is_missing_is_refused_before_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYM_CACHE", str(tmp_path))
+    monkeypatch.delenv("GYM_SPIDER2_DATABASES", raising=False)
+    said = r"IPL\.sqlite .* download it from https://\S+ and let GYM_SPIDER2_DATABASES name a folder"
+    with pytest.raises(AssetMissing, match=said):
+        await RESOURCE.open(msgspec.json.encode({**ROW, "db_id": "IPL"}))
+
+
+async def test_all_texts_are_put_together() -> None:
+    row = msgspec.json.encode(ROW)
+    for items, reward in (([f"```sql\n{GOOD}", "\n```"], 1.0), ([f"```sql\n{GOOD}\n```", "Done."], 1.0)):
+        assert (await rejudge(RESOURCE, row, Reply.of(*items).raw)).reward == reward
 
 
 async def test_the_expected_query_itself_scores_full_on_its_namesakes_rows(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from typing import Any
 
 import pytest
@@ -44,6 +45,11 @@ def commands(*texts: str) -> list[dict[str, Any]]:
         (json.dumps({**ONE, "state_analysis": "", "explanation": "other words"}), True, 1.0),
         (json.dumps({**ONE, "is_task_complete": True}), True, 1.0),
         (json.dumps({**ONE, "more": 1}), False, 0.0),
+        (json.dumps(ONE).replace('"timeout_sec": 1', '"timeout_sec": 1e400'), True, 1.0),
+        (json.dumps(ONE).replace('"timeout_sec": 1', f'"timeout_sec": -{"9" * 5000}'), True, 1.0),
+        (json.dumps(ONE).replace('"timeout_sec": 1', '"timeout_sec": true'), False, 0.0),
+        (json.dumps(ONE).replace('"timeout_sec": 1', '"timeout_sec": null'), False, 0.0),
+        (json.dumps(ONE).replace('"timeout_sec": 1', '"timeout_sec": +1'), False, 0.0),
         (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "more": 1}]}), False, 0.0),
         (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "timeout_sec": "1"}]}), False, 0.0),
         (json.dumps({**ONE, "commands": [{**ONE["commands"][0], "is_blocking": 1}]}), False, 0.0),
@@ -68,7 +74,12 @@ async def test_the_first_form_is_strict(answer: str, valid: bool, reward: float)
         (TWO, True, 1.0),
         ({**TWO, "commands": commands("ls -la\n")}, True, 1.0),
         ({k: v for k, v in TWO.items() if k != "task_complete"}, True, 1.0),
-        ({**TWO, "more": 1}, True, 1.0),
+        ({**TWO, "more": 1}, False, 0.0),
+        ({**TWO, "commands": [{**TWO["commands"][0], "more": 1}]}, False, 0.0),
+        ({**TWO, "commands": [{**TWO["commands"][0], "duration": 10**30}]}, True, 1.0),
+        ({**TWO, "commands": [{**TWO["commands"][0], "duration": True}]}, False, 0.0),
+        ({**TWO, "commands": [{**TWO["commands"][0], "duration": "1"}]}, False, 0.0),
+        ({**TWO, "task_complete": 0}, False, 0.0),
         ({**TWO, "task_complete": True}, True, 1.0),
         ({**TWO, "task_complete": "false"}, False, 0.0),
         ({**TWO, "commands": "ls -la\n"}, False, 0.0),
@@ -107,6 +118,45 @@ async def test_keystrokes_must_be_nearly_the_same(
         verdict = await judge(NAME, task(expected, threshold=threshold), answer)
         assert verdict.fields["similarity"] == pytest.approx(similarity)
         assert verdict.reward == float(similarity >= (0.95 if threshold is None else threshold))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "similarity"), [([], [""], 0.0), ([""], [], 0.0), ([""], [""], 1.0), ([], [], 1.0)]
+)
+async def test_no_command_is_like_no_command_only(
+    wanted: list[str], given: list[str], similarity: float
+) -> None:
+    expected, answer = ({**TWO, "commands": commands(*texts)} for texts in (wanted, given))
+    assert (await judge(NAME, task(expected), json.dumps(answer))).fields["similarity"] == similarity
+
+
+@pytest.mark.parametrize(
+    ("items", "valid"),
+    [
+        ([json.dumps(TWO)], True),
+        (["</think>" + json.dumps(TWO)], True),
+        (['{"analysis": </think>\n</think> ' + json.dumps(TWO)], True),
+        ([json.dumps(TWO), "</think>"], False),
+        (["First a thought.</think>", json.dumps(TWO)], True),
+        ([json.dumps(TWO)[:9], json.dumps(TWO)[9:]], False),  # a line break within a string
+        (["", json.dumps(TWO), "\n"], True),
+        (["Here it is.", json.dumps(TWO)], False),
+    ],
+)
+async def test_all_texts_are_read_behind_the_last_thought(items: list[str], valid: bool) -> None:
+    assert (await judge(NAME, task(TWO), *items)).fields["valid"] is valid
+
+
+async def test_texts_of_very_different_length_are_not_compared() -> None:
+    """What would take minutes, as most of its characters match somewhere."""
+    start_s = time.perf_counter()
+    wanted = {**TWO, "commands": commands("".join(chr(97 + n % 26) for n in range(2000)))}
+    given = {**TWO, "commands": commands("".join(chr(0x4E00 + n % 20_000) for n in range(900_000)))}
+    verdict = await judge(NAME, task(wanted), json.dumps(given))
+    assert (verdict.reward, verdict.fields["similarity"]) == (0.0, None)
+    nested = '{"analysis": ' + "[" * 900_000
+    assert (await judge(NAME, task(wanted), nested)).fields["valid"] is False
+    assert time.perf_counter() - start_s < 2
 
 
 async def test_the_string_only_configuration_is_milder() -> None:

@@ -65,6 +65,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "ConversationUnknown": ("model", True),
         "StaleWeights": ("model", True),
         "ResourceError": ("resource", False),
+        "AssetMissing": ("resource", False),
         "SessionLost": ("resource", True),
         "TransportError": ("transport", True),
         "NoWorker": ("transport", True),

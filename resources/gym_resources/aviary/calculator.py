@@ -1,7 +1,8 @@
 """The library's GSM8K environment, with a calculator that cannot hang its worker.
 
 An expression such as ``9**9**9**9`` would hold the interpreter's lock for ever. So no integer may grow beyond
-`BITS_AT_MOST`; an expression in which one would is one that cannot be evaluated.
+`BITS_AT_MOST`, and no expression beyond `CHARACTERS_AT_MOST`, as parsing takes hundreds of bytes for each;
+one that does is one that cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import suppress
 from aviary.envs.gsm8k import CalculatorEnv
 from aviary.envs.gsm8k.env import SafeMathEvaluator
 
+CHARACTERS_AT_MOST = 2_000
 BITS_AT_MOST = 14_000  # Python writes no integers of more than 4300 digits
 Number = int | float
 
@@ -51,6 +53,8 @@ class Calculator(CalculatorEnv):
 
     def calculator(self, expr: str) -> tuple[float | str, float, bool]:
         try:
+            if len(expr) > CHARACTERS_AT_MOST:
+                raise ValueError(f"an expression has at most {CHARACTERS_AT_MOST} characters")
             result = Evaluator.evaluate(expr.strip())
             with suppress(ValueError):
                 result = int(result) if int(result) == result else result

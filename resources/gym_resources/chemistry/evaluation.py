@@ -6,12 +6,10 @@ have to ask a service on the network says so, and only where all else about the 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from typing import cast
 
-import msgspec
 from gym_runtime.errors import ResourceError, TaskError
 
 from gym_resources.chemistry.molecules import (
@@ -25,8 +23,7 @@ from gym_resources.chemistry.molecules import (
 )
 from gym_resources.chemistry.names import same_name, same_reaction
 from gym_resources.chemistry.plausibility import plausible
-
-T = TypeVar("T")
+from gym_resources.chemistry.solution import Constraint, FormulaAndGroups, information
 
 SIMILAR_ENOUGH = 0.7
 OTHER_SIZE = 0.2  # of the larger one's heavy atoms; beyond that, similar fingerprints mean nothing
@@ -65,7 +62,7 @@ def right_formula(answer: str, expected: str) -> bool:
 
 def right_groups(answer: str, expected: str) -> bool:
     """A plausible molecule of a formula and with functional groups: ``('C2H6O', ['alcohol'])``."""
-    wanted, names = _information(expected, tuple[str, list[str]])
+    wanted, names = information(expected, FormulaAndGroups)
     found = molecule(answer)
     return (
         found is not None
@@ -92,7 +89,7 @@ def right_molecule(answer: str, _: str) -> bool:
 
 def right_solubility(answer: str, expected: str) -> bool:
     """A plausible molecule under a constraint; that its solubility is right too, only a service can tell."""
-    kind, given, _, _ = _information(expected, tuple[str, str | list[str], float, str])
+    kind, given, _, _ = information(expected, Constraint)
     found = molecule(answer)
     if found is None or "." in answer or not _meets(found, kind, given):
         return False
@@ -136,8 +133,6 @@ def _meets(found: Molecule, kind: str, given: str | list[str]) -> bool:
     reference = _reference(cast("str", given))
     if kind == "scaffold":
         return found.HasSubstructMatch(reference)
-    if kind != "tanimoto":
-        raise TaskError(f"there is no constraint '{kind}'; scaffold, groups or tanimoto", stage="verify")
     sizes = sorted(mol.GetNumHeavyAtoms() for mol in (found, reference))
     alike = sizes[1] == 0 or (sizes[1] - sizes[0]) / sizes[1] <= OTHER_SIZE
     return alike and similarity(found, reference) >= SIMILAR_ENOUGH
@@ -152,15 +147,6 @@ def _reference(smiles: str) -> Molecule:
     if found is None:
         raise TaskError(f"the expected molecule {smiles!r} cannot be read", stage="verify")
     return found
-
-
-def _information(text: str, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(ast.literal_eval(text), kind)
-    except (ValueError, SyntaxError, msgspec.ValidationError) as error:
-        raise TaskError(
-            f"the solution's information {text!r} cannot be read: {error}", stage="verify"
-        ) from None
 
 
 def _ask(what: str) -> bool:

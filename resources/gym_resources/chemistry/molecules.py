@@ -8,10 +8,11 @@ from typing import Any, cast
 from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem import rdFingerprintGenerator, rdMolDescriptors
 
+from gym_resources.chemistry.solution import fragments
+
 Molecule = Chem.Mol
 
 RADIUS = 2
-SHORTEST = 4  # characters; what is shorter beside a molecule is a counter-ion
 
 
 def molecule(smiles: str) -> Molecule | None:
@@ -27,7 +28,7 @@ def largest(smiles: str) -> Molecule | None:
 
     Parts that are none, or are shorter than `SHORTEST` characters, are left out.
     """
-    found = [molecule(part) for part in smiles.split(".") if len(part) >= SHORTEST]
+    found = [molecule(part) for part in fragments(smiles)]
     return max((part for part in found if part is not None), key=size, default=None)
 
 

@@ -1,12 +1,17 @@
-"""Whether what a program printed is what was expected.
+"""Whether what a program printed, or a function returned, is what was expected.
 
+What a program has written is hostile: nothing here takes more than linear time in it.
 Source: the rule of LiveCodeBench's public test runner (github.com/LiveCodeBench/LiveCodeBench, MIT).
 """
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
+
+ABSOLUTE = 1e-8
+RELATIVE = 1e-5
 
 
 def same_output(printed: str, expected: str) -> bool:
@@ -22,11 +27,26 @@ def same_output(printed: str, expected: str) -> bool:
 
 
 def same_value(returned: Any, expected: Any) -> bool:
-    """Whether a returned value, tagged as by `gym_resources.code.inside`, equals one read from JSON."""
+    """Whether a returned value, tagged as by `gym_resources.code.inside`, is one read from JSON.
+
+    It is if both are equal, or equal when written as JSON (a tuple in a list, a number as a key, NaN), or if
+    both are numbers, or texts that `float` reads, and differ by no more than 1e-8 plus 1e-5 of the expected.
+    """
     try:
-        return bool(_untagged(returned) == expected)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        value = _untagged(returned)
+        return bool(value == expected) or _close(value, expected) or json.dumps(value) == json.dumps(expected)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return False
+
+
+def _close(value: Any, expected: Any) -> bool:
+    if not (isinstance(value, str | int | float) and isinstance(expected, str | int | float)):
+        return False
+    try:
+        one, other = float(value), float(expected)
+    except (ValueError, OverflowError):
+        return False
+    return abs(one - other) <= ABSOLUTE + RELATIVE * abs(other)
 
 
 def _lines(text: str) -> list[str]:
@@ -36,8 +56,11 @@ def _lines(text: str) -> list[str]:
 def _same_line(ours: str, theirs: str) -> bool:
     if ours == theirs:
         return True
+    words, wanted = ours.split(), theirs.split()
+    if len(words) != len(wanted):
+        return False
     try:
-        return [Decimal(word) for word in ours.split()] == [Decimal(word) for word in theirs.split()]
+        return all(Decimal(word) == Decimal(other) for word, other in zip(words, wanted, strict=True))
     except (InvalidOperation, ValueError):
         return False
 
@@ -50,6 +73,8 @@ def _untagged(value: Any) -> Any:
     tagged = cast("dict[str, Any]", value)
     if "int" in tagged:
         return int(tagged["int"], 16)
+    if "tuple" in tagged:
+        return tuple(_untagged(element) for element in tagged["tuple"])
     if "dict" in tagged:
         return {_untagged(key): _untagged(element) for key, element in tagged["dict"]}
     return object()

@@ -141,6 +141,8 @@ def _tagged(value: Any) -> Any:
         return {"int": hex(value)}
     if isinstance(value, list):
         return [_tagged(element) for element in cast("list[Any]", value)]
+    if isinstance(value, tuple):
+        return {"tuple": [_tagged(element) for element in cast("tuple[Any, ...]", value)]}
     if isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value).items()
         return {"dict": [[_tagged(key), _tagged(element)] for key, element in pairs]}

@@ -12,7 +12,7 @@ INVALID = object()
 _T = TypeVar("_T")
 
 
-def decode(text: str, kind: type[_T], *, strict: bool = True) -> _T | None:
+def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | None:
     """The text as a value of this type; if it is not ``strict``, numbers may stand in strings.
 
     >>> decode(' {"x": 1} ', dict[str, int])

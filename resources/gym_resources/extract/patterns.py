@@ -39,10 +39,10 @@ async def bounded(
     """
     if not expressions and len(text) <= long:
         return read(text, *args)
-    from gym_runtime.environment.isolated import run_killable
+    from gym_runtime.environment.isolated import run_isolated
 
     try:
-        return await run_killable(read, text, *args, timeout_s=timeout_s)
+        return await run_isolated(read, text, *args, timeout_s=timeout_s)
     except TimeoutError as error:
         what = f"the row's expression {' or '.join(map(repr, expressions))} backtracks: it"
         raise TaskError(

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime.assets import cache
+from gym_runtime.assets.asset import Asset
+from gym_runtime.errors import TaskError
 
 SHIPPED = Path(__file__).parent / "data"
-MAX_HEAP_BYTES = 2 << 30
+MAX_HEAP_BYTES = 256 << 20
 MAX_VALUE_BYTES = 1_000_000
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # matching takes its product with the text, uninterrupted
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 1_000_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
 _NAME = re.compile(r"\w[\w .-]{0,127}")
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list"}
 _FUNCTIONS_DENIED = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
 
 
-def find(name: str, variable: str) -> Path:
-    """The file of a database: ``NAME.sqlite`` in the directory that an environment variable names (or
-    ``NAME/NAME.sqlite`` there), or one of the small ones that are shipped as SQL text.
+def is_name(name: str) -> bool:
+    """Whether a database may be called so: a name, never a path."""
+    return _NAME.fullmatch(name) is not None
+
+
+def find(name: str, asset: Asset, environment: str) -> Path:
+    """The file of a database: ``NAME.sqlite`` of the asset (or ``NAME/NAME.sqlite``), or one of the small
+    ones that are shipped as SQL text.
 
     Raises:
         TaskError: the name is none.
-        ResourceError: there is no such database.
+        AssetMissing: there is no such database.
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise TaskError(f"{name[:200]!r} is not the name of a database")
-    directory = os.environ.get(variable)
-    candidates = [SHIPPED / f"{name}.sql"]
-    if directory:
-        folders = Path(directory), Path(directory, name)
-        candidates = [folder / f"{name}.{end}" for folder in folders for end in ("sqlite", "db")] + candidates
-    for path in candidates:
-        if path.is_file():
-            return path
-    where = f"is not in {directory}" if directory else "is not shipped"
-    raise ResourceError(
-        f"the database '{name}' {where}: download it and let {variable} name the directory of {name}.sqlite"
-    )
+    shipped = SHIPPED / f"{name}.sql"
+    place = cache.folder(asset)
+    nested = f"{name}/{name}.sqlite"
+    if shipped.is_file() and not (place / f"{name}.sqlite").is_file():
+        return shipped
+    file = nested if (place / nested).is_file() else f"{name}.sqlite"
+    return cache.find(asset, environment, file)[0]
 
 
 @contextmanager
@@ -57,8 +66,8 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
         if text:
             connection.executescript(path.read_text("utf-8"))
         connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP_BYTES}")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000)
+        for limit, value in LIMITS.items():
+            connection.setlimit(limit, value)
         connection.text_factory = _text
         connection.set_authorizer(_authorize)
         yield connection

@@ -15,24 +15,46 @@ from gym_resources.sql.query import Table
 TOLERANCE = 1e-2
 
 
-def holds(wanted: Table, given: Table, *, columns: Sequence[int] = (), ignore_order: bool = False) -> bool:
+def holds(wanted: Table, given: Table, *, columns: Sequence[int] = (), ignore_order: bool = True) -> bool:
     """Whether each wanted column (or each of ``columns``, counted from 0) equals a given one.
 
-    Columns are equal if their values are, row by row; with ``ignore_order``, in any order of each column's
-    own. Numbers may differ by `TOLERANCE`; missing values and NaN are equal to each other; no number equals
-    a text. Where nothing is wanted nothing may be given. Takes a comparison for each pair of columns.
-
-    Raises:
-        IndexError: there is no such column.
+    Columns are equal if their values are, row by row; with ``ignore_order``, after sorting each by the texts
+    of its values. Missing values and NaN are 0, and a text that Python reads as a number is that number;
+    numbers may differ by `TOLERANCE`. Two results without rows are equal, and only one without any never is.
+    Columns that the wanted result does not have are left out; if no other is named all count. Takes a
+    comparison for each pair of columns.
     """
-    needed = [wanted.columns[index] for index in columns] if columns else wanted.columns
-    there = given.columns
-    if ignore_order:
-        needed = [sorted(column, key=_order) for column in needed]
-        there = [sorted(column, key=_order) for column in there]
-    if not needed:
-        return not any(there)
+    if not wanted.height or not given.height:
+        return wanted.height == given.height
+    width = len(wanted.columns)
+    chosen = [index for index in columns if index < width] or list(range(width))
+    needed = [_plain(wanted.columns[index], ignore_order) for index in chosen]
+    there = [_plain(column, ignore_order) for column in given.columns]
     return all(any(_equal(column, other) for other in there) for column in needed)
+
+
+def _plain(column: Sequence[Any], ignore_order: bool) -> list[Any]:
+    values = [_value(value) for value in column]
+    return sorted(values, key=_order) if ignore_order else values
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        value = _number(value)
+    return 0 if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _order(value: Any) -> tuple[str, bool]:
+    return str(value), isinstance(value, int | float)
 
 
 def _equal(column: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -40,21 +62,9 @@ def _equal(column: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if _missing(one) or _missing(other):
-        return _missing(one) and _missing(other)
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return math.isclose(one, other, abs_tol=TOLERANCE)
+        try:
+            return math.isclose(one, other, abs_tol=TOLERANCE)
+        except OverflowError:  # an integer that no float can hold
+            return one == other
     return type(one) is type(other) and one == other
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _order(value: Any) -> tuple[int, Any]:
-    """Numbers by size (by their digits, 9.999 and 10.001 would lie far apart), then texts, bytes, missing."""
-    if _missing(value):
-        return 3, 0
-    if isinstance(value, int | float):
-        return 0, value
-    return (1, value) if isinstance(value, str) else (2, value)

@@ -31,21 +31,26 @@ class Table(msgspec.Struct, frozen=True):
 
     columns: list[list[Value]]
 
+    @property
+    def height(self) -> int:
+        """How many rows there are."""
+        return len(self.columns[0]) if self.columns else 0
+
 
 def execute(path: Path, sql: str, timeout_s: float) -> Table:
     """The result of a single statement on a database.
 
     Raises:
-        QueryFailed: SQLite refuses it, it takes longer than ``timeout_s`` seconds, or its result has more
-            than `MAX_CELLS` values or `MAX_BYTES` bytes of text.
+        QueryFailed: SQLite refuses it, it takes more than ``timeout_s`` seconds of the processor, or its
+            result has more than `MAX_CELLS` values or `MAX_BYTES` bytes of text.
     """
     with reading(path) as connection:
-        end = time.monotonic() + timeout_s
-        connection.set_progress_handler(lambda: time.monotonic() > end, STEPS_BETWEEN_LOOKS)
+        end = time.process_time() + timeout_s
+        connection.set_progress_handler(lambda: time.process_time() > end, STEPS_BETWEEN_LOOKS)
         try:
             return _fetched(connection.execute(sql))
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
-            if time.monotonic() > end:
+            if time.process_time() > end:
                 raise QueryFailed(f"it took longer than {timeout_s:g} s") from error
             raise QueryFailed(f"{type(error).__name__}: {error}"[:300]) from error
 

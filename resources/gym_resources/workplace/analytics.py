@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gym_resources.workplace.desk import EARLIEST, LATEST, Desk, Given, action, day, lookup, quoted
-from gym_resources.workplace.tables import Fields, records
+from gym_resources.workplace.office import Fields
 
 _VALUES = (
     "total_visits",
@@ -25,8 +25,8 @@ class Analytics(Desk):
         """Returns all visits of a visitor."""
         if not visitor_id:
             return "Visitor ID not provided."
-        visits = [visit for visit in records("analytics") if visit["visitor_id"] == visitor_id]
-        return visits or "Visitor not found."
+        visits = self.tables.office.records["visits"]
+        return [visit for visit in visits if visit["visitor_id"] == visitor_id] or "Visitor not found."
 
     @action
     def analytics_create_plot(
@@ -52,12 +52,12 @@ class Analytics(Desk):
     @lookup
     def analytics_total_visits_count(self, time_min: Given = None, time_max: Given = None) -> dict[str, int]:
         """Counts the visits of each day, from YYYY-MM-DD to YYYY-MM-DD (inclusive)."""
-        return _daily(time_min, time_max, lambda visit: 1)
+        return self._daily(time_min, time_max, lambda visit: 1)
 
     @lookup
     def analytics_engaged_users_count(self, time_min: Given = None, time_max: Given = None) -> dict[str, int]:
         """Counts the engaged users of each day, from YYYY-MM-DD to YYYY-MM-DD (inclusive)."""
-        return _daily(time_min, time_max, lambda visit: int(visit["user_engaged"] == "True"))
+        return self._daily(time_min, time_max, lambda visit: int(visit["user_engaged"] == "True"))
 
     @lookup
     def analytics_traffic_source_count(
@@ -65,24 +65,23 @@ class Analytics(Desk):
     ) -> dict[str, int]:
         """Counts each day's visits from a traffic_source: direct, referral, search engine or social media."""
         source = (traffic_source or "").lower()
-        return _daily(time_min, time_max, lambda visit: int(source in ("", visit["traffic_source"])))
+        return self._daily(time_min, time_max, lambda visit: int(source in ("", visit["traffic_source"])))
 
     @lookup
     def analytics_get_average_session_duration(
         self, time_min: Given = None, time_max: Given = None
     ) -> dict[str, float]:
         """Returns the average session duration in seconds of each day, from YYYY-MM-DD to YYYY-MM-DD."""
-        visits = _daily(time_min, time_max, lambda visit: 1)
-        seconds = _daily(time_min, time_max, lambda visit: int(visit["session_duration_seconds"]))
+        visits = self._daily(time_min, time_max, lambda visit: 1)
+        seconds = self._daily(time_min, time_max, lambda visit: int(visit["session_duration_seconds"] or 0))
         return {date: seconds[date] / visits[date] for date in visits}
 
-
-def _daily(time_min: Given, time_max: Given, worth: Callable[[Fields], int]) -> dict[str, int]:
-    """What the visits of each day add up to; days without any visit are left out."""
-    first, last = day(time_min, EARLIEST), day(time_max, LATEST)
-    sums: dict[str, int] = {}
-    for visit in records("analytics"):
-        date = visit["date_of_visit"]
-        if first <= date <= last:
-            sums[date] = sums.get(date, 0) + worth(visit)
-    return sums
+    def _daily(self, time_min: Given, time_max: Given, worth: Callable[[Fields], int]) -> dict[str, int]:
+        """What the visits of each day add up to; days without any visit are left out."""
+        first, last = day(time_min, EARLIEST), day(time_max, LATEST)
+        sums: dict[str, int] = {}
+        for visit in self.tables.office.records["visits"]:
+            date = visit["date_of_visit"] or ""
+            if first <= date <= last:
+                sums[date] = sums.get(date, 0) + worth(visit)
+        return sums

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from operator import itemgetter
 
 from gym_resources.workplace.desk import (
     Answer,
@@ -12,13 +11,17 @@ from gym_resources.workplace.desk import (
     Given,
     action,
     delete_row,
+    is_count,
+    is_moment,
     lookup,
     moment,
     one_field,
     page_of,
 )
-from gym_resources.workplace.tables import Fields
+from gym_resources.workplace.office import Fields
+from gym_resources.workplace.tables import ID_DIGITS
 
+BAD_ID = "Event ID not valid: it has 8 digits."
 _UPDATABLE = ("event_name", "participant_email", "event_start", "duration")
 
 
@@ -44,10 +47,10 @@ class Calendar(Desk):
         found = [
             row.fields
             for row in self.tables.calendar.search(query or "")
-            if not (last and row.fields["event_start"] > last)
-            and not (first and _end(row.fields["event_start"], row.fields["duration"]) < first)
+            if not (last and _start(row.fields) > last)
+            and not (first and _end(_start(row.fields), row.fields["duration"] or "") < first)
         ]
-        found.sort(key=itemgetter("event_start"))
+        found.sort(key=_start)
         return page_of("events", found, page, page_size) if found else "No events found."
 
     @action
@@ -67,6 +70,8 @@ class Calendar(Desk):
             return "Event start not provided."
         if not duration:
             return "Event duration not provided."
+        if wrong := _wrong("event_start", event_start) or _wrong("duration", duration):
+            return wrong
         return self.tables.calendar.add(
             {
                 "event_name": event_name,
@@ -79,6 +84,8 @@ class Calendar(Desk):
     @action
     def calendar_delete_event(self, event_id: Given = None) -> str:
         """Deletes an event by its ID."""
+        if event_id and not _is_id(event_id):
+            return BAD_ID
         return delete_row(self.tables.calendar, "Event", event_id)
 
     @action
@@ -88,13 +95,32 @@ class Calendar(Desk):
         """Sets a field of an event: event_name, participant_email, event_start or duration."""
         if not (event_id and field and new_value):
             return "Event ID, field, or new value not provided."
-        if self.tables.calendar.get(event_id) is None:
-            return "Event not found."
+        if not _is_id(event_id):
+            return BAD_ID
         if field not in _UPDATABLE:
             return "Field not found."
+        if wrong := _wrong(field, new_value):
+            return wrong
         value = new_value.lower() if field == "participant_email" else new_value
-        self.tables.calendar.update(event_id, field, value)
-        return "Event updated successfully."
+        updated = self.tables.calendar.update(event_id, field, value)
+        return "Event updated successfully." if updated else "Event not found."
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == ID_DIGITS and text.isdigit()
+
+
+def _wrong(name: str, value: str) -> str:
+    """What is wrong with a field's value; empty if nothing is."""
+    if name == "event_start" and not is_moment(value):
+        return "Event start not valid. Please write it as YYYY-MM-DD HH:MM:SS."
+    if name == "duration" and not is_count(value):
+        return "Duration must be a positive number of minutes."
+    return ""
+
+
+def _start(fields: Fields) -> str:
+    return fields["event_start"] or ""
 
 
 @lru_cache(4096)

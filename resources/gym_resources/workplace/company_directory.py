@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gym_resources.workplace.desk import Desk, Given, lookup
-from gym_resources.workplace.tables import addresses
 
 
 class CompanyDirectory(Desk):
@@ -12,4 +11,4 @@ class CompanyDirectory(Desk):
         """Finds the email addresses that contain a name or a part of one, in any case."""
         if not name:
             return "Name not provided."
-        return [address for address in addresses() if name.lower() in address]
+        return [address for address in self.tables.office.addresses if name.lower() in address]

@@ -18,17 +18,6 @@ from gym_resources.workplace.desk import (
 
 STATUSES = ("Qualified", "Won", "Lost", "Lead", "Proposal")
 PRODUCTS = ("Software", "Hardware", "Services", "Consulting", "Training")
-_UPDATABLE = (
-    "customer_name",
-    "assigned_to_email",
-    "customer_email",
-    "customer_phone",
-    "last_contact_date",
-    "product_interest",
-    "status",
-    "notes",
-    "follow_up_by",
-)
 
 
 class CustomerRelationshipManager(Desk):
@@ -69,7 +58,7 @@ class CustomerRelationshipManager(Desk):
         found = [
             fields
             for fields in self.tables.customers.matching(parts)
-            if all(first <= fields[name] <= last for name, (first, last) in spans.items())
+            if all(first <= (fields[name] or "") <= last for name, (first, last) in spans.items())
         ]
         return page_of("customers", found, page, page_size)
 
@@ -80,14 +69,14 @@ class CustomerRelationshipManager(Desk):
         """Sets a customer's customer_name, assigned_to_email, customer_email, customer_phone, last_contact_date, product_interest, status, notes or follow_up_by."""  # noqa: E501 - the model reads the first line
         if not (customer_id and field and new_value):
             return "Customer ID, field, or new value not provided."
-        if self.tables.customers.get(customer_id) is None:
-            return "Customer not found."
-        if field not in _UPDATABLE:
-            return f"Field not valid. Please choose from: {quoted(_UPDATABLE)}."
-        value = new_value.lower() if field.endswith("_email") else new_value
-        if wrong := _wrong(field, value):
+        if wrong := _wrong(field, new_value):
             return wrong
-        self.tables.customers.update(customer_id, field, value)
+        customers = self.tables.customers
+        if customers.get(customer_id) is None:
+            return "Customer not found."
+        if field not in customers.columns:
+            return f"Field not valid. Please choose from: {quoted(sorted(customers.columns))}."
+        customers.update(customer_id, field, new_value.lower() if field.endswith("_email") else new_value)
         return "Customer updated successfully."
 
     @action
@@ -100,25 +89,23 @@ class CustomerRelationshipManager(Desk):
         customer_phone: Given = None,
         last_contact_date: Given = None,
         product_interest: Given = None,
-        notes: Given = None,
+        notes: Given = "",
         follow_up_by: Given = None,
     ) -> str:
         """Adds a customer (customer_name, assigned_to_email, status: Qualified, Won, Lost, Lead or Proposal; product_interest: Software, Hardware, Services, Consulting or Training) and returns the ID."""  # noqa: E501 - the model reads the first line
         if not (customer_name and assigned_to_email and status):
             return "Please provide all required fields: customer_name, assigned_to_email, status."
-        if wrong := _wrong("status", status) or _wrong("product_interest", product_interest or PRODUCTS[0]):
-            return wrong
         return self.tables.customers.add(
             {
                 "assigned_to_email": assigned_to_email.lower(),
                 "customer_name": customer_name,
-                "customer_email": (customer_email or "").lower(),
-                "customer_phone": customer_phone or "",
-                "last_contact_date": last_contact_date or "",
-                "product_interest": product_interest or "",
+                "customer_email": customer_email.lower() if customer_email else customer_email,
+                "customer_phone": customer_phone,
+                "last_contact_date": last_contact_date,
+                "product_interest": product_interest,
                 "status": status,
-                "follow_up_by": follow_up_by or "",
-                "notes": notes or "",
+                "follow_up_by": follow_up_by,
+                "notes": notes,
             }
         )
 

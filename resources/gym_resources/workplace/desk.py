@@ -1,13 +1,12 @@
 """What the applications of the office share: the tables, the shape of an answer, pages and dates.
 
 A tool's answer is ``{"output": result}``, also when it could not be carried out; a mistake in the
-request is a result like any other, in words. `Given` arguments may be left out or null, which is the
-same: a missing one is the tool's to complain about.
+request is a result like any other, in words. `Given` arguments may be left out or null: a missing one is the
+tool's to complain about.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import wraps
@@ -15,7 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gym_runtime.environment.tools import ToolError, render, tool
 
-from gym_resources.workplace.tables import Fields, Table, Tables
+from gym_resources.workplace.office import Fields
+from gym_resources.workplace.tables import Table, Tables
 
 Given = str | None
 Answer = dict[str, Any]
@@ -24,7 +24,6 @@ NOW = "2023-11-30 23:59:00"
 EARLIEST, LATEST = "0001-01-01", "9999-12-31"
 PAGE_SIZE = 5
 PAGE_LIMIT = 10_000
-_REFUSAL = re.compile(r"error|invalid|missing|not (?:found|valid|provided)|must be|please", re.IGNORECASE)
 ACTIONS: set[str] = set()  # the tools that may change a table: those that a replay has to call
 
 
@@ -52,17 +51,16 @@ def lookup(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[
 
 
 def loosen(name: str, arguments: dict[str, Any], parameters: tuple[str, ...]) -> dict[str, Any]:
-    """Arguments as the office takes them: nulls are left out, numbers are as good as their text.
+    """Arguments as the office takes them: numbers are as good as their text.
 
     Raises:
         ToolError: there is an argument that the tool does not have.
     """
-    given = {key: value for key, value in arguments.items() if value is not None}
-    for key in given:
+    for key in arguments:
         if key not in parameters:
             reason = failure(name, f"it has no argument '{key}'")
             raise ToolError(render({"output": reason}))
-    return {key: str(value) if isinstance(value, int | float) else value for key, value in given.items()}
+    return {key: str(value) if isinstance(value, int | float) else value for key, value in arguments.items()}
 
 
 def action(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[D, P], Answer]:
@@ -74,11 +72,6 @@ def action(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[
 def failure(name: str, reason: str) -> str:
     """What the model reads when a tool could not be carried out."""
     return f"Error executing tool '{name}': {reason}"
-
-
-def refused(answer: object) -> bool:
-    """Whether an action's recorded answer says that it was not carried out, as far as one can tell."""
-    return isinstance(answer, str) and _REFUSAL.search(answer) is not None
 
 
 def one_field(table: Table, noun: str, key: Given, name: Given) -> Fields | str:
@@ -140,6 +133,23 @@ def moment(text: str) -> str:
 
 def is_address(text: str) -> bool:
     return "@" in text and "." in text
+
+
+def is_moment(text: str) -> bool:
+    """Whether a text is a date or a time, as ISO 8601 writes them."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_count(text: str) -> bool:
+    """Whether a text is a whole number above 0."""
+    try:
+        return int(text) > 0
+    except ValueError:
+        return False
 
 
 def quoted(choices: Sequence[str]) -> str:

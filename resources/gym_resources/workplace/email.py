@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 from gym_resources.workplace.desk import (
     EARLIEST,
     LATEST,
@@ -19,7 +17,7 @@ from gym_resources.workplace.desk import (
     one_field,
     page_of,
 )
-from gym_resources.workplace.tables import Fields
+from gym_resources.workplace.office import Fields
 
 
 class Email(Desk):
@@ -42,9 +40,9 @@ class Email(Desk):
         found = [
             row.fields
             for row in self.tables.email.search(query or "")
-            if first <= row.fields["sent_datetime"][:10] <= last
+            if first <= (row.fields["sent_datetime"] or "")[:10] <= last
         ]
-        found.sort(key=itemgetter("sent_datetime"), reverse=True)
+        found.sort(key=lambda fields: fields["sent_datetime"] or "", reverse=True)
         return page_of("emails", found, page, page_size) if found else "No emails found."
 
     @action
@@ -67,11 +65,11 @@ class Email(Desk):
         """Forwards an email to the recipient's address."""
         if not (email_id and recipient):
             return "Email ID or recipient not provided."
+        if not is_address(recipient):
+            return "Invalid recipient email address."
         email = self.tables.email.get(email_id)
         if email is None:
             return "Email not found."
-        if not is_address(recipient):
-            return "Invalid recipient email address."
         self._send(recipient, f"FW: {email['subject']}", email["body"])
         return "Email forwarded successfully."
 
@@ -83,10 +81,10 @@ class Email(Desk):
         email = self.tables.email.get(email_id)
         if email is None:
             return "Email not found."
-        self._send(email["sender/recipient"], email["subject"], body)
+        self._send(email["sender/recipient"] or "", f"RE: {email['subject']}", body)
         return "Email replied successfully."
 
-    def _send(self, recipient: str, subject: str, body: str) -> None:
+    def _send(self, recipient: str, subject: str, body: str | None) -> None:
         self.tables.email.add(
             {
                 "inbox/outbox": "outbox",

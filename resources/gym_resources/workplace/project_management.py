@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gym_resources.workplace.desk import Desk, Given, action, delete_row, lookup, one_field, quoted
-from gym_resources.workplace.tables import Fields, Tables
+from gym_resources.workplace.office import Fields
+from gym_resources.workplace.tables import Tables
 
 LISTS = ("Backlog", "In Progress", "In Review", "Completed")
 BOARDS = ("Back end", "Front end", "Design")
-_UPDATABLE = ("task_name", "assigned_to_email", "list_name", "due_date", "board")
 
 
 class ProjectManagement(Desk):
@@ -51,7 +51,7 @@ class ProjectManagement(Desk):
         """Creates a task in Backlog, In Progress, In Review or Completed on the Back end, Front end or Design board, due YYYY-MM-DD, and returns its ID."""  # noqa: E501 - the model reads the first line
         if not (task_name and assigned_to_email and list_name and due_date and board):
             return "Missing task details."
-        fields = {
+        fields: Fields = {
             "task_name": task_name,
             "assigned_to_email": assigned_to_email.lower(),
             "list_name": list_name,
@@ -59,7 +59,7 @@ class ProjectManagement(Desk):
             "board": board,
         }
         wrong = next(
-            (wrong for name, value in fields.items() if (wrong := _wrong(self.tables, name, value))), ""
+            (wrong for name, value in fields.items() if (wrong := _wrong(self.tables, name, value or ""))), ""
         )
         return wrong or self.tables.tasks.add(fields)
 
@@ -75,20 +75,20 @@ class ProjectManagement(Desk):
         """Sets a field of a task: task_name, assigned_to_email, list_name, due_date or board."""
         if not (task_id and field and new_value):
             return "Task ID, field, or new value not provided."
-        if self.tables.tasks.get(task_id) is None:
-            return "Task not found."
-        if field not in _UPDATABLE:
-            return "Field not valid."
         value = new_value.lower() if field == "assigned_to_email" else new_value
         if wrong := _wrong(self.tables, field, value):
             return wrong
+        if self.tables.tasks.get(task_id) is None:
+            return "Task not found."
+        if field not in self.tables.tasks.columns:
+            return "Field not valid."
         self.tables.tasks.update(task_id, field, value)
         return "Task updated successfully."
 
 
 def _wrong(tables: Tables, name: str, value: str) -> str:
     """What is wrong with a field's value; empty if nothing is."""
-    if name == "assigned_to_email" and not tables.works_here(value):
+    if name == "assigned_to_email" and value not in tables.tasks.values(name):
         return "Assignee email not valid. Please choose from the list of team members."
     if name == "list_name" and value not in LISTS:
         return f"List not valid. Please choose from: {quoted(LISTS)}."

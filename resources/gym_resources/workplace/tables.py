@@ -1,131 +1,191 @@
-"""The office's tables: plain rows of strings, read once per process and shared by all its sessions.
+"""The tables of an office, as a session sees and changes them.
 
-A row never changes once it is made, and a `Table` copies its dictionary of rows before its first write.
-So a session costs five small objects until it writes, and two states that share most of their rows are
-compared by identity first.
+Tables are compared as the data frames of NeMo Gym are, with the number of each row: a row keeps its number
+when others are deleted; making one numbers all rows of its table anew, save in the calendar, where a new
+event gets the number 0. So deleting and then adding is not always the same as adding and then deleting.
+
+A row never changes once it is made, and a `Table` copies its list of rows before its first write. So a
+session costs five small objects until it writes, and two states that share most of their rows are compared by
+identity.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from functools import cached_property
 
-DATA = Path(__file__).parent / "data"
+from gym_resources.workplace.office import Fields, Office
+
 CASE_MATTERS = frozenset({"status", "list_name", "board"})
-NO_ID = "00000000"
+ID_DIGITS = 8
+CHARACTERS_AT_MOST = 10_000_000
+WORDS_AT_MOST = 100
 
-Fields = dict[str, str]
 
-
-@dataclass(frozen=True, slots=True)
 class Row:
-    """One row.
+    """One row; two are equal if they are but for upper and lower case, save in `CASE_MATTERS`."""
 
-    Attributes:
-        folded: what counts when states are compared: lower case, save `CASE_MATTERS`.
-        text: the searched fields in lower case, one a line.
-    """
+    def __init__(self, fields: Fields, searched: tuple[str, ...] = ()) -> None:
+        self.fields = fields
+        self._searched = searched
 
-    fields: Fields = field(compare=False)
-    folded: Fields
-    text: str = field(compare=False)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Row) and (self is other or self.folded == other.folded)
 
-    @classmethod
-    def of(cls, fields: Fields, searched: tuple[str, ...] = ()) -> Row:
-        folded = {name: v if name in CASE_MATTERS else v.lower() for name, v in fields.items()}
-        return cls(fields, folded, "\n".join(folded[name] for name in searched))
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def folded(self) -> Fields:
+        """What counts when states are compared."""
+        return {
+            name: value if value is None or name in CASE_MATTERS else value.lower()
+            for name, value in self.fields.items()
+        }
+
+    @cached_property
+    def text(self) -> str:
+        """The searched fields in lower case, one a line."""
+        return "\n".join((self.fields[name] or "").lower() for name in self._searched)
 
 
 class Table:
-    """Rows by their ids, in the order of their making. New ids follow the highest one there is.
+    """Rows with their numbers, in the order of their making.
 
-    ``name`` is the file that the rows come from; without one the table starts empty. Where the rows are not
-    ``known``, their ids are, and each field holds what no other one does.
+    A new id is the highest text among the ids, plus 1, in eight digits unless ``padded`` is off.
     """
 
-    __slots__ = ("_key", "_owned", "_rows", "_searched")
+    __slots__ = ("_characters", "_key", "_numbers", "_owned", "_padded", "_renumbers", "_rows", "_searched")
 
     def __init__(
-        self, key: str, name: str = "", searched: tuple[str, ...] = (), *, known: bool = True
+        self,
+        key: str,
+        rows: list[Row],
+        searched: tuple[str, ...] = (),
+        *,
+        padded: bool = True,
+        renumbers: bool = True,
     ) -> None:
         self._key = key
         self._searched = searched
-        self._rows = _rows(name, key, searched, known) if name else {}
-        self._owned = not name
+        self._padded = padded
+        self._renumbers = renumbers
+        self._rows = rows
+        self._numbers: list[int] = []
+        self._owned = False
+        self._characters = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self._rows == other._rows
+        return isinstance(other, Table) and self._rows == other._rows and self.numbers == other.numbers
 
     __hash__ = None  # type: ignore[assignment]
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows.values())
+        return iter(self._rows)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The number of each row."""
+        return self._numbers if self._owned else list(range(len(self._rows)))
+
+    @property
+    def columns(self) -> set[str]:
+        """The names of the fields."""
+        return set(self._rows[0].fields) if self._rows else set()
+
+    def values(self, name: str) -> set[str | None]:
+        """What a field holds somewhere, as it counts."""
+        return {row.folded[name] for row in self._rows}
 
     def get(self, key: str) -> Fields | None:
-        """The fields of a row; they must not be changed."""
-        row = self._rows.get(key)
-        return row.fields if row else None
+        """The fields of the first row with an id; they must not be changed."""
+        return next((row.fields for row in self._rows if row.fields[self._key] == key), None)
 
     def search(self, query: str) -> list[Row]:
-        """The rows whose searched fields contain every word, in any case."""
-        rows = list(self)
-        for word in query.lower().split():
-            rows = [row for row in rows if word in row.text]
-        return rows
+        """The rows whose searched fields contain every word, in any case.
+
+        Raises:
+            ValueError: there are too many words.
+        """
+        words = set(query.lower().split())
+        if len(words) > WORDS_AT_MOST:
+            raise ValueError(f"a query has at most {WORDS_AT_MOST} words")
+        return [row for row in self._rows if all(word in row.text for word in words)]
 
     def matching(self, parts: Mapping[str, str | None]) -> list[Fields]:
         """The rows whose fields contain the given parts, in any case; None and "" are in every field."""
-        rows = list(self)
-        for name, part in parts.items():
-            if part:
-                wanted = part.lower()
-                rows = [row for row in rows if wanted in row.folded[name].lower()]
-        return [row.fields for row in rows]
+        wanted = {name: part.lower() for name, part in parts.items() if part}
+        return [
+            row.fields
+            for row in self._rows
+            if all(part in (row.fields[name] or "").lower() for name, part in wanted.items())
+        ]
 
-    def add(self, fields: Mapping[str, str]) -> str:
-        """Append a row and return its id."""
-        key = f"{int(max(self._rows, default=NO_ID)) + 1:08}"
-        self._write()[key] = Row.of({self._key: key, **fields}, self._searched)
+    def add(self, fields: Fields) -> str:
+        """Append a row and return its id.
+
+        Raises:
+            ValueError: the highest id is no number, or the table is full.
+        """
+        highest = max((row.fields[self._key] or "" for row in self._rows), default="0")
+        key = str(int(highest) + 1)
+        key = key.zfill(ID_DIGITS) if self._padded else key
+        self._count(fields)
+        rows = self._write()
+        rows.append(Row({self._key: key, **fields}, self._searched))
+        self._numbers = list(range(len(rows))) if self._renumbers else [*self._numbers, 0]
         return key
 
-    def update(self, key: str, name: str, value: str) -> None:
-        """Set one field of a row that is there."""
-        rows = self._write()
-        rows[key] = Row.of({**rows[key].fields, name: value}, self._searched)
+    def update(self, key: str, name: str, value: str) -> bool:
+        """Set one field of the rows with an id; False if there is none.
+
+        Raises:
+            ValueError: the table is full.
+        """
+        found = [place for place, row in enumerate(self._rows) if row.fields[self._key] == key]
+        if found:
+            self._count({name: value})
+            rows = self._write()
+            for place in found:
+                rows[place] = Row({**rows[place].fields, name: value}, self._searched)
+        return bool(found)
 
     def delete(self, key: str) -> bool:
-        """Drop a row; False if there is none."""
-        return key in self._rows and bool(self._write().pop(key))
+        """Drop the rows with an id; False if there is none."""
+        kept = [place for place, row in enumerate(self._rows) if row.fields[self._key] != key]
+        if len(kept) == len(self._rows):
+            return False
+        numbers = self.numbers
+        self._rows, self._numbers = [self._rows[place] for place in kept], [numbers[place] for place in kept]
+        self._owned = True
+        return True
 
-    def _write(self) -> dict[str, Row]:
+    def _write(self) -> list[Row]:
         if not self._owned:
-            self._rows, self._owned = dict(self._rows), True
+            self._rows, self._numbers, self._owned = list(self._rows), self.numbers, True
         return self._rows
+
+    def _count(self, fields: Fields) -> None:
+        """A model could forward a large mail again and again."""
+        self._characters += sum(len(value) for value in fields.values() if value)
+        if self._characters > CHARACTERS_AT_MOST:
+            raise ValueError(f"there is room for {CHARACTERS_AT_MOST} characters")
 
 
 class Tables:
-    """What a session may change: five tables, fresh from the data.
+    """What a session may change: five tables, fresh from an office's data."""
 
-    Those of another office, whose data are not at hand, are not ``known``: they have the same ids, as the
-    offices are of one size, but what stands in them is told by no one.
-    """
+    __slots__ = ("calendar", "customers", "email", "office", "plots", "tasks")
 
-    __slots__ = ("calendar", "customers", "email", "known", "plots", "tasks")
-
-    def __init__(self, *, known: bool = True) -> None:
-        self.known = known
-        self.email = Table("email_id", "emails", ("subject", "body", "sender/recipient"), known=known)
-        self.calendar = Table("event_id", "calendar_events", ("event_name", "participant_email"), known=known)
-        self.plots = Table("plot_id")
-        self.tasks = Table("task_id", "project_tasks", known=known)
-        self.customers = Table("customer_id", "customers", known=known)
-
-    def works_here(self, address: str) -> bool:
-        """Whether somebody of the office has this address; of an unknown office, anybody may."""
-        return not self.known or address in addresses()
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        searched = ("subject", "body", "sender/recipient")
+        self.email = _table(office, "emails", "email_id", searched, padded=False)
+        self.calendar = _table(
+            office, "events", "event_id", ("event_name", "participant_email"), renumbers=False
+        )
+        self.plots = Table("plot_id", [])
+        self.tasks = _table(office, "tasks", "task_id")
+        self.customers = _table(office, "customers", "customer_id")
 
     def differing(self, other: Tables) -> list[str]:
         """The names of the tables in which two states differ."""
@@ -139,25 +199,16 @@ class Tables:
         return [name for name, (mine, theirs) in pairs.items() if mine != theirs]
 
 
-@cache
-def records(name: str) -> list[Fields]:
-    """The rows of ``data/<name>.csv``; they must not be changed."""
-    with (DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-@cache
-def addresses() -> list[str]:
-    """Everybody's e-mail address, from the company directory."""
-    return [record["email_address"] for record in records("company_directory")]
-
-
-@cache
-def _rows(name: str, key: str, searched: tuple[str, ...], known: bool) -> dict[str, Row]:
-    return {
-        record[key]: Row.of(record if known else _unknown(record, key), searched) for record in records(name)
-    }
-
-
-def _unknown(record: Fields, key: str) -> Fields:
-    return {name: record[key] if name == key else f"{name} of {record[key]}" for name in record}
+def _table(
+    office: Office,
+    name: str,
+    key: str,
+    searched: tuple[str, ...] = (),
+    *,
+    padded: bool = True,
+    renumbers: bool = True,
+) -> Table:
+    rows = office.made.get(name)
+    if rows is None:
+        rows = office.made[name] = [Row(record, searched) for record in office.records[name]]
+    return Table(key, rows, searched, padded=padded, renumbers=renumbers)

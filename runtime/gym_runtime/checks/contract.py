@@ -62,9 +62,9 @@ class Subject(msgspec.Struct, frozen=True):
     async def judge(self, example: Example, response: bytes) -> Verdict:
         """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON."""
         definition = self.environment.definition
-        if definition.heavy:
+        if definition.isolated:
             source = str(self.environment.source)
-            limit_s, folders = definition.verify_timeout_s, definition.folders
+            limit_s, folders = definition.verify_timeout_s, self.environment.asset_folders
             verdict = await verify_isolated(source, example.row, response, limit_s, folders)
         else:
             verdict = await rejudge(self.resource, example.row, response)
@@ -294,7 +294,7 @@ async def _verify_us(subject: Subject) -> float:
     times_ns: list[int] = []
     for example in subject.examples:
         response = await examples.play(subject.resource, example)
-        if subject.environment.definition.heavy:
+        if subject.environment.definition.isolated:
             start_ns = time.perf_counter_ns()
             await subject.judge(example, response)
             times_ns.append(time.perf_counter_ns() - start_ns)

@@ -230,9 +230,9 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
 
 async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes) -> Verdict:
     definition = environment.definition
-    if definition.heavy:
+    if definition.isolated:
         source, limit_s = str(environment.source), definition.verify_timeout_s
-        return await verify_isolated(source, row, response, limit_s, definition.folders)
+        return await verify_isolated(source, row, response, limit_s, environment.asset_folders)
     with anyio.move_on_after(definition.timeout_s):
         return await rejudge(environment.resource, row, response)
     raise DeadlineExceeded(f"judging took longer than {definition.timeout_s:g} s", stage="verify")

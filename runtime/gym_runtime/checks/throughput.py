@@ -1,7 +1,7 @@
 """What an environment costs without a model: verifying, calling tools, opening and closing sessions.
 
 Rollouts of the example rows are played on this process's event loop, as a worker plays them, and every part
-is timed by itself. CPU time counts this process and those that it started (heavy verification, sandboxes),
+is timed by itself. CPU time counts this process and those that it started (isolated verification, sandboxes),
 where the system tells (Linux); elsewhere theirs is known when they have ended.
 """
 
@@ -35,7 +35,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         calls: how many were measured.
-        per_s: how many of them one worker does in a second, if it does nothing else; a heavy verification
+        per_s: how many of them one worker does in a second, if it does nothing else; a isolated verification
             uses every CPU of the machine.
         wall_us: from call to answer, in microseconds.
         cpu_us: processor time, in microseconds.
@@ -51,7 +51,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment costs.
 
     Attributes:
-        heavy: verified in processes of their own; the verdicts' costs contain a session's then.
+        isolated: verified in processes of their own; the verdicts' costs contain a session's then.
         gold, silence: a verdict on a perfect rollout, and on an empty answer.
         session: opening and closing one.
         tools: a call of each tool that the perfect rollouts use; ``reset`` and ``step`` of an episode.
@@ -59,7 +59,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
     environment: str
     shape: str
-    heavy: bool
+    isolated: bool
     gold: Cost
     silence: Cost
     session: Cost
@@ -113,20 +113,20 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
         raise UsageError(f"{environment.examples} has no rows")
     await _Measurement(environment).play(rows[0], empty=False)  # what is imported and read once is no cost
     measured = _Measurement(environment)
-    heavy = environment.definition.heavy
+    isolated = environment.definition.isolated
     for empty in (False, True):
-        end_s = time.monotonic() + seconds / (4 if heavy else 2)
+        end_s = time.monotonic() + seconds / (4 if isolated else 2)
         for number, example in enumerate(itertools.cycle(rows)):
             if number >= len(rows) and time.monotonic() >= end_s:
                 break
             await measured.play(example, empty=empty)
-    at_once = (os.cpu_count() or 1) if heavy else 1
-    if heavy:
+    at_once = (os.cpu_count() or 1) if isolated else 1
+    if isolated:
         await measured.judge_heavily(rows, seconds / 4, at_once)
     return Throughput(
         environment=environment.name,
         shape=environment.definition.shape,
-        heavy=heavy,
+        isolated=isolated,
         gold=measured.gold.cost(at_once=at_once),
         silence=measured.silence.cost(at_once=at_once),
         session=measured.session.cost(),
@@ -159,7 +159,7 @@ class _Measurement:
                 response = make_response(*turn)
                 output += decode_response(response).output
                 await self._answer(session, response)
-            if not self._environment.definition.heavy:
+            if not self._environment.definition.isolated:
                 whole = SILENCE if empty else msgspec.json.encode({"id": "gold", "output": output})
                 meter = self.silence if empty else self.gold
                 meter.start()
@@ -190,7 +190,7 @@ class _Measurement:
     async def judge_heavily(self, rows: list[Example], seconds: float, at_once: int) -> None:
         """Verdicts in killable processes, as many at once as there are CPUs."""
         source, definition = str(self._environment.source), self._environment.definition
-        limit_s, folders = definition.verify_timeout_s, definition.folders
+        limit_s, folders = definition.verify_timeout_s, self._environment.asset_folders
         responses = [await examples.play(self._resource, example) for example in rows]
 
         async def judge(responses: list[bytes], meter: Meter) -> None:

@@ -96,7 +96,7 @@ def _show(found: list[Measured]) -> None:
             table.add_row(*_cells(one.throughput))
     if table.row_count:
         console.print(table)
-    if any(one.throughput is not None and one.throughput.heavy for one in found):
+    if any(one.throughput is not None and one.throughput.isolated for one in found):
         console.print(
             f"* judged in processes of their own, {os.cpu_count()} at once; a verdict includes its session",
             style="dim",
@@ -109,7 +109,7 @@ def _show(found: list[Measured]) -> None:
 def _cells(one: Throughput) -> list[str]:
     tools = [f"{name} {cost.cpu_us:,.0f}" for name, cost in one.tools.items()]
     return [
-        one.environment + ("*" if one.heavy else ""),
+        one.environment + ("*" if one.isolated else ""),
         f"{one.gold.per_s:,.0f}",
         f"{one.gold.cpu_us:,.0f}",
         f"{one.silence.cpu_us:,.0f}",

@@ -234,6 +234,8 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
     """
     from gym_runtime.cli import prepare as preparing
 
+    if options.assets:
+        return preparing.fetch_assets(names, as_json=options.json)
     return preparing.prepare(replace(options, names=names))
 
 

@@ -289,6 +289,7 @@ class PrepareOptions:
         size: Rows in all, before repeats; by default all.
         settings: KEY=VALUE, a setting of the environment's generator.
         overwrite_metrics_conflicts: The data may differ from its stored metrics.
+        assets: Fetch the files that rows of NAME need, and no rows.
         json: Print one JSON document, for programs.
     """
 
@@ -304,6 +305,7 @@ class PrepareOptions:
     size: Annotated[int | None, _AT_LEAST_ONE] = None
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = ()
     overwrite_metrics_conflicts: bool = False
+    assets: bool = False
     json: bool = False
 
 

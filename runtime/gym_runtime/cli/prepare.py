@@ -20,6 +20,49 @@ from gym_runtime.prepare.sources import Wanted
 T = TypeVar("T", int, float)
 
 
+def fetch_assets(names: tuple[str, ...], *, as_json: bool = False) -> int:
+    """Fetch the files that environments declare as their assets; 0 when all are there.
+
+    Raises:
+        UsageError: a name is unknown, or has no assets; a file cannot be fetched, or by no program.
+    """
+    from gym_runtime.assets import cache
+    from gym_runtime.assets.fetch import fetch
+
+    if not names:
+        raise UsageError("say whose assets: gym-runtime prepare --assets NAME...")
+    environments = {name: catalogue.environment(name) for name in names}
+    without = [name for name, one in environments.items() if not one.definition.assets]
+    if without:
+        raise UsageError(f"'{without[0]}' needs no files besides those that are shipped")
+    shown: list[dict[str, Any]] = []
+    for name, environment in environments.items():
+        for asset in environment.definition.assets:
+            fetched: list[str] = []
+            if asset.urls:
+                with downloading(f"{asset.description} ({asset.licence})") as report:
+                    fetched = fetch(asset, report)
+            shown.append(
+                {
+                    "environment": name,
+                    "asset": asset.name,
+                    "licence": asset.licence,
+                    "folder": str(cache.cached(asset)),
+                    "fetched": fetched,
+                    "by_hand": "" if asset.urls else cache.remedy(asset, name),
+                }
+            )
+    if as_json:
+        terminal.print_json(shown)
+        return 0
+    console = terminal.output()
+    for one in shown:
+        what = f"{len(one['fetched'])} files fetched" if one["fetched"] else "all files are there"
+        place = one["by_hand"] or f"{what}, in {one['folder']}"
+        console.print(f"{one['asset']} ({one['licence']}): {place}", soft_wrap=True)
+    return 0
+
+
 def prepare(options: PrepareOptions) -> int:
     """Write the files; 0 when all are there.
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from gym_runtime.assets import cache as assets
+from gym_runtime.assets.asset import Asset
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode, Session, VerifyFunction
 from gym_runtime.errors import UsageError
@@ -93,20 +95,20 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         parallel_tools: tool calls of one turn may run concurrently on one session.
         replayable: a session that was lost with its worker may be rebuilt by repeating its calls: it is a
             pure function of the task and the calls, and the calls have no effects elsewhere.
-        heavy: verifying evaluates the model's text or may hang, so it happens in a sandboxed process that can
-            be killed: without network, variables, and files other than the code's own and ``folders``.
-        verify_timeout_s: the processor time that a heavy verification may take, in seconds.
+        isolated: verifying evaluates the model's text or may hang, so it happens in a sandboxed process that
+            can be killed: without network, variables, and files other than the code's own and its ``assets``.
+        verify_timeout_s: the processor time that an isolated verification may take, in seconds.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where rows of it are published.
         generate: makes rows, for environments whose rows need no download.
+        assets: files that rows may need and that are not shipped; with any declared, a rollout opens its
+            session (and so runs its task's ``check_assets``) before the first model call.
         agent_refs: further names under which datasets refer to it.
         agent_settings: defaults of row fields (`environment.settings`) for the rows whose ``agent_ref`` names
             an agent that begins with the key, in whole words; the longest key that fits is taken.
-        imports: modules that a heavy verification needs and that take long to import: a process has them
+        imports: modules that an isolated verification needs and that take long to import: a process has them
             before its first verification's time begins.
-        folders: environment variables that name folders which a heavy verification reads; it sees these
-            variables and folders.
         gold_reward: what the perfect rollouts of its example rows score.
         silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
 
@@ -122,16 +124,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: Duration = 1800.0
     parallel_tools: bool = False
     replayable: bool = True
-    heavy: bool = False
+    isolated: bool = False
     verify_timeout_s: Duration = 30.0
     data_license: str = ""
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
     generate: RowGenerator | None = None
+    assets: tuple[Asset, ...] = ()
     agent_refs: tuple[str, ...] = ()
     agent_settings: dict[str, dict[str, Any]] = {}
     imports: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
     gold_reward: float = 1.0
     silence_reward: float = 0.0
 
@@ -202,6 +204,11 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     source: Path
     settings: dict[str, Any] = {}
+
+    @property
+    def asset_folders(self) -> dict[str, str]:
+        """Where its assets are, by the environment variables that name these folders."""
+        return {asset.setting: str(assets.folder(asset)) for asset in self.definition.assets if asset.setting}
 
     @property
     def examples(self) -> Path:

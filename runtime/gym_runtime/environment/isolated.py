@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -45,7 +45,7 @@ _decode_output = msgspec.json.Decoder(_Response).decode
 
 
 async def verify_isolated(
-    environment: str, row: bytes, response: bytes, timeout_s: float, folders: Sequence[str] = ()
+    environment: str, row: bytes, response: bytes, timeout_s: float, folders: Mapping[str, str] | None = None
 ) -> Verdict:
     """The verdict of an environment, by its module's path, on a recorded rollout.
 
@@ -54,7 +54,7 @@ async def verify_isolated(
 
     Args:
         timeout_s: seconds of processor time that it may take.
-        folders: environment variables that name folders which the environment reads.
+        folders: what the environment reads besides its code: `LoadedEnvironment.asset_folders`.
 
     Raises:
         ResourceError: it took longer, the process died, the input is quarantined, or the verifier raised.
@@ -73,7 +73,7 @@ async def verify_isolated(
     return verdict.checked()
 
 
-async def run_killable(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:
+async def run_isolated(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:
     """Call a module's function in a sandboxed process.
 
     Its parameters and its result are annotated with types that msgspec knows. The process has imported its

@@ -23,7 +23,7 @@ def require(environment: LoadedEnvironment) -> None:
     Raises:
         UsageError: some are not, with the command that installs them; or it cannot, with the remedy.
     """
-    sandboxed = environment.definition.heavy or environment.definition.extra == SANDBOX
+    sandboxed = environment.definition.isolated or environment.definition.extra == SANDBOX
     if sandboxed and not bubblewrap.weak():
         bubblewrap.check(os.getpid())
     extra = environment.definition.extra

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import anyio
+import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
@@ -42,6 +43,7 @@ class Resource:
         self.session_type: type[Session[Any]] = shape if isinstance(shape, type) else _stateless(shape)
         self.task_type = task_type(shape)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
+        self._needs_files = self.task_type.check_assets is not Task.check_assets
         self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
         fields = msgspec.structs.fields(self.task_type)
         self._defaulted = {field.encode_name for field in fields if not field.required}
@@ -73,9 +75,13 @@ class Resource:
 
         Raises:
             TaskError: the row does not fit.
+            AssetMissing: a file that the row needs is not there.
             ResourceError: the environment could not prepare its state.
         """
-        session = await _guarded("open", self.session_type, self.task(row))
+        task = self.task(row)
+        if self._needs_files:
+            await _guarded("open", anyio.to_thread.run_sync, task.check_assets)
+        session = await _guarded("open", self.session_type, task)
         try:
             await _guarded("open", session.open)
         except BaseException:

@@ -28,6 +28,16 @@ class Task(msgspec.Struct, kw_only=True):
 
     responses_create_params: CreateParams
 
+    def check_assets(self) -> None:
+        """Find the files that this row needs, with `gym_runtime.assets.cache.find`; override it to do so.
+
+        Runs in a thread of the resource worker whenever a session opens; in an environment that declares
+        ``assets`` that is before the first model call.
+
+        Raises:
+            AssetMissing: one is not there.
+        """
+
 
 T = TypeVar("T", bound=Task)
 

@@ -166,6 +166,7 @@ def expand(
             "max_turns": definition.max_turns if settings.max_turns is None else settings.max_turns,
             "parallel_tools": definition.parallel_tools,
             "replayable": definition.replayable,
+            "opens_first": bool(definition.assets) and definition.shape != "episode",
             "attached": attached,
         }
         task_index, first = numbering.number(row, settings.repeats)

@@ -24,6 +24,8 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         max_turns: model calls per attempt at most; None leaves it to the environment.
         parallel_tools: tool calls of one turn may run concurrently.
         replayable: a lost session may be rebuilt by repeating its calls.
+        opens_first: the session is opened before the first model call, as its environment may refuse the
+            row for a file that is missing.
         durability: ``turn`` keeps a journal, from which another worker goes on; ``result`` does not.
         return_tokens: put token ids and log-probabilities on the row's output items.
         max_staleness: how many versions the weights that sampled any token may lie behind the newest at
@@ -50,6 +52,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_staleness: int | None = None
     attempt_base: int = 0
     attached: bool = msgspec.field(default=False, name="attended")
+    opens_first: bool = False
 
     @property
     def rollout_id(self) -> str:

@@ -130,7 +130,7 @@ def place(process: int) -> Place:
         found = Place(why_not=str(error))
     if structlog.is_configured():  # else it would print, in somebody's script
         log.debug(
-            "limits on sandboxes and heavy verifiers",
+            "limits on sandboxes and isolated verifiers",
             kept_by="watching" if found.why_not else "the kernel",
             groups=[str(folder) for folder in found.folders],
             why_not=found.why_not,

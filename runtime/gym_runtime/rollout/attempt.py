@@ -104,6 +104,7 @@ class Attempts:
         task = self.task
         with anyio.CancelScope(deadline=anyio.current_time() + task.timeout_s):
             rollout = self._rollout = Rollout(task, attempt, self._router, self._journal, self._budget)
+            await rollout.open()
             await self._agent.run(rollout)
             self._check_staleness(rollout)
             verdict = await rollout.verify()

@@ -202,6 +202,11 @@ class Rollout:
         for call, output in zip(function_calls, outputs, strict=True):
             self.output.append(tool_output(call.call_id, output or ""))
 
+    async def open(self) -> None:
+        """Open the session now, where its environment may refuse the row; else the first call opens it."""
+        if self.task.opens_first:
+            await self._session.ask(calls.OpenSession())
+
     async def reset(self) -> None:
         """Open a step-by-step environment; its first observation is appended to the row's input, and the
         tools that it offers to the row's tools.

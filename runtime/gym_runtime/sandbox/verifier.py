@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gym_runtime.errors import UsageError
 from gym_runtime.sandbox import calls
 
 
@@ -42,21 +41,19 @@ def verifier(
     arguments: Sequence[str] = (),
     *,
     sources: Sequence[Path] = (),
-    folders: Sequence[str] = (),
+    folders: Mapping[str, str] | None = None,
 ) -> Verifier:
     """The verifier that calls a function.
 
     Args:
-        folders: names of environment variables that name folders; those that are not set are left out.
+        folders: environment variables and the folders that they name; one that does not exist is left out.
 
     Raises:
         TypeError: the function is not that of a module.
-        UsageError: a variable names no folder.
     """
-    variables = {name: os.path.abspath(os.environ[name]) for name in folders if os.environ.get(name)}
-    for name, folder in variables.items():
-        if not os.path.isdir(folder):
-            raise UsageError(f"{name}={folder} is not a folder")
+    variables = {
+        name: os.path.abspath(place) for name, place in (folders or {}).items() if os.path.isdir(place)
+    }
     return Verifier(
         function=calls.name(function),
         prepare=calls.name(prepare) if prepare else "",

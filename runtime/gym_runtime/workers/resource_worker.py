@@ -121,7 +121,7 @@ class ResourceWorker:
         opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
         entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
         entry.rollout = request.rollout
-        if opener is not None and environment.definition.heavy:
+        if opener is not None and environment.definition.isolated:
             entry.row = call.task.copy()
         return entry
 
@@ -147,7 +147,7 @@ class ResourceWorker:
         return _pack(await environment.resource.verify(entry.session, response))
 
     async def _judge_stateless(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
-        if environment.definition.heavy:
+        if environment.definition.isolated:
             return await self._judge_heavy(environment, row, response)
         session = await environment.resource.open(row)
         return _pack(await environment.resource.verify(session, response))
@@ -156,7 +156,7 @@ class ResourceWorker:
         source, definition = str(environment.source), environment.definition
         return _pack(
             await verify_isolated(
-                source, bytes(row), bytes(response), definition.verify_timeout_s, definition.folders
+                source, bytes(row), bytes(response), definition.verify_timeout_s, environment.asset_folders
             )
         )
 

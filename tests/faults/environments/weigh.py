@@ -8,5 +8,9 @@ async def verify(task: Task, reply: Reply) -> Verdict:
 
 
 environment = Environment(
-    resource=verify, description="Is judged elsewhere.", agent="single_turn", heavy=True, verify_timeout_s=20
+    resource=verify,
+    description="Is judged elsewhere.",
+    agent="single_turn",
+    isolated=True,
+    verify_timeout_s=20,
 )

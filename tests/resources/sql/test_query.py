@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from gym_resources.sql import database
 from gym_resources.sql.query import MAX_BYTES, QueryFailed, execute
-from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime.assets.asset import Asset
+from gym_runtime.errors import AssetMissing, TaskError
 
 VARIABLE = "GYM_TEST_DATABASES"
-QUAY = database.find("quay", VARIABLE)
+ASSET = Asset(
+    name="test-databases", description="databases", licence="MIT", setting=VARIABLE, page="over there"
+)
+QUAY = database.SHIPPED / "quay.sql"
 
 
 def test_a_query_gives_columns() -> None:
@@ -60,23 +66,74 @@ def test_a_query_may_ask_for_the_tables() -> None:
     assert execute(QUAY, "SELECT count(*) FROM sqlite_master WHERE type = 'table'", 5).columns == [[4]]
 
 
+def doubled(levels: int) -> str:
+    """A query that names 2^levels tables, without any being long."""
+    tables = "".join(f", t{n} AS (SELECT 1 AS x FROM t{n - 1} a, t{n - 1} b)" for n in range(1, levels))
+    return f"WITH t0 AS (SELECT 1 AS x){tables} SELECT count(*) FROM t{levels - 1}"
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+LONG = "replace(hex(zeroblob(490000)), '0', 'a')"
+HOSTILE = {
+    "tables that double": doubled(40),
+    "64 joins": f"SELECT 1 FROM {', '.join(f'ship s{n}' for n in range(64))}",
+    "like": f"SELECT {LONG} LIKE '{'%a' * 99}%b'",
+    "glob": f"SELECT {LONG} GLOB '{'*a' * 99}*b'",
+    "a long pattern": f"SELECT {LONG} LIKE '{'%a' * 400}'",
+    "brackets": f"SELECT {'(' * 40_000}",
+    "a megabyte": f"SELECT '{'x' * 1_000_000}'",
+    "many values": f"SELECT 1 FROM ship WHERE ship_id IN ({','.join('1' * 45_000)})",
+    "text without end": f"{ENDLESS} SELECT group_concat(i) FROM n",
+    "a sort without end": f"{ENDLESS} SELECT i FROM n ORDER BY hex(i)",
+    "a blob": "SELECT zeroblob(2000000000)",
+    "a large array": f"SELECT json_group_array({LONG}) FROM cargo a, cargo b",
+    "an attached file": "ATTACH DATABASE ':memory:' AS other",
+    "a setting": "PRAGMA hard_heap_limit = 0",
+    "a file that is read": "SELECT readfile('/etc/passwd')",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_query_ends_soon_and_takes_little(name: str) -> None:
+    """In a process of its own: what SQLite took stands in that one's size."""
+    program = (
+        "import resource, sys, time\n"
+        "from pathlib import Path\n"
+        "from gym_resources.sql.query import QueryFailed, execute\n"
+        "path, sql = Path(sys.argv[1]), sys.stdin.read()\n"
+        "try:\n    execute(path, sql, 0.5)\nexcept QueryFailed:\n    pass\n"
+        "print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", program, str(QUAY)]
+    run = subprocess.run(command, input=HOSTILE[name], capture_output=True, text=True, check=True)
+    seconds, kilobytes = map(float, run.stdout.split())
+    assert seconds < 8
+    assert kilobytes < 500_000
+
+
 def test_databases_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ResourceError, match=f"'Mine' is not shipped: .* {VARIABLE} .* Mine.sqlite"):
-        database.find("Mine", VARIABLE)
+    monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    said = rf"Mine\.sqlite .* download it from over there and let {VARIABLE} name a folder"
+    with pytest.raises(AssetMissing, match=said):
+        database.find("Mine", ASSET, "env")
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(ResourceError, match="'Mine' is not in "):
-        database.find("Mine", VARIABLE)
+    with pytest.raises(AssetMissing, match=rf"Mine\.sqlite .* is not in {tmp_path}"):
+        database.find("Mine", ASSET, "env")
     file = tmp_path / "Mine.sqlite"
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript("CREATE TABLE t (a); INSERT INTO t VALUES (1);")
     before = file.read_bytes()
-    assert database.find("Mine", VARIABLE) == file
+    assert database.find("Mine", ASSET, "env") == file
     assert execute(file, "SELECT a FROM t", 5).columns == [[1]]
     with pytest.raises(QueryFailed, match="not authorized"):
         execute(file, "UPDATE t SET a = 2", 5)
     assert file.read_bytes() == before
-    assert database.find("quay", VARIABLE) == QUAY
+    assert database.find("quay", ASSET, "env") == QUAY
+    (tmp_path / "Yours").mkdir()
+    (tmp_path / "Yours/Yours.sqlite").touch()
+    assert database.find("Yours", ASSET, "env") == tmp_path / "Yours/Yours.sqlite"
     names = ("../Mine", "/etc/passwd", "", ".", "..", "~/Mine", "Mine\0", "file:Mine", "Mine\n", "x" * 129)
     for name in names:
         with pytest.raises(TaskError, match="is not the name of a database"):
-            database.find(name, VARIABLE)
+            database.find(name, ASSET, "env")

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from gym_resources.workplace.office import office
+from gym_resources.workplace.tables import Tables
 from gym_resources.workplace_assistant import Workplace, environment
 from gym_runtime import Reply, Verdict
 from gym_runtime.environment.resource import Resource
@@ -24,7 +26,7 @@ EVENT = {
 }
 TASK = {
     "task_name": "Tidy up",
-    "assigned_to_email": RAVI,
+    "assigned_to_email": "dmitri.volkov@brightmoor.example",  # who has a task already
     "list_name": "Backlog",
     "due_date": "2023-12-24",
     "board": "Design",
@@ -47,7 +49,12 @@ def resource() -> Resource:
 
 def row(ground_truth: Iterable[Call] = ()) -> bytes:
     truth = [{"name": name, "arguments": _text(arguments)} for name, arguments in ground_truth]
-    return json.dumps({"responses_create_params": {"input": []}, "ground_truth": truth}).encode()
+    fields = {"ground_truth": truth, "office": "brightmoor"}
+    return json.dumps({"responses_create_params": {"input": []}, **fields}).encode()
+
+
+def fresh() -> Tables:
+    return Tables(office("brightmoor"))
 
 
 def _text(arguments: dict[str, Any] | str) -> str:
@@ -71,23 +78,18 @@ def call(session: Workplace, name: str, /, **arguments: Any) -> Any:
     return decoded["output"]
 
 
-def judge(predicted: Iterable[Call], ground_truth: Iterable[Call], answers: Iterable[object] = ()) -> Verdict:
-    """The verdict on calls, of which the first were answered so."""
+def judge(predicted: Iterable[Call], ground_truth: Iterable[Call]) -> Verdict:
     calls = [
         {"type": "function_call", "call_id": f"c{number}", "name": name, "arguments": _text(arguments)}
         for number, (name, arguments) in enumerate(predicted)
     ]
-    outputs = [
-        {"type": "function_call_output", "call_id": f"c{number}", "output": json.dumps({"output": answer})}
-        for number, answer in enumerate(answers)
-    ]
 
     async def verdict() -> Verdict:
         session = await resource().open(row(ground_truth))
-        return await resource().verify(session, Reply.of(*calls, *outputs, "Done.").raw)
+        return await resource().verify(session, Reply.of(*calls, "Done.").raw)
 
     return asyncio.run(verdict())
 
 
-def score(predicted: Iterable[Call], ground_truth: Iterable[Call], answers: Iterable[object] = ()) -> float:
-    return judge(predicted, ground_truth, answers).reward
+def score(predicted: Iterable[Call], ground_truth: Iterable[Call]) -> float:
+    return judge(predicted, ground_truth).reward

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from gym_resources.workplace.tables import Tables
 from gym_resources.workplace_assistant import Workplace
 from resources.workplace.office import (
     CRM,
@@ -13,9 +12,12 @@ from resources.workplace.office import (
     PM,
     TASK,
     call,
+    fresh,
     opened,
 )
 
+MINUTES = "Duration must be a positive number of minutes."
+START = "Event start not valid. Please write it as YYYY-MM-DD HH:MM:SS."
 # A tool, its arguments, and what it answers to them; row 00000001 is in every table, 99999999 in none.
 REFUSALS = f"""
 company_directory_find_email_address -> Name not provided.
@@ -43,6 +45,13 @@ calendar_delete_event event_id=99999999 -> Event not found.
 calendar_update_event event_id=00000001 -> Event ID, field, or new value not provided.
 calendar_update_event event_id=99999999 field=duration new_value=30 -> Event not found.
 calendar_update_event event_id=00000001 field=event_id new_value=30 -> Field not found.
+calendar_update_event event_id=1 field=duration new_value=30 -> Event ID not valid: it has 8 digits.
+calendar_update_event event_id=0000000x field=duration new_value=30 -> Event ID not valid: it has 8 digits.
+calendar_delete_event event_id=1 -> Event ID not valid: it has 8 digits.
+calendar_update_event event_id=00000001 field=duration new_value=0 -> {MINUTES}
+calendar_update_event event_id=00000001 field=duration new_value=1.5 -> {MINUTES}
+calendar_update_event event_id=00000001 field=event_start new_value=soon -> {START}
+email_forward_email email_id=99999999 recipient=ravi -> Invalid recipient email address.
 analytics_get_visitor_information_by_id -> Visitor ID not provided.
 analytics_get_visitor_information_by_id visitor_id=1 -> Visitor not found.
 {PM}_get_task_information_by_id -> Task ID not provided.
@@ -54,7 +63,7 @@ analytics_get_visitor_information_by_id visitor_id=1 -> Visitor not found.
 {PM}_delete_task task_id=99999999 -> Task not found.
 {PM}_update_task task_id=00000001 -> Task ID, field, or new value not provided.
 {PM}_update_task task_id=99999999 field=board new_value=Design -> Task not found.
-{PM}_update_task task_id=00000001 field=task_id new_value=1 -> Field not valid.
+{PM}_update_task task_id=00000001 field=size new_value=1 -> Field not valid.
 {CRM}_search_customers -> No search parameters provided. Please provide at least one parameter.
 {CRM}_update_customer field=notes -> Customer ID, field, or new value not provided.
 {CRM}_update_customer customer_id=99999999 field=notes new_value=x -> Customer not found.
@@ -69,7 +78,7 @@ def test_a_refusal_says_why_and_changes_nothing(line: str) -> None:
     name, *arguments = request.split(" ")
     office = opened()
     assert call(office, name, **dict(argument.split("=") for argument in arguments)) == expected
-    assert office.tables.differing(Tables()) == []
+    assert office.tables.differing(fresh()) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +101,7 @@ def test_nothing_is_made_without_what_it_needs(
     office = opened()
     assert call(office, name, **{**fields, missing: None}).startswith(expected)
     assert call(office, name, **{**fields, missing: ""}).startswith(expected)
-    assert office.tables.differing(Tables()) == []
+    assert office.tables.differing(fresh()) == []
 
 
 LISTS = "'Backlog', 'In Progress', 'In Review', 'Completed'"
@@ -140,18 +149,46 @@ def test_values_outside_a_list_are_refused(
     said = expected.format("Please choose from")
     wrong = {key: "00000001", "field": field, "new_value": "lost"}
     assert call(office, f"{application}_{update}", **wrong) == said
-    assert call(office, f"{application}_{create}", **{**fields, field: "lost"}) == said
-    assert office.tables.differing(Tables()) == []
+    if application == PM:
+        assert call(office, f"{application}_{create}", **{**fields, field: "lost"}) == said
+    assert office.tables.differing(fresh()) == []
 
 
-def test_ids_cannot_be_updated(office: Workplace) -> None:
-    said = call(
-        office, f"{CRM}_update_customer", customer_id="00000001", field="customer_id", new_value="00000002"
+def test_any_column_can_be_updated_and_no_other(office: Workplace) -> None:
+    change = {"customer_id": "00000001", "field": "size", "new_value": "9"}
+    said = call(office, f"{CRM}_update_customer", **change)
+    assert said.startswith("Field not valid. Please choose from: 'assigned_to_email', 'customer_email', ")
+    change = {"customer_id": "00000001", "field": "customer_id", "new_value": "00000002"}
+    assert call(office, f"{CRM}_update_customer", **change) == "Customer updated successfully."
+    assert call(office, f"{CRM}_update_customer", **change) == "Customer not found."
+    change = {"task_id": "00000001", "field": "task_id", "new_value": "x"}
+    assert call(office, f"{PM}_update_task", **change) == "Task updated successfully."
+    assert call(office, f"{PM}_create_task", **TASK).startswith(f"Error executing tool '{PM}_create_task'")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("duration", "soon"), ("duration", "-5"), ("event_start", "next week")]
+)
+def test_an_event_has_a_time_and_a_duration(office: Workplace, field: str, value: str) -> None:
+    assert "must be" in (said := call(office, "calendar_create_event", **{**EVENT, field: value})) or (
+        "not valid" in said
     )
-    assert said == (
-        "Field not valid. Please choose from: 'customer_name', 'assigned_to_email', 'customer_email', "
-        "'customer_phone', 'last_contact_date', 'product_interest', 'status', 'notes', 'follow_up_by'."
-    )
+    assert office.tables.differing(fresh()) == []
+
+
+def test_an_assignee_has_a_task_already(office: Workplace) -> None:
+    """Being in the directory is not enough."""
+    newcomer = {**TASK, "assigned_to_email": "new.comer@brightmoor.example"}
+    assert call(office, f"{PM}_create_task", **newcomer).startswith("Assignee email not valid.")
+    busy = call(office, f"{PM}_search_tasks", assigned_to_email=TASK["assigned_to_email"])
+    for task in busy:
+        call(office, f"{PM}_delete_task", task_id=task["task_id"])
+    assert call(office, f"{PM}_create_task", **TASK).startswith("Assignee email not valid.")
+
+
+def test_a_new_customers_status_and_product_are_not_checked(office: Workplace) -> None:
+    odd = {**CUSTOMER, "status": "hot", "product_interest": "Tea"}
+    assert call(office, f"{CRM}_add_customer", **odd) == "00000200"
 
 
 def test_only_some_values_can_be_plotted(office: Workplace) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from gym_resources.workplace.desk import ACTIONS
-from gym_resources.workplace.tables import Tables
 from gym_resources.workplace_assistant import Workplace
 from resources.workplace.office import (
     CRM,
@@ -14,6 +13,7 @@ from resources.workplace.office import (
     RAVI,
     answer,
     call,
+    fresh,
     opened,
     resource,
 )
@@ -85,14 +85,14 @@ def test_null_is_as_good_as_nothing(office: Workplace) -> None:
 def test_wrong_type_is_refused_with_the_reason(office: Workplace) -> None:
     said = answer(office, "calendar_create_event", {**EVENT, "duration": [30]})
     assert "$.duration" in said
-    assert office.tables.differing(Tables()) == []
+    assert office.tables.differing(fresh()) == []
 
 
 def test_number_is_as_good_as_its_text(office: Workplace) -> None:
     other = opened()
     answer(office, "calendar_create_event", {**EVENT, "duration": 30})
     answer(other, "calendar_create_event", {**EVENT, "duration": "30"})
-    assert office.tables.differing(Tables()) == ["calendar"]
+    assert office.tables.differing(fresh()) == ["calendar"]
     assert office.tables.differing(other.tables) == []
 
 
@@ -100,7 +100,7 @@ def test_unknown_argument_is_refused_and_changes_nothing(office: Workplace) -> N
     said = answer(office, "calendar_create_event", {**EVENT, "color": "red"})
     assert "Error executing tool 'calendar_create_event'" in said
     assert "color" in said
-    assert office.tables.differing(Tables()) == []
+    assert office.tables.differing(fresh()) == []
 
 
 def test_sessions_do_not_see_each_other() -> None:
@@ -108,4 +108,4 @@ def test_sessions_do_not_see_each_other() -> None:
     call(first, "email_delete_email", email_id="00000001")
     call(second, "email_send_email", recipient=RAVI, subject="Hi", body="Hi")
     assert second.tables.email.get("00000001") is not None
-    assert first.tables.email.get("00000500") is None
+    assert first.tables.email.get("500") is None

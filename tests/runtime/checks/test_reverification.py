@@ -175,7 +175,7 @@ async def test_heavy_environments_are_judged_under_their_limit(tmp_path: Path) -
         "    while reply.text == 'spin':\n"
         "        pass\n"
         "    return Verdict(1.0)\n"
-        "environment = Environment(resource=verify, description='d', heavy=True, verify_timeout_s=0.5)\n"
+        "environment = Environment(resource=verify, description='d', isolated=True, verify_timeout_s=0.5)\n"
     )
     environment = catalogue.environment(str(module))
     assert (await reverify(environment, mcqa_row("stop"))).reward == 1.0
@@ -191,7 +191,7 @@ async def test_what_a_heavy_environment_imports_is_there_before_its_time_begins(
         "def verify(task: Task, reply: Reply) -> Verdict:\n"
         "    return Verdict(float(reply.text in sys.modules))\n"
         "environment = Environment(\n"
-        "    resource=verify, description='d', heavy=True, imports=('wave', 'no_such_module')\n"
+        "    resource=verify, description='d', isolated=True, imports=('wave', 'no_such_module')\n"
         ")\n"
     )
     environment = catalogue.environment(str(module))

@@ -25,7 +25,7 @@ def whole(cost: Cost) -> bool:
 
 async def test_a_stateless_environment_is_measured() -> None:
     found = await throughput.measure(catalogue.environment("xstest"), 0.05)
-    assert (found.environment, found.shape, found.heavy, found.tools) == ("xstest", "verify", False, {})
+    assert (found.environment, found.shape, found.isolated, found.tools) == ("xstest", "verify", False, {})
     assert whole(found.gold)
     assert whole(found.silence)
     assert found.session.calls == found.gold.calls + found.silence.calls
@@ -76,7 +76,7 @@ def test_work_of_a_process_that_goes_on_is_counted() -> None:
     assert meter.cost().cpu_us > 90_000
 
 
-HEAVY = '''"""Judged in a process of its own."""
+ISOLATED = '''"""Judged in a process of its own."""
 from gym_runtime import Environment, Reply, Task, Verdict
 
 
@@ -84,24 +84,24 @@ async def verify(task: Task, reply: Reply) -> Verdict:
     return Verdict(float(sum(range(200_000)) > 0 and reply.text == "yes"))
 
 
-environment = Environment(resource=verify, description="Adds.", heavy=True)
+environment = Environment(resource=verify, description="Adds.", isolated=True)
 '''
 ROW = {"responses_create_params": {"input": "Well?"}, "gold": "yes"}
 
 
 @pytest.mark.slow
 async def test_a_heavy_environment_is_measured_where_it_is_judged(tmp_path: Path) -> None:
-    (tmp_path / "adds_up.py").write_text(HEAVY)
+    (tmp_path / "adds_up.py").write_text(ISOLATED)
     (tmp_path / "adds_up.jsonl").write_text(json.dumps(ROW) + "\n")
     found = await throughput.measure(catalogue.environment(str(tmp_path / "adds_up.py")), 0.3)
-    assert found.heavy
+    assert found.isolated
     assert found.gold.cpu_us > 500
     assert found.silence.calls > 0
 
 
-@pytest.mark.parametrize("where", ["", "heavy=True"])
+@pytest.mark.parametrize("where", ["", "isolated=True"])
 async def test_an_environment_that_fails_says_so(where: str, tmp_path: Path) -> None:
-    module = HEAVY.replace("heavy=True", where).replace("sum(", "None + sum(")
+    module = ISOLATED.replace("isolated=True", where).replace("sum(", "None + sum(")
     (tmp_path / "fails_always.py").write_text(module)
     (tmp_path / "fails_always.jsonl").write_text(json.dumps(ROW) + "\n")
     with pytest.raises(ResourceError, match="TypeError"):

@@ -161,7 +161,7 @@ async def verify(task: Task, reply: Reply) -> Verdict:
     return Verdict(WORTH)
 
 
-environment = Environment(resource=verify, agent="single_turn", description="", heavy=True)
+environment = Environment(resource=verify, agent="single_turn", description="", isolated=True)
 """
 
 

@@ -24,7 +24,7 @@ async def verify(task: Task, reply: Reply) -> Verdict:
     return Verdict(1.0)
 
 
-environment = Environment(resource=verify, description="Dies.", domain="other", heavy=True)
+environment = Environment(resource=verify, description="Dies.", domain="other", isolated=True)
 '''
 ROW = b'{"responses_create_params": {"input": "go"}}'
 

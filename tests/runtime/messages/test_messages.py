@@ -250,9 +250,10 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             row=Raw(b"{}"),
             max_staleness=0,
             attached=True,
+            opens_first=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
-        b'"max_staleness":0,"attended":true}',
+        b'"max_staleness":0,"attended":true,"opens_first":true}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (

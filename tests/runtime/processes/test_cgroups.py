@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from gym_runtime.environment.isolated import run_killable
+from gym_runtime.environment.isolated import run_isolated
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.processes import bounded, cgroups
 from gym_runtime.processes.cgroups import Group
@@ -106,8 +106,8 @@ async def test_a_heavy_verifier_too_even_if_a_result_comes_back(monkeypatch: pyt
     limits = msgspec.structs.replace(warm.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
     monkeypatch.setattr(warm, "LIMITS", limits)
     with pytest.raises(ResourceError, match="died: more than 128 MiB of memory in all processes together"):
-        await run_killable(deeds.run, HOARD, timeout_s=50)
-    assert await run_killable(deeds.pid, timeout_s=50)
+        await run_isolated(deeds.run, HOARD, timeout_s=50)
+    assert await run_isolated(deeds.pid, timeout_s=50)
 
 
 @pytest.mark.anyio

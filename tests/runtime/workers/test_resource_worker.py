@@ -315,7 +315,7 @@ from gym_runtime import Environment, Reply, Task, Verdict
 def verify(task: Task, reply: Reply) -> Verdict:
     return Verdict(float(reply.text == "42"), fields={"pid": os.getpid()})
 
-environment = Environment(resource=verify, description="slow", heavy=True)
+environment = Environment(resource=verify, description="slow", isolated=True)
 """
 
 

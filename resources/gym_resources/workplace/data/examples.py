@@ -6,12 +6,14 @@ up in the tables here, as the model has to.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from gym_resources.workplace.tables import DATA, Fields, records
+from gym_resources.workplace.office import DATA
 from gym_resources.workplace_assistant import environment
 
 TARGET = DATA.parent.parent / "workplace_assistant.jsonl"
@@ -21,6 +23,14 @@ PRESENT = (
 )
 
 Call = tuple[str, dict[str, str]]
+Fields = dict[str, str]
+
+
+@cache
+def records(name: str) -> list[Fields]:
+    """The rows of ``<name>.csv``, as they stand there."""
+    with (DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _ids(table: str, key: str, fits: Callable[[Fields], bool]) -> list[str]:
@@ -178,6 +188,7 @@ def _row(
         "ground_truth": [_arguments(call) for call in actions],
         "category": f"workplace_assistant_{application.__name__}",
         "environment_name": "workplace_assistant",
+        "office": "brightmoor",
         "gold": [
             *[
                 {"type": "function_call", "call_id": f"call_{turn}", **_arguments(call)}

@@ -1,4 +1,4 @@
-"""What verifications that hang cost the others: ``python tests/bench/heavy.py [seconds]``.
+"""What verifications that hang cost the others: ``python tests/bench/isolated.py [seconds]``.
 
 Verifications of about 10 ms of processor time arrive at random, at 20 % of what the machine's CPUs can do.
 In turns: undisturbed, with 1 % of them spinning for ever until they are killed after `LIMIT_S`, and with 1 %
@@ -24,7 +24,7 @@ import msgspec
 import psutil
 import uvloop
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.isolated import run_killable, verify_isolated
+from gym_runtime.environment.isolated import run_isolated, verify_isolated
 from gym_runtime.environment.verdict import make_response
 from workload import run
 
@@ -41,7 +41,7 @@ serial = count()  # the same input would be quarantined
 async def verify(code: str, latencies_ms: list[float]) -> None:
     start_s = time.perf_counter()
     try:
-        await run_killable(run, f"{code}\n# {next(serial)}", timeout_s=LIMIT_S)
+        await run_isolated(run, f"{code}\n# {next(serial)}", timeout_s=LIMIT_S)
     except TimeoutError:
         return
     latencies_ms.append((time.perf_counter() - start_s) * 1000)

@@ -1,0 +1,49 @@
+"""SQL in a model's text."""
+
+from __future__ import annotations
+
+import re
+
+FENCE = "```"
+_SQL_FENCE = re.compile("```sql", re.IGNORECASE)
+_STATEMENT = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP)\s", re.IGNORECASE)
+_START = re.compile(r"(?:SELECT|INSERT|UPDATE|DELETE|WITH)\s", re.IGNORECASE)
+
+
+def last_query(text: str) -> str | None:
+    """The query that a text ends up with, in linear time; None without one.
+
+    It is the last ```` ```sql ```` block; without any the last block that begins with a verb of SQL; else
+    what stands from the first ``SELECT``, ``INSERT``, ``UPDATE``, ``DELETE`` or ``WITH`` to the last
+    semicolon, or to the end if there is none behind it.
+
+    >>> last_query("First ```sql\\nSELECT 1```, rather ```SQL SELECT 2;``` or ```SELECT 3```")
+    'SELECT 2;'
+    >>> last_query("It is select 1; as I said")
+    'select 1;'
+    """
+    blocks = _blocks(text, _SQL_FENCE)
+    if blocks:
+        return blocks[-1] or None
+    for block in reversed(_blocks(text, re.compile(FENCE))):
+        if _STATEMENT.match(block):
+            return block
+    start = _START.search(text)
+    if start is None:
+        return None
+    end = text.rfind(";", start.start())
+    query = text[start.start() : end] if end >= 0 else text[start.start() :]
+    return query.strip().rstrip(";") + ";"
+
+
+def _blocks(text: str, opening: re.Pattern[str]) -> list[str]:
+    """What stands between each opening fence and the next fence behind it, stripped; from the left."""
+    found: list[str] = []
+    start = opening.search(text)
+    while start is not None:
+        end = text.find(FENCE, start.end())
+        if end < 0:
+            break
+        found.append(text[start.end() : end].strip())
+        start = opening.search(text, end + len(FENCE))
+    return found

@@ -1,0 +1,120 @@
+"""Where the files of an asset are: in the folder that its setting names, or in the user's cache.
+
+The cache is ``GYM_CACHE``, or the platform's place for caches; an asset's files are below ``assets/<name>``
+there. Beside them ``lock.json`` says where each was fetched from and its digest. A file whose digest differs
+from the declared one, or in the cache from the recorded one, is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from gym_runtime.assets.asset import Asset
+from gym_runtime.errors import AssetMissing
+
+LOCK = "lock.json"
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the lock file: what a file was when it was fetched."""
+
+    url: str
+    sha256: str
+    size_bytes: int
+
+
+_decode_lock = msgspec.json.Decoder(dict[str, Fetched]).decode
+
+
+def cache_folder() -> Path:
+    """``GYM_CACHE``, or the platform's place for caches."""
+    if given := os.environ.get("GYM_CACHE"):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "gym-runtime"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "gym-runtime"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym-runtime"
+
+
+def folder(asset: Asset) -> Path:
+    """Where `find` looks: the folder that the asset's setting names, else the one in the cache."""
+    named = os.environ.get(asset.setting) if asset.setting else None
+    return Path(named).expanduser() if named else cached(asset)
+
+
+def cached(asset: Asset) -> Path:
+    """The asset's folder in the cache; it need not exist."""
+    return cache_folder() / "assets" / asset.name
+
+
+def find(asset: Asset, environment: str, *files: str) -> list[Path]:
+    """The paths of an asset's files, each checked against its digest where one is known.
+
+    In a folder that the setting names, a file may also lie at its bare name. Reads each file once per
+    process and version, so it blocks for a moment.
+
+    Args:
+        environment: who asks; named in the command that fetches the files.
+        files: paths below the asset's folder.
+
+    Raises:
+        AssetMissing: a file is not there, or is not the one that was declared or fetched; with the remedy.
+    """
+    place = folder(asset)
+    in_cache = place == cached(asset)
+    lock = read_lock(place) if in_cache else {}
+    return [_checked(asset, environment, place, file, lock, in_cache=in_cache) for file in files]
+
+
+def read_lock(place: Path) -> dict[str, Fetched]:
+    """What the cache says of an asset's files; empty where nothing was fetched, or it cannot be read."""
+    try:
+        return _decode_lock((place / LOCK).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal; computed once for each version of the file."""
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns)
+
+
+def remedy(asset: Asset, environment: str) -> str:
+    """What to do about a missing file, in one clause."""
+    fetch = f"gym-runtime prepare --assets {environment}" if asset.urls else ""
+    by_hand = f"download it from {asset.page}" if asset.page and not fetch else ""
+    name = f"let {asset.setting} name a folder that holds it" if asset.setting else ""
+    joined = " and " if by_hand else ", or "
+    return joined.join(part for part in (fetch or by_hand, name) if part)
+
+
+def _checked(
+    asset: Asset, environment: str, place: Path, file: str, lock: dict[str, Fetched], *, in_cache: bool
+) -> Path:
+    candidates = [place / file] if in_cache else [place / file, place / Path(file).name]
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None or (in_cache and file not in lock):
+        raise AssetMissing(
+            f"{file} ({asset.description}) is not in {place}: {remedy(asset, environment)}", stage="open"
+        )
+    wanted = asset.sha256.get(file) or (lock[file].sha256 if in_cache else "")
+    if wanted and digest_of(path) != wanted:
+        raise AssetMissing(
+            f"{path} has the SHA-256 {digest_of(path)}, not {wanted}: {remedy(asset, environment)}",
+            stage="open",
+        )
+    return path
+
+
+@lru_cache(256)
+def _digest(path: Path, size_bytes: int, changed_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
