@@ -19,7 +19,7 @@ from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.model_pools import Pools
 from gym_runtime.gateway.server import Gateway, serving
 from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.rpc.registry import decode_heartbeat
+from gym_runtime.rpc.members import all_workers
 from gym_runtime.rpc.router import Router
 
 
@@ -65,7 +65,7 @@ async def _stay(options: GatewayOptions) -> None:
         bus = await stack.enter_async_context(
             connect(options.nats, prefix=options.prefix, name="gateway", role="agent")
         )
-        router = Router(bus, "model")
+        router = Router(bus)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(router.run)
@@ -83,7 +83,7 @@ async def _stay(options: GatewayOptions) -> None:
         except OSError as error:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
-        alive = [decode_heartbeat(lease.payload) for lease in await bus.alive("model.>") if lease.payload]
+        alive = [worker for worker in await all_workers(bus) if worker.kind == "model"]
         for line in unserved(alive, models=options.pools):
             terminal.errors().print(line, soft_wrap=True)
         _show(url)

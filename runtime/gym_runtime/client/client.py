@@ -22,7 +22,8 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.run_info import RunInfo, Status, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
+from gym_runtime.rpc.members import all_workers, fresh
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -179,8 +180,8 @@ class Client(Flow):
     # -- looking around -------------------------------------------------------------------------------
 
     async def workers(self) -> list[Heartbeat]:
-        """Every worker with a live lease."""
-        return [decode_heartbeat(lease.payload) for lease in await self.bus.alive(">") if lease.payload]
+        """Every worker that is alive. Its load is that of its last announcement; `status` asks each."""
+        return await all_workers(self.bus)
 
     async def control(
         self, command: calls.Control, *, model: str = "policy", limit_s: float = CONTROL_S
@@ -201,7 +202,7 @@ class Client(Flow):
 
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
-        workers = await self.workers()
+        workers = await fresh(self.bus, await self.workers())
         agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
         runs = await self.runs()
         agents.update(agent for run in runs if run.state == "active" for agent in run.agents)
