@@ -8,22 +8,26 @@ from __future__ import annotations
 
 # -- who is alive (`gym_runtime.rpc.members`) -----------------------------------------------------------
 
-MEMBER_ASKED_S = 1.5
-"""How long after an answer a watcher asks a member again. The broker's load is proportional to
-``WATCHERS / MEMBER_ASKED_S`` for each member."""
+MEMBER_ASKED_S = 2.5
+"""How often a watcher asks a member that answers. The broker's load is inversely proportional to it: each
+question is four messages, two in and two out."""
 
 MEMBER_ANSWER_S = 1.0
-"""How long a watcher waits for an answer, and the pause between two questions to a member that does not
-answer. Longer than anything may block a worker's event loop (50 ms), with room for a busy machine."""
+"""How long a watcher waits for an answer. Longer than anything may block a worker's event loop (50 ms), with
+room for a busy machine."""
 
-MEMBER_MISSES = 4
+MEMBER_AGAIN_S = 1.25
+"""The pause before a member is asked again that the broker does not know."""
+
+MEMBER_MISSES = 3
 """Questions in a row without an answer until a member is gone. A worker whose connection broke is back
 within `RECONNECTED_S`, and must not be declared gone before."""
 
 MEMBER_GONE_S = MEMBER_ASKED_S + MEMBER_MISSES * MEMBER_ANSWER_S
-"""The longest time until a frozen worker is declared gone: the "4 to 6 s" of the guarantees. A killed
-worker is gone `MEMBER_ANSWER_S` sooner; who calls it notices at once, because the broker says that nobody
-listens."""
+"""The longest time until a frozen worker is declared gone: the "4 to 6 s" of the guarantees. A killed worker
+is gone a little sooner; a caller that asks it notices at once, because the broker says that nobody listens.
+Where a worker's watcher dies with it, the watcher's end must be noticed first, so that it takes twice as
+long."""
 
 RECONNECTED_S = 2.0
 """The longest pause before a broken connection is dialled again (`gym_runtime.bus.connection`)."""
@@ -43,8 +47,9 @@ lost. Every comparison moves the whole list, so it is rare."""
 ROLL_CALL_S = 1.0
 """How long the answers to a roll call are awaited, where no follower has the list."""
 
-ROLL_CALL_JITTER_S = 0.2
-"""Followers that start together wait up to this long, so that one roll call serves them all."""
+CALLS_ANSWERED_S = 0.25
+"""The shortest time between two answers of a member to roll calls: one serves all followers that start
+together, and a hundred of them cause no hundred announcements of every member."""
 
 LOAD_FRESH_S = 10.0
 """How long the load that came with an answer counts. Without a limit, a worker that was full once would
@@ -55,7 +60,8 @@ CALLERS_GONE_S = 1.5
 agent worker needs to connect again in the usual case."""
 
 assert MEMBER_GONE_S <= 6.0, "the guarantees promise 6 s"
-assert (MEMBER_MISSES - 1) * MEMBER_ANSWER_S > RECONNECTED_S, "a reconnecting worker would be declared gone"
+assert MEMBER_ASKED_S + (MEMBER_MISSES - 1) * MEMBER_AGAIN_S <= MEMBER_GONE_S
+assert (MEMBER_MISSES - 1) * MEMBER_AGAIN_S > RECONNECTED_S, "a reconnecting worker would be declared gone"
 assert UNASKED_S > MEMBER_ASKED_S + MEMBER_ANSWER_S, "members would announce themselves without need"
 
 # -- the client of an attached run (`gym_runtime.workers.client_watch`) ---------------------------------

@@ -15,6 +15,7 @@ A member that is asked regularly and does not change sends nothing on its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
@@ -23,7 +24,7 @@ import anyio
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.timing import STATE_CHECKED_S, UNASKED_S
+from gym_runtime.timing import CALLS_ANSWERED_S, STATE_CHECKED_S, UNASKED_S
 
 LEAVE_S = 1.0
 
@@ -64,8 +65,12 @@ async def announce(
         await stack.enter_async_context(bus.serve(f"gone.{name}", called))
         await stack.enter_async_context(bus.serve("call", called))
         announced: tuple[object, ...] | None = None
+        called_s = -math.inf
         try:
             while True:
+                if wake.is_set():
+                    await anyio.sleep(max(0.0, called_s + CALLS_ANSWERED_S - anyio.current_time()))
+                    called_s = anyio.current_time()
                 heartbeat = current()
                 unasked = anyio.current_time() - asked_s >= UNASKED_S
                 if wake.is_set() or unasked or _state(heartbeat) != announced:

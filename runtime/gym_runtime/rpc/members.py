@@ -1,12 +1,12 @@
 """Who is alive: each follower's list of all members, kept with little traffic.
 
 Members announce themselves when they join, change and leave (`gym_runtime.rpc.announcing`); every follower
-hears that. Whether a silent member is still alive is the business of its watchers alone: `WATCHERS` of the
-followers, found by consistent hashing over the list that all have, ask it every `MEMBER_ASKED_S`. The one
-that gets no answer `MEMBER_MISSES` times declares it gone, to all. So the traffic grows with the number of
-members, not with members times followers.
+hears that. Whether a silent member is still alive is the business of its watcher alone: one of the followers,
+found by consistent hashing over the list that all have, asks it every `MEMBER_ASKED_S`. If it gets no answer
+`MEMBER_MISSES` times, it declares the member gone, to all. Watchers are members and watched like others. So
+the traffic grows with the number of members, not with members times followers.
 
-Nothing here must be agreed on: where two lists differ for a while, a member has a watcher more or less; a
+Nothing here must be agreed on: where two lists differ for a while, a member has two watchers or none; a
 member that nobody asks announces itself again; a live one that was declared gone does so at once; and a
 worker that did not answer a caller is watched by that caller too, until it answers or is gone.
 
@@ -35,17 +35,17 @@ from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,
     LISTS_COMPARED_S,
+    MEMBER_AGAIN_S,
     MEMBER_ANSWER_S,
     MEMBER_ASKED_S,
     MEMBER_MISSES,
-    ROLL_CALL_JITTER_S,
     ROLL_CALL_S,
 )
 
 KINDS = ("agent", "resource", "model", "client")
 WORKERS = ("agent", "resource", "model")
-WATCHERS = 2
-"""One would leave members unwatched when a host dies with their watcher on it."""
+ASKED_TOGETHER = 16
+"""So many questions leave in one write, which costs the broker less; more would block the event loop."""
 TICK_S = 0.1
 """Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
 new assignments."""
@@ -57,17 +57,14 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Heartbeat]).decode
 
 
-def watchers(ring: list[tuple[int, str]], member: str) -> list[str]:
-    """The watchers of a member: those that follow it on the ring, itself left out."""
+def watcher(ring: list[tuple[int, str]], member: str) -> str | None:
+    """The watcher of a member: the one that follows it on the ring. None if there is no other follower."""
     start = bisect(ring, (crc32(member.encode()), member))
-    found: list[str] = []
-    for step in range(len(ring)):
+    for step in range(2):
         name = ring[(start + step) % len(ring)][1]
         if name != member:
-            found.append(name)
-            if len(found) == WATCHERS:
-                break
-    return found
+            return name
+    return None
 
 
 def ring_of(followers: Iterable[str]) -> list[tuple[int, str]]:
@@ -194,7 +191,7 @@ class Members:
             view.lose(heartbeat.worker)
 
     async def _call_the_roll(self) -> None:
-        await anyio.sleep(random.uniform(0.0, ROLL_CALL_JITTER_S))
+        # The answers to a call that another follower made meanwhile are for all.
         if not self._called:
             with suppress(GymError):
                 await self._bus.publish("call", b"")
@@ -227,7 +224,7 @@ class Members:
                 for name, turn in self._turns.items():
                     if turn.due_s <= now_s:
                         turn.due_s = math.inf
-                        tasks.start_soon(self._ask, name, turn)
+                        tasks.start_soon(self._ask, name, turn, now_s)
                         next_s = min(next_s, now_s + _interval_s(name))
                     else:
                         next_s = min(next_s, turn.due_s)
@@ -240,27 +237,28 @@ class Members:
         agents = {heartbeat.name for heartbeat in self.views["agent"].alive()}
         ring = ring_of(agents | {self._own})
         now_s = anyio.current_time()
+        groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
         turns: dict[str, _Turn] = {}
         for kind, view in self.views.items():
             for heartbeat in view.alive():
                 name = heartbeat.name
-                if self._own in watchers(ring, name):
-                    first_s = now_s + random.uniform(0.0, _interval_s(name))
-                    turns[name] = self._turns.get(name) or _Turn(first_s)
+                if watcher(ring, name) == self._own:
+                    # A group of them is asked at the same moment, the groups one after the other.
+                    group = len(turns) // ASKED_TOGETHER / groups
+                    turns[name] = self._turns.get(name) or _Turn(now_s + group * _interval_s(name))
             for worker in view.missing:
                 name = f"{kind}.{worker}"
                 turns[name] = self._turns.get(name) or _Turn(now_s)
         self._turns = turns
 
-    async def _ask(self, name: str, turn: _Turn) -> None:
+    async def _ask(self, name: str, turn: _Turn, began_s: float) -> None:
         """Ask one member until it answers, or is gone."""
         client = name.startswith("client.")
         limit = CLIENT_MISSES if client else MEMBER_MISSES
-        began_s = anyio.current_time()
         misses = 0
         while misses < limit:
             if not self._lists(name):
-                # Another watcher was sooner; asked once more, the member would not notice that it was dropped.
+                # Another watcher was sooner. A member that is still asked would not announce itself again.
                 return
             deadline_s = clock.now() + MEMBER_ANSWER_S
             try:
@@ -269,7 +267,7 @@ class Members:
             except NoWorker:
                 misses += 1
                 if misses < limit:
-                    await anyio.sleep(CLIENT_ASKED_S if client else MEMBER_ANSWER_S)
+                    await anyio.sleep(CLIENT_ASKED_S if client else MEMBER_AGAIN_S)
             except DeadlineExceeded:
                 # A client that is silent is busy; and our own connection may be what does not work.
                 if client or not await self._reaches_broker():

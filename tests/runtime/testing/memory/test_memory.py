@@ -364,7 +364,6 @@ async def test_mistakes_are_refused(subtests: pytest.Subtests) -> None:
             "not stored": partial(bus.latest, "service.>"),
             "too wide": partial(bus.forget, ">"),
             "not pulled": partial(bus.pull, "runs.>", consumer="c", slots=1, handle=handle),
-            "lease": partial(bus.renew, "a.*", b"", ttl_s=1),
         }
         for name, mistake in mistakes.items():
             with subtests.test(name), pytest.raises(UsageError):
