@@ -69,7 +69,7 @@ class WorkerRegistry:
         self.kind = kind
         self.missing: dict[str, Heartbeat] = {}
         self._alive: dict[str, Heartbeat] = {}
-        self._pools: dict[str, list[str]] = {}
+        self._pools: dict[str, list[str]] | None = None
         self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, set[anyio.CancelScope]] = {}
         self._changed = anyio.Event()
@@ -82,7 +82,7 @@ class WorkerRegistry:
         self._alive[heartbeat.worker] = heartbeat
         self._loads[heartbeat.worker] = (heartbeat.load, clock.now())
         if known is None or known.pools != heartbeat.pools or known.draining != heartbeat.draining:
-            self._index()
+            self._note_change()
 
     def lose(self, worker: str) -> None:
         """A worker did not answer a request: what waits for it is cancelled, and it gets nothing new."""
@@ -105,7 +105,7 @@ class WorkerRegistry:
             self._loads.pop(worker, None)
             for scope in self._in_flight.get(worker, ()):
                 scope.cancel()
-            self._index()
+            self._note_change()
 
     def report(self, worker: str, load: float) -> None:
         """An answer said how full its worker is."""
@@ -128,7 +128,7 @@ class WorkerRegistry:
 
         Two at random rather than the least of all: callers with the same view do not all pick the same.
         """
-        candidates = self._pools.get(pool) or []
+        candidates = self._by_pool().get(pool) or []
         if avoid:
             candidates = [worker for worker in candidates if worker not in avoid] or candidates
         if len(candidates) > 2:
@@ -137,7 +137,7 @@ class WorkerRegistry:
 
     def workers(self, pool: str) -> list[str]:
         """The workers of a pool that take new work."""
-        return list(self._pools.get(pool) or ())
+        return list(self._by_pool().get(pool) or ())
 
     def serves(self, worker: str, pool: str) -> bool:
         """Whether a worker of a pool is there and takes new work."""
@@ -165,13 +165,18 @@ class WorkerRegistry:
         own = len(self._in_flight.get(worker, ())) / self._alive[worker].capacity
         return max(load, own) if clock.now() - heard_s < LOAD_FRESH_S else own
 
-    def _index(self) -> None:
-        pools: dict[str, list[str]] = {}
-        for heartbeat in self._alive.values():
-            if not heartbeat.draining:
-                for pool in heartbeat.pools:
-                    pools.setdefault(pool, []).append(heartbeat.worker)
-        self._pools = pools
+    def _by_pool(self) -> dict[str, list[str]]:
+        # Made when it is needed: a thousand workers that arrive together are sorted once.
+        if self._pools is None:
+            self._pools = {}
+            for heartbeat in self._alive.values():
+                if not heartbeat.draining:
+                    for pool in heartbeat.pools:
+                        self._pools.setdefault(pool, []).append(heartbeat.worker)
+        return self._pools
+
+    def _note_change(self) -> None:
+        self._pools = None
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         self._on_change()
