@@ -19,7 +19,7 @@ from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.model_pools import Pools
 from gym_runtime.gateway.server import Gateway, serving
 from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.rpc.members import all_workers
+from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
 
 

@@ -22,8 +22,8 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.run_info import RunInfo, Status, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.members import all_workers, fresh
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings

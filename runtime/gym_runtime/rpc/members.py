@@ -28,9 +28,10 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker
+from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry, decode_heartbeat
+from gym_runtime.rpc.roll_call import listed
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,
@@ -43,18 +44,13 @@ from gym_runtime.timing import (
 )
 
 KINDS = ("agent", "resource", "model", "client")
-WORKERS = ("agent", "resource", "model")
 ASKED_TOGETHER = 16
 """So many questions leave in one write, which costs the broker less; more would block the event loop."""
 TICK_S = 0.1
 """Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
 new assignments."""
-LIST_S = 2.0
-LIST_TRIES = 2
-ASKED_AT_ONCE = 64
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Heartbeat]).decode
 
 
 def watcher(ring: list[tuple[int, str]], member: str) -> str | None:
@@ -115,10 +111,10 @@ class Members:
             if not await self._fetch_all():
                 await self._call_the_roll()
 
-            def listed(incoming: Incoming) -> None:
+            def asked(incoming: Incoming) -> None:
                 tasks.start_soon(self._send_list, incoming)
 
-            async with self._bus.serve("members.*", listed, queue="members"):
+            async with self._bus.serve("members.*", asked, queue="members"):
                 await self._compare()
 
     # -- the list -------------------------------------------------------------------------------------
@@ -177,9 +173,9 @@ class Members:
         for heartbeat in others:
             if not view.knows(heartbeat.worker) and heartbeat.name not in self._left:
                 view.learn(heartbeat)
-        listed = {heartbeat.worker for heartbeat in others}
+        theirs = {heartbeat.worker for heartbeat in others}
         for heartbeat in view.alive():
-            if heartbeat.worker not in listed:
+            if heartbeat.worker not in theirs:
                 # One of both lists is wrong; the member knows which.
                 await self._verify(view, heartbeat)
 
@@ -300,68 +296,3 @@ class Members:
         except GymError:
             self._behind.set()
         return False
-
-
-# -- for those who do not follow ----------------------------------------------------------------------
-
-
-async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
-    """A follower's list of the members of a kind.
-
-    Raises:
-        NoWorker: there is no follower.
-        GymError: none answered.
-    """
-    tries = LIST_TRIES
-    while True:
-        try:
-            return _decode(await bus.request(f"members.{kind}", b"", deadline_s=clock.now() + LIST_S))
-        except (ConnectionLost, DeadlineExceeded):
-            # The one that the broker chose may be frozen; another one is chosen next time.
-            tries -= 1
-            if not tries:
-                raise
-
-
-async def all_workers(bus: Bus) -> list[Heartbeat]:
-    """Every worker of the system. Loads may be old; see `fresh`.
-
-    Without any follower that answers, such as an agent worker, it takes `ROLL_CALL_S` to ask all of them.
-
-    Raises:
-        GymError: the broker is not reachable, or does not let us ask.
-    """
-    with suppress(NoWorker, DeadlineExceeded):
-        return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
-    answered: dict[str, Heartbeat] = {}
-
-    def join(incoming: Incoming) -> None:
-        with suppress(msgspec.DecodeError):
-            heartbeat = decode_heartbeat(incoming.payload)
-            answered[heartbeat.name] = heartbeat
-
-    async with bus.serve("join.>", join):
-        await bus.publish("call", b"")
-        await anyio.sleep(ROLL_CALL_S)
-    return [heartbeat for heartbeat in answered.values() if heartbeat.kind in WORKERS]
-
-
-async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
-    """The workers with their present loads: each is asked. One that is silent is as it was last known."""
-    found = {heartbeat.name: heartbeat for heartbeat in workers}
-    limit = anyio.CapacityLimiter(ASKED_AT_ONCE)
-
-    async def ask(name: str) -> None:
-        async with limit:
-            deadline_s = clock.now() + MEMBER_ANSWER_S
-            try:
-                found[name] = decode_heartbeat(await bus.request(f"alive.{name}", b"", deadline_s=deadline_s))
-            except NoWorker:
-                del found[name]
-            except (GymError, msgspec.DecodeError) as error:
-                logger().info("a worker did not say how it is", worker_asked=name, error=str(error))
-
-    async with anyio.create_task_group() as tasks:
-        for name in list(found):
-            tasks.start_soon(ask, name)
-    return list(found.values())

@@ -16,8 +16,9 @@ from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import NoWorker
 from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.members import Members, all_workers, fresh, listed, ring_of, watcher
+from gym_runtime.rpc.members import Members, ring_of, watcher
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.roll_call import all_workers, fresh, listed
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, MemoryBroker, MemoryBus, Passing
