@@ -1,7 +1,7 @@
 """The workers of a system, for a caller that does not follow them: the command line, a trainer.
 
-A follower has the list (`gym_runtime.rpc.members`) and hands it over. Where there is no follower, such as in a
-system without agent workers, every member is asked to announce itself.
+A follower has the list (`gym_runtime.rpc.members`) and hands it over. Where there is no follower, such as in
+a system without agent workers, every member is asked to announce itself.
 """
 
 from __future__ import annotations
