@@ -472,8 +472,6 @@ async def test_everything_is_stored_three_times_in_a_cluster(tmp_path: Path) -> 
     async with cluster(tmp_path) as nodes:
         url, _ = nodes["node0"]
         for kind in ESSENTIALS:
-            stream = {"task": "TASKS", "rollout": "ROLLOUTS", "lease": "LEASES", "blob": "BLOBS"}.get(
-                kind, kind
-            )
+            stream = {"task": "TASKS", "rollout": "ROLLOUTS", "blob": "BLOBS"}.get(kind, kind)
             info = await stream_info(url, f"gym_{stream.upper()}")
             assert info["config"]["num_replicas"] == 3

@@ -186,8 +186,6 @@ async def test_each_role_can_do_all_of_its_work(url: str, folder: Path) -> None:
             tasks.cancel_scope.cancel()
         assert [record.payload for record in await agent.latest("rollout.r1.0.0")] == [large]
         assert (await anext(client.records("rollout.r1.>"))).payload == large
-        await agent.renew("agent.a", b"x", ttl_s=4)
-        assert [lease.name for lease in await client.alive("agent.a")] == ["agent.a"]
         await client.depth("agent-all")
         await client.append("runs.r1", msgspec.json.encode(RunInfo(run="r1", total=1)))
         assert len(await client.latest("runs.*")) >= 1
@@ -200,13 +198,15 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.rollout.r2.0.0",
         "gym.journal.r2.0",
         "gym.model.policy",
+        "gym.join.model.m",
+        "gym.gone.model.m",
         "$JS.API.STREAM.DELETE.gym_TASKS",
     ],
     "agent": [
         "gym.task.tool_loop.mcqa.r2",
         "gym.runs.r2",
         "gym.cancel.r1",
-        "gym.lease.model.m",
+        "gym.join.model.m",
         "gym.control.m",
         "$JS.API.STREAM.DELETE.gym_ROLLOUTS",
         "$JS.API.STREAM.PURGE.gym_ROLLOUTS",
@@ -221,7 +221,11 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.runs.r2",
         "gym.cancel.r1",
         "gym.model.policy",
-        "gym.lease.agent.a",
+        "gym.join.agent.a",
+        "gym.gone.agent.a",
+        "gym.alive.agent.a",
+        "gym.members.agent",
+        "gym.call",
         "$JS.API.STREAM.MSG.GET.gym_ROLLOUTS",
         "$JS.API.STREAM.MSG.GET.gym_TASKS",
         "$JS.API.STREAM.MSG.GET.gym_JOURNAL",
@@ -235,15 +239,17 @@ PUBLISH: dict[Role, list[str]] = {
         "$JS.API.CONSUMER.CREATE.gym_ROLLOUTS.c.gym.rollout.>",
         "$JS.API.CONSUMER.CREATE.gym_TASKS",
         "$JS.API.CONSUMER.DURABLE.CREATE.gym_ROLLOUTS.c",
-        "$JS.API.CONSUMER.CREATE.gym_LEASES.c.gym.lease.>",
-        "$JS.API.STREAM.DELETE.gym_LEASES",
+        "$JS.API.CONSUMER.CREATE.gym_RUNS.c.gym.runs.>",
+        "$JS.API.STREAM.DELETE.gym_BLOBS",
         "_INBOX.gym.agent.s.abc.1.1",
     ],
     "model": [
         "gym.task.tool_loop.mcqa.r2",
         "gym.rollout.r2.0.0",
         "gym.resource.mcqa",
-        "gym.lease.resource.r",
+        "gym.join.resource.r",
+        "gym.gone.resource.r",
+        "gym.members.model",
         "$JS.API.STREAM.MSG.GET.gym_JOURNAL",
         "$JS.API.STREAM.MSG.GET.gym_ROLLOUTS",
         "$JS.API.CONSUMER.CREATE.gym_JOURNAL.c.gym.journal.>",
@@ -251,10 +257,10 @@ PUBLISH: dict[Role, list[str]] = {
     ],
 }
 LISTEN: dict[Role, list[str]] = {
-    "client": ["model.>", "resource.>", "journal.>"],
-    "agent": ["model.policy", "resource.>", "rollout.>", "task.>"],
-    "resource": ["rollout.>", "task.>", "journal.>", "model.>", "runs.>", "blob.>", "cancel.>"],
-    "model": ["rollout.>", "task.>", "journal.>", "resource.>", "over.*", "blob.>"],
+    "client": ["model.>", "resource.>", "journal.>", "members.*", "alive.*.*"],
+    "agent": ["model.policy", "resource.>", "rollout.>", "task.>", "alive.model.*"],
+    "resource": ["rollout.>", "task.>", "journal.>", "model.>", "runs.>", "blob.>", "cancel.>", "join.>"],
+    "model": ["rollout.>", "task.>", "journal.>", "resource.>", "over.*", "blob.>", "gone.agent.*"],
 }
 
 

@@ -35,6 +35,7 @@ from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import CRLF, NO_RESPONDERS, Wire
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
+from gym_runtime.timing import RECONNECTED_S
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +44,7 @@ CONNECT_TIMEOUT_S = 2
 CLOSE_S = 2.0
 PING_INTERVAL_S = 5
 PINGS_OUTSTANDING = 2
-RECONNECT_S = (0.05, 2.0)
+RECONNECT_S = (0.05, RECONNECTED_S)
 PENDING_BYTES = 32 * 1024 * 1024
 PING = b"PING\r\n"
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)

@@ -31,11 +31,6 @@ than a week. After an error the caller does not know, and asks again.
 stored order, first the past, then as it comes, through reconnections; it fetches only as fast as it is
 read. `Bus.latest` reads the newest record of each subject, and `Bus.forget` deletes.
 
-**Leases.** A lease is a small record that vanishes ``ttl_s`` after its last renewal. `Bus.renew` gives up
-after a part of that time, so that trouble with the broker does not hold up the next renewal. `Bus.leases`
-yields changes: first all that are alive, then a `Lease` for each renewal, and one with ``payload`` None
-for each that ended.
-
 **Blobs.** A payload above `INLINE_BYTES` travels by reference: the bus stores it under its content's
 digest, sends the reference, and the receiving bus fetches it before it hands it over. Callers do not see
 it. `PayloadTooLarge` only above `BLOB_BYTES`.
@@ -49,6 +44,8 @@ from typing import Literal, Protocol
 
 import anyio
 import msgspec
+
+from gym_runtime.timing import TASK_ACK_WAIT_S
 
 INLINE_BYTES = 256 * 1024
 BLOB_BYTES = 1024 * 1024 * 1024
@@ -72,13 +69,6 @@ class Record(msgspec.Struct, frozen=True):
     subject: str
     payload: bytes
     sequence: int
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """The state of a lease; ``payload`` is None when it ended."""
-
-    name: str
-    payload: bytes | None
 
 
 class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +143,7 @@ class Bus(Protocol):
         consumer: str,
         slots: int,
         handle: Callable[[Delivery], Awaitable[None]],
-        ack_wait_s: float = 6.0,
+        ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
     ) -> None:
         """Work on the queue until cancelled: call ``handle`` for each delivery, ``slots`` at a time.
@@ -200,22 +190,6 @@ class Bus(Protocol):
 
     async def counts(self, pattern: str) -> dict[str, int]:
         """How many records are stored under each subject of a pattern."""
-        ...
-
-    async def renew(self, name: str, payload: bytes, *, ttl_s: float) -> None:
-        """Create or renew a lease. ``name`` may have several tokens."""
-        ...
-
-    async def end(self, name: str) -> None:
-        """End a lease now."""
-        ...
-
-    def leases(self, pattern: str) -> AsyncIterator[Lease]:
-        """The leases of a pattern: those alive first, then every change."""
-        ...
-
-    async def alive(self, pattern: str) -> list[Lease]:
-        """The leases of a pattern that are alive now."""
         ...
 
     async def aclose(self) -> None:

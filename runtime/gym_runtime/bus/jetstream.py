@@ -137,12 +137,11 @@ ESSENTIALS: dict[str, dict[str, Any]] = {
     "rollout": {"retention": "limits", "allow_direct": True},
     "journal": {"retention": "limits", "allow_direct": True},
     "runs": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1},
-    "lease": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
     "blob": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
 }
 """What a stream must be for the promises to hold, by kind; operators may set everything else."""
 
-_LIFE_DAYS = {"task": 30, "runs": 30, "rollout": 37, "journal": 2, "lease": 1, "blob": 47}
+_LIFE_DAYS = {"task": 30, "runs": 30, "rollout": 37, "journal": 2, "blob": 47}
 """How long what is stored stays, unless it is deleted before. A result outlives every chance of a second
 attempt: its task is delivered for 30 days at most, so only an attempt that lasts for more than a week could
 find the result gone. A blob outlives the message that names it."""

@@ -1,6 +1,6 @@
 """`NatsBus`: the methods of `gym_runtime.bus.interface.Bus` on one link to a NATS broker.
 
-Each is a few lines over the parts: streams, reader, puller, leases, blobs. A payload above `INLINE_BYTES`
+Each is a few lines over the parts: streams, reader, puller, blobs. A payload above `INLINE_BYTES`
 is fetched before it is handed over, so a large message may arrive after smaller ones that were sent later.
 """
 
@@ -16,8 +16,7 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock
 from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs, is_reference, must_travel_by_reference
-from gym_runtime.bus.interface import Delivery, Headers, Incoming, Lease, QueueDepth, Record
-from gym_runtime.bus.leases import LeaseWatch, lease_headers
+from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.puller import Puller
 from gym_runtime.bus.reader import Reader
@@ -25,12 +24,11 @@ from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.errors import BrokerError, DeadlineExceeded
+from gym_runtime.timing import TASK_ACK_WAIT_S
 
 log = structlog.get_logger(__name__)
 
 SETTLE_S = 2.0
-RENEWALS_TRIED = 4
-"""Into how many parts a lease's life is cut; a renewal that is not stored within one is given up."""
 FETCHES = 8
 """Large incoming messages that are fetched at the same time."""
 
@@ -145,7 +143,7 @@ class NatsBus:
         consumer: str,
         slots: int,
         handle: Callable[[Delivery], Awaitable[None]],
-        ack_wait_s: float = 6.0,
+        ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
     ) -> None:
         puller = Puller(
@@ -204,29 +202,6 @@ class NatsBus:
         self._names.stream(pattern)
         found = await self._streams.counts(self._names.pattern(pattern))
         return {self._names.bare(subject.encode()): count for subject, count in found.items()}
-
-    async def renew(self, name: str, payload: bytes, *, ttl_s: float) -> None:
-        # Watchers hear it even if it is not stored; and the next one must not come too late for that.
-        with anyio.move_on_after(ttl_s / RENEWALS_TRIED):
-            await self._streams.store(self._names.subject(f"lease.{name}"), payload, lease_headers(ttl_s))
-
-    async def end(self, name: str) -> None:
-        await self._streams.store(self._names.subject(f"lease.{name}"), b"", lease_headers(0.0))
-
-    async def leases(self, pattern: str) -> AsyncGenerator[Lease]:
-        watch = LeaseWatch(self._link, self._streams, pattern)
-        try:
-            async for lease in watch.changes():
-                yield lease
-        finally:
-            watch.close()
-
-    async def alive(self, pattern: str) -> list[Lease]:
-        watch = LeaseWatch(self._link, self._streams, pattern)
-        try:
-            return await watch.now()
-        finally:
-            watch.close()
 
     async def open(self, *, create: bool = True) -> None:
         """Create the streams that are missing, as `connect` does; see `Streams.open`."""

@@ -25,7 +25,6 @@ STREAMS = {
     "rollout": "ROLLOUTS",
     "journal": "JOURNAL",
     "runs": "RUNS",
-    "lease": "LEASES",
     "blob": "BLOBS",
 }
 """The stream of each first token."""

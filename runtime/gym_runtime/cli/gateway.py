@@ -23,7 +23,7 @@ from gym_runtime.gateway.model_pools import Pools
 from gym_runtime.gateway.names import Names
 from gym_runtime.gateway.server import Gateway
 from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.rpc.registry import read_heartbeat
+from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
 
 SECRET = "GYM_GATEWAY_SECRET"
@@ -52,7 +52,7 @@ async def _stay(options: GatewayOptions) -> None:
         bus = await stack.enter_async_context(
             connect(options.broker.urls, prefix=options.broker.prefix, name="gateway", role="agent")
         )
-        router = Router(bus, "model")
+        router = Router(bus)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(router.run)
@@ -72,9 +72,7 @@ async def _stay(options: GatewayOptions) -> None:
         except OSError as error:
             where = f"{options.host}:{options.port}"
             raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
-        leases = await bus.alive("model.>")
-        found = [read_heartbeat(lease.payload) for lease in leases if lease.payload]
-        alive = [heartbeat for heartbeat in found if heartbeat is not None]
+        alive = [worker for worker in await all_workers(bus) if worker.kind == "model"]
         for line in unserved(alive, models=options.model_pool):
             logs.logger().warning(line)
         _show(url, names)

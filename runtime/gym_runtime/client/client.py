@@ -26,7 +26,8 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.registry import Heartbeat, read_heartbeat
+from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -150,10 +151,8 @@ class Client(Flow):
     # -- looking around -------------------------------------------------------------------------------
 
     async def workers(self) -> list[Heartbeat]:
-        """Every worker with a live lease."""
-        leases = await self.bus.alive(">")
-        found = [read_heartbeat(lease.payload) for lease in leases if lease.payload]
-        return [presence for presence in found if presence is not None]
+        """Every worker that is alive. Its load is that of its last announcement; `status` asks each."""
+        return await all_workers(self.bus)
 
     async def control(
         self, command: calls.Control, *, model: str = "policy", limit_s: float = CONTROL_S
@@ -174,16 +173,13 @@ class Client(Flow):
 
     async def dead_engine(self, model: str = POLICY) -> str:
         """What a model's engine says, if every worker of it has had nothing but errors so far; else empty."""
-        said = [
-            one.detail.get("only_errors", "")
-            for one in await self.workers()
-            if one.kind == "model" and model in one.pools
-        ]
+        asked = [one for one in await self.workers() if one.kind == "model" and model in one.pools]
+        said = [one.detail.get("only_errors", "") for one in await fresh(self.bus, asked)]
         return said[0] if said and all(said) else ""
 
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
-        workers = await self.workers()
+        workers = await fresh(self.bus, await self.workers())
         agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
         runs = await self.runs()
         agents.update(agent for run in runs if run.state == "active" for agent in run.agents)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -14,7 +16,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
-from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError, UsageError
@@ -23,6 +25,8 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 
 IN_FLIGHT = 4096
 PUBLISHERS = 64
@@ -85,27 +89,29 @@ class Flow(Runs):
 
         Tasks that are ``attached`` stop when this client is gone.
         """
-
-        async def answer(incoming: Incoming) -> None:
-            with suppress(GymError):
-                await self.bus.publish(incoming.reply, b"")
-
-        def receive(incoming: Incoming) -> None:
-            self._tasks.start_soon(answer, incoming)
-
-        name = token(run.run, "run")
         attached = AttachedRun(run)
-        async with self.bus.serve(f"client.{name}", receive):
-            try:
-                await self.open_run(run)
-                yield attached
-            finally:
-                # What ended the run is what is to be told, not that it could not be closed.
-                with anyio.move_on_after(5, shield=True), suppress(GymError):
-                    if not attached.finished:
-                        # First: who still writes a journal that is freed would take himself for overtaken.
-                        await self.bus.publish(f"cancel.{name}", b"")
-                    await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
+        member = Heartbeat(
+            worker=token(run.run, "run"), kind="client", pools=[], host=socket.gethostname(), pid=os.getpid()
+        )
+        ready, here = anyio.Event(), anyio.CancelScope()
+
+        async def be_there() -> None:
+            with here:
+                await announce(self.bus, lambda: member, ready=ready.set)
+
+        self._tasks.start_soon(be_there)
+        try:
+            await ready.wait()
+            await self.open_run(run)
+            yield attached
+        finally:
+            # What ended the run is what is to be told, not that it could not be closed.
+            with anyio.move_on_after(5, shield=True), suppress(GymError):
+                if not attached.finished:
+                    # First: who still writes a journal that is freed would take himself for overtaken.
+                    await self.bus.publish(f"cancel.{member.worker}", b"")
+                await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
+            here.cancel()
 
     async def make(
         self, specs: Iterable[RolloutSpec], run: RunInfo, *, in_flight: int = IN_FLIGHT

@@ -1,9 +1,10 @@
 """Answers that were lost on their way, and how the one who waits for them hears of it.
 
 A request is answered at most once. Where the worker's connection breaks, an answer that is on its way is
-gone, and nothing says so to who waits: the worker is alive, and its lease is renewed. So whoever has waited
-for a while asks the worker which of its requests it is still at work on. One that it does not know, twice in
-a row, is lost, and is asked again: requests are safe to repeat.
+gone, and nothing says so to the caller: the worker is alive. So a caller that has waited for a while asks the
+worker which of its requests it is still at work on. One that it does not know, twice in a row, is lost, and
+is asked again: requests are safe to repeat. A worker that has ended knows none: so this also finds the end of
+a worker if the news of it was lost.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.registry import WorkerRegistry
+from gym_runtime.timing import (
+    IN_FLIGHT_ANSWER_S,
+    IN_FLIGHT_FIRST_S,
+    IN_FLIGHT_LONGEST_S,
+    IN_FLIGHT_LOOK_S,
+    IN_FLIGHT_MISSES,
+)
 
-LOOK_S = 2.0
-FIRST_S = 5.0
-LONGEST_S = 60.0
-MISSES = 2
-ANSWER_S = 5.0
 KEYS_AT_ONCE = 1000
 
 encode_keys = msgspec.json.Encoder().encode
@@ -49,10 +52,10 @@ class InFlightRequest:
         self.worker = worker
         self.key = key
         self.since_s = clock.now()
-        self.due_s = self.since_s + FIRST_S
+        self.due_s = self.since_s + IN_FLIGHT_FIRST_S
         self.scope = anyio.CancelScope()
         self.lost = False
-        self._wait_s = FIRST_S
+        self._wait_s = IN_FLIGHT_FIRST_S
         self._misses = 0
 
     @property
@@ -71,13 +74,13 @@ class InFlightRequest:
     def held(self) -> None:
         """It is being worked on; the next question comes later."""
         self._misses = 0
-        self._wait_s = min(LONGEST_S, self._wait_s * 2)
+        self._wait_s = min(IN_FLIGHT_LONGEST_S, self._wait_s * 2)
         self.due_s = clock.now() + self._wait_s
 
     def unknown(self) -> None:
         """Nobody knows it."""
         self._misses += 1
-        if self._misses >= MISSES:
+        if self._misses >= IN_FLIGHT_MISSES:
             self.lost = True
             self.scope.cancel()
 
@@ -99,7 +102,7 @@ class LostAnswers:
     async def watch(self) -> None:
         """Look again and again until cancelled."""
         while True:
-            await anyio.sleep(LOOK_S)
+            await anyio.sleep(IN_FLIGHT_LOOK_S)
             await self.look()
 
     async def look(self) -> None:
@@ -141,10 +144,14 @@ class LostAnswers:
         unknown: set[str] = set()
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode_keys(keys[start : start + KEYS_AT_ONCE])
+            deadline_s = clock.now() + IN_FLIGHT_ANSWER_S
             try:
                 answer = await self._bus.request(
-                    f"holds.{token(worker, 'worker')}", body, deadline_s=clock.now() + ANSWER_S
+                    f"holds.{token(worker, 'worker')}", body, deadline_s=deadline_s
                 )
+            except NoWorker:
+                # It is gone, or connects again; in the latter case it answers at the next look.
+                return set(keys)
             except GymError:
                 return None
             unknown.update(decode_keys(answer))

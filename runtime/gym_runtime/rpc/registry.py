@@ -1,28 +1,29 @@
-"""Who is there: each worker's lease, and a caller's view of all of them."""
+"""The workers of one kind that a caller knows to be alive, by pool, with their loads.
+
+`gym_runtime.rpc.members` keeps it current. A worker that did not answer a caller is ``missing``: it gets no
+requests, and is asked again until it answers or is declared gone.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import suppress
 
 import anyio
 import msgspec
 
-from gym_runtime.bus.interface import Bus
-from gym_runtime.errors import GymError
+from gym_runtime import clock
 from gym_runtime.logs import logger
-from gym_runtime.messages.names import Token, token
-
-LEASE_S = 4.0
-RENEW_S = 1.0
+from gym_runtime.messages.names import Token
+from gym_runtime.timing import LOAD_FRESH_S
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says of itself each second.
+    """What a member of the system says of itself when it is asked, and when its state changes.
 
     Attributes:
-        kind: ``agent``, ``model`` or ``resource``.
+        kind: ``agent``, ``model`` or ``resource``; ``client`` for the client of an attached run, whose
+            ``worker`` is the run.
         pools: the names it serves.
         load: 0 when idle, 1 when full.
         draining: it finishes what it has and takes nothing new.
@@ -30,7 +31,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     worker: Token
-    kind: str
+    kind: Token
     pools: list[Token]
     host: str = ""
     pid: int = 0
@@ -41,83 +42,79 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
     detail: dict[str, str] = {}
 
+    @property
+    def name(self) -> str:
+        """Unique in the system; the last two tokens of its subjects."""
+        return f"{self.kind}.{self.worker}"
+
 
 encode_heartbeat = msgspec.json.Encoder().encode
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 
 
-def read_heartbeat(payload: bytes) -> Heartbeat | None:
-    """What a lease says; None, with a warning in the log, if it cannot be read.
-
-    One worker of another version, or one that lies, must not end those who look for workers.
-    """
-    try:
-        return decode_heartbeat(payload)
-    except msgspec.DecodeError as error:
-        logger().warning("a worker's lease cannot be read and is ignored", error=str(error))
-        return None
-
-
-async def announce(bus: Bus, current: Callable[[], Heartbeat]) -> None:
-    """Renew a worker's lease each second until cancelled, then end it."""
-    first = current()
-    name = f"{token(first.kind, 'kind of worker')}.{token(first.worker, 'worker')}"
-    try:
-        while True:
-            await bus.renew(name, encode_heartbeat(current()), ttl_s=LEASE_S)
-            await anyio.sleep(RENEW_S)
-    finally:
-        # Without this it ends by itself; an error must not take the place of what ended the work.
-        with anyio.move_on_after(1, shield=True), suppress(GymError):
-            await bus.end(name)
+def _nothing() -> None:
+    pass
 
 
 class WorkerRegistry:
-    """The workers that a caller knows to be alive, by pool, with their loads."""
+    """One caller's view of the workers of a kind.
 
-    def __init__(self, kind: str) -> None:
+    Args:
+        changed: called at each arrival, departure or change of what a worker serves.
+
+    Attributes:
+        missing: workers that did not answer, with what was last known of each.
+    """
+
+    def __init__(self, kind: str, changed: Callable[[], None] = _nothing) -> None:
         self.kind = kind
+        self.missing: dict[str, Heartbeat] = {}
         self._alive: dict[str, Heartbeat] = {}
-        self._pools: dict[str, list[str]] = {}
-        self._loads: dict[str, float] = {}
+        self._pools: dict[str, list[str]] | None = None
+        self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, set[anyio.CancelScope]] = {}
         self._changed = anyio.Event()
+        self._on_change = changed
 
-    async def follow(self, bus: Bus) -> None:
-        """Keep the view current until cancelled."""
-        async for lease in bus.leases(f"{self.kind}.>"):
-            worker = lease.name.rpartition(".")[2]
-            if lease.payload is None:
-                self.forget(worker)
-            else:
-                presence = read_heartbeat(lease.payload)
-                if presence is not None:
-                    self.learn(presence)
-
-    def learn(self, presence: Heartbeat) -> None:
+    def learn(self, heartbeat: Heartbeat) -> None:
         """A worker said how it is."""
-        known = self._alive.get(presence.worker)
-        self._alive[presence.worker] = presence
-        self._loads[presence.worker] = presence.load
-        if known is None or known.pools != presence.pools or known.draining != presence.draining:
-            self._index()
+        known = self._alive.get(heartbeat.worker)
+        self.missing.pop(heartbeat.worker, None)
+        self._alive[heartbeat.worker] = heartbeat
+        self._loads[heartbeat.worker] = (heartbeat.load, clock.now())
+        if known is None or known.pools != heartbeat.pools or known.draining != heartbeat.draining:
+            self._note_change()
+
+    def lose(self, worker: str) -> None:
+        """A worker did not answer a request: what waits for it is cancelled, and it gets nothing new."""
+        heartbeat = self._alive.get(worker)
+        if heartbeat is not None:
+            self.missing[worker] = heartbeat
+            self._remove(worker)
 
     def forget(self, worker: str) -> None:
-        """A worker is gone, or was found not to answer."""
-        if self._alive.pop(worker, None) is not None:
+        """A worker is gone."""
+        missing = self.missing.pop(worker, None)
+        if worker in self._alive or missing is not None:
             logger().info("a worker is gone", kind=self.kind, worker_gone=worker)
+        if missing is not None:
+            self._on_change()
+        self._remove(worker)
+
+    def _remove(self, worker: str) -> None:
+        if self._alive.pop(worker, None) is not None:
             self._loads.pop(worker, None)
             for scope in self._in_flight.get(worker, ()):
                 scope.cancel()
-            self._index()
+            self._note_change()
 
     def report(self, worker: str, load: float) -> None:
         """An answer said how full its worker is."""
         if worker in self._loads:
-            self._loads[worker] = load
+            self._loads[worker] = (load, clock.now())
 
     def begin(self, worker: str, scope: anyio.CancelScope) -> None:
-        """A request to a worker starts; ``scope`` is cancelled if the worker's lease ends meanwhile."""
+        """A request to a worker starts; ``scope`` is cancelled if the worker is gone meanwhile."""
         self._in_flight.setdefault(worker, set()).add(scope)
 
     def end(self, worker: str, scope: anyio.CancelScope) -> None:
@@ -132,7 +129,7 @@ class WorkerRegistry:
 
         Two at random rather than the least of all: callers with the same view do not all pick the same.
         """
-        candidates = self._pools.get(pool) or []
+        candidates = self._by_pool().get(pool) or []
         if avoid:
             candidates = [worker for worker in candidates if worker not in avoid] or candidates
         if len(candidates) > 2:
@@ -141,35 +138,46 @@ class WorkerRegistry:
 
     def workers(self, pool: str) -> list[str]:
         """The workers of a pool that take new work."""
-        return list(self._pools.get(pool) or ())
+        return list(self._by_pool().get(pool) or ())
 
     def serves(self, worker: str, pool: str) -> bool:
         """Whether a worker of a pool is there and takes new work."""
-        presence = self._alive.get(worker)
-        return presence is not None and pool in presence.pools and not presence.draining
+        heartbeat = self._alive.get(worker)
+        return heartbeat is not None and pool in heartbeat.pools and not heartbeat.draining
 
     def knows(self, worker: str) -> bool:
-        """Whether a worker's lease is alive, as far as this view knows."""
+        """Whether a worker is alive, as far as this view knows."""
         return worker in self._alive
 
     def alive(self) -> list[Heartbeat]:
-        """Everybody, draining workers included."""
+        """All workers, draining ones included. Loads are those at the last answer or announcement."""
         return list(self._alive.values())
 
+    def change(self) -> anyio.Event:
+        """Set at the next arrival, departure or change of what a worker serves."""
+        return self._changed
+
     async def changed(self) -> None:
-        """Return at the next arrival or departure of a worker."""
+        """Return at the next arrival, departure or change of what a worker serves."""
         await self._changed.wait()
 
     def _weight(self, worker: str) -> float:
-        presence = self._alive[worker]
-        return max(self._loads[worker], len(self._in_flight.get(worker, ())) / presence.capacity)
+        load, heard_s = self._loads[worker]
+        own = len(self._in_flight.get(worker, ())) / self._alive[worker].capacity
+        return max(load, own) if clock.now() - heard_s < LOAD_FRESH_S else own
 
-    def _index(self) -> None:
-        pools: dict[str, list[str]] = {}
-        for presence in self._alive.values():
-            if not presence.draining:
-                for pool in presence.pools:
-                    pools.setdefault(pool, []).append(presence.worker)
-        self._pools = pools
+    def _by_pool(self) -> dict[str, list[str]]:
+        # Made when it is needed: a thousand workers that arrive together are sorted once.
+        if self._pools is None:
+            self._pools = {}
+            for heartbeat in self._alive.values():
+                if not heartbeat.draining:
+                    for pool in heartbeat.pools:
+                        self._pools.setdefault(pool, []).append(heartbeat.worker)
+        return self._pools
+
+    def _note_change(self) -> None:
+        self._pools = None
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+        self._on_change()

@@ -29,13 +29,10 @@ from gym_runtime.errors import (
 from gym_runtime.messages.calls import Request, decode_reply, encode
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
+from gym_runtime.rpc.members import Members
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import Budget
-
-NO_WORKER_GRACE_S = 30.0
-SESSION_GRACE_S = 1.0
-FIRST_PAUSE_S = 0.02
-LONGEST_PAUSE_S = 2.0
+from gym_runtime.timing import NO_WORKER_GRACE_S, RETRY_PAUSE_S, SESSION_GRACE_S
 
 
 class RoutedReply(msgspec.Struct, frozen=True):
@@ -46,14 +43,19 @@ class RoutedReply(msgspec.Struct, frozen=True):
 
 
 class Router:
-    """Requests to pools of one or more kinds over one bus.
+    """Requests to pools of workers over one bus.
+
+    Args:
+        own: the worker id of the agent worker that asks; empty for another caller.
 
     Attributes:
+        members: who is alive.
         waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
     """
 
-    def __init__(self, bus: Bus, *kinds: str) -> None:
-        self.views = {kind: WorkerRegistry(kind) for kind in kinds}
+    def __init__(self, bus: Bus, *, own: str = "") -> None:
+        self.members = Members(bus, own=own)
+        self.views = self.members.views
         self.waiting: dict[str, list[InFlightRequest]] = {}
         self._bus = bus
         self._lost = LostAnswers(bus, self.views, self.waiting)
@@ -62,8 +64,7 @@ class Router:
         """Follow who is there, and whether requests are still worked on, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
-            for view in self.views.values():
-                tasks.start_soon(view.follow, self._bus)
+            tasks.start_soon(self.members.follow)
 
     def slowest(self, rollout: str) -> InFlightRequest | None:
         """What a rollout has waited for longest."""
@@ -92,7 +93,7 @@ class Router:
                 ``NO_WORKER_GRACE_S`` without any worker is used up, or `DeadlineExceeded`.
         """
         view = self.views[kind]
-        pause_s = FIRST_PAUSE_S
+        pause_s = RETRY_PAUSE_S[0]
         avoid: set[str] = set()
         lonely_since: float | None = None
         while True:
@@ -108,7 +109,7 @@ class Router:
                 return answer
             except NoWorker as error:
                 if worker is not None:
-                    view.forget(worker)
+                    view.lose(worker)
                     continue
                 lonely_since = lonely_since or clock.now()
                 if clock.now() - lonely_since > NO_WORKER_GRACE_S:
@@ -138,7 +139,7 @@ class Router:
             GymError: as `ask`.
         """
         view = self.views["resource"]
-        pause_s = FIRST_PAUSE_S
+        pause_s = RETRY_PAUSE_S[0]
         missing_since: float | None = None
         while True:
             try:
@@ -149,7 +150,7 @@ class Router:
                 if view.knows(worker) and clock.now() - missing_since < SESSION_GRACE_S:
                     await anyio.sleep(SESSION_GRACE_S / 5)
                     continue
-                view.forget(worker)
+                view.lose(worker)
                 raise SessionLost(
                     f"worker {worker} of resource '{pool}' is gone, and the session with it", stage="resource"
                 ) from error
@@ -218,7 +219,7 @@ class Router:
             return data
         if hop.lost:
             raise ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
-        raise NoWorker(f"{hop.name} stopped renewing its lease")
+        raise NoWorker(f"{hop.name} is gone")
 
     async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
         """Stop the work on a request; when it is not known who has it, the whole pool is told."""
@@ -236,4 +237,4 @@ async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:
     if clock.now() + wait_s >= deadline_s:
         raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
     await anyio.sleep(wait_s)
-    return min(pause_s * 2, LONGEST_PAUSE_S)
+    return min(pause_s * 2, RETRY_PAUSE_S[1])

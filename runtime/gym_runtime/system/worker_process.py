@@ -20,17 +20,17 @@ import msgspec
 
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.connection import connect
-from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.bus.interface import Bus
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.errors import GymError, UsageError
-from gym_runtime.rpc.registry import RENEW_S, Heartbeat, announce
+from gym_runtime.errors import GymError, NoWorker, UsageError
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.starting import ended_at_once
+from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
 
-ORPHAN_DRAIN_S = 1.0
-AGENTS_HEARD_S = 1.5 * RENEW_S
-"""Agents that are silent for longer are gone."""
+CALLERS_LOOK_S = 0.25
 
 
 ERROR_CHARS = 500
@@ -105,7 +105,7 @@ class _Life:
             tasks.start_soon(self._watch_lifeline, lifeline)
             tasks.start_soon(self._host, started)
             await started.wait()
-            tasks.start_soon(announce, self._bus, self._presence)
+            tasks.start_soon(announce, self._bus, self._heartbeat)
             ready()
             await self._stop.wait()
             self._draining = True
@@ -130,7 +130,7 @@ class _Life:
         self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
         self._stop.set()
 
-    def _presence(self) -> Heartbeat:
+    def _heartbeat(self) -> Heartbeat:
         return Heartbeat(
             worker=self._worker,
             kind=self._pool.kind,
@@ -214,21 +214,24 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
 
 async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
-    """Wait until nothing is left to do, or no agent is left to do it for.
+    """Wait until nothing is left to do, or no caller is left to do it for."""
+    here_s = anyio.current_time()
+    while left() and anyio.current_time() < here_s + CALLERS_GONE_S:
+        with anyio.move_on_after(CALLERS_LOOK_S):
+            await finished()
+        if left() and await _has_callers(bus):
+            here_s = anyio.current_time()
 
-    Agents are listened for, not looked up: it needs no permission to read what the broker stores.
-    """
-    heard_s = anyio.current_time()
 
-    def hear(incoming: Incoming) -> None:
-        nonlocal heard_s
-        if incoming.payload:
-            heard_s = anyio.current_time()
-
-    async with bus.serve("lease.agent.>", hear):
-        while left() and anyio.current_time() < heard_s + AGENTS_HEARD_S:
-            with anyio.move_on_after(RENEW_S / 4):
-                await finished()
+async def _has_callers(bus: Bus) -> bool:
+    """Whether somebody follows who is alive. The list that is asked for is empty: it is not ours to read."""
+    try:
+        await bus.request("members.none", b"", deadline_s=clock.now() + CALLERS_GONE_S)
+    except NoWorker:
+        return False
+    except GymError:
+        pass
+    return True
 
 
 @asynccontextmanager

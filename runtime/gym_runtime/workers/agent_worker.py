@@ -28,8 +28,9 @@ from gym_runtime.rollout.journal import Journal, journal_subject
 from gym_runtime.rollout.record import make_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
+from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S
 from gym_runtime.workers.cancellations import Cancellations
-from gym_runtime.workers.client_watch import DROP_S, RETURN_S, ClientWatch
+from gym_runtime.workers.client_watch import ClientWatch
 
 MAX_DELIVERIES = 8
 
@@ -49,10 +50,10 @@ class AgentWorker:
         self.in_use = 0
         self._bus = bus
         self._agents = dict(agents)
-        self._router = Router(bus, "model", "resource")
+        self._router = Router(bus, own=worker)
         self._running: dict[str, dict[str, Attempts]] = {}
         self._cancellations = Cancellations()
-        self._clients = ClientWatch(bus)
+        self._clients = ClientWatch(bus, self._router.members)
         self._stalls = Stalls(self._router)
         self._stop = anyio.Event()
         self._finished = anyio.Event()
@@ -125,9 +126,9 @@ class AgentWorker:
         if delivery.deliveries > 1 and (await self._bus.latest(subject) or await self._over(task.run)):
             return await delivery.ack()
         if task.attached and not await self._clients.here(task.run):
-            if self._clients.gone_s(task.run) > DROP_S:
+            if self._clients.gone_s(task.run) > CLIENT_DROPPED_S:
                 return await delivery.ack()
-            return await delivery.release(RETURN_S)
+            return await delivery.release(CLIENT_RETURN_S)
         self.in_use += 1
         try:
             await self._run(task, delivery, subject)
@@ -179,7 +180,7 @@ class AgentWorker:
                 else:
                     record = await attempt.run(before)
                 if attempt.detached and isinstance(record.outcome, Cancelled):
-                    return await delivery.release(RETURN_S)
+                    return await delivery.release(CLIENT_RETURN_S)
                 if not isinstance(record.outcome, Cancelled):
                     await journal.confirm()
                 if not await self._bus.commit(subject, encode_record(record)):

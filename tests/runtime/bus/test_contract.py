@@ -21,7 +21,6 @@ from gym_runtime.bus.interface import (
     Bus,
     Delivery,
     Incoming,
-    Lease,
     QueueDepth,
     Record,
 )
@@ -38,7 +37,6 @@ T = TypeVar("T")
 SOON_S = 10.0
 """How long anything may take that is promised to happen; reached only by a failing test."""
 ACK_WAIT_S = 1.0
-LEASE_S = 1.0
 EVERY_BYTE = bytes(range(256)) + b"\r\n\r\nMSG x 1 5\r\n"
 
 
@@ -981,105 +979,6 @@ async def test_counts(bus: Bus) -> None:
     await bus.append("journal.other.0.0", b"")
     assert await bus.counts("journal.run.>") == {"journal.run.0.0": 3, "journal.run.1.0": 2}
     assert await bus.counts("journal.run.1.0") == {"journal.run.1.0": 2}
-
-
-# -- leases ---------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def watching(bus: Bus, pattern: str) -> AsyncGenerator[Mailbox[Lease]]:
-    """The changes of leases, until the context ends."""
-    seen: Mailbox[Lease] = Mailbox()
-
-    async def follow() -> None:
-        async with aclosing(bus.leases(pattern)) as leases:
-            async for lease in leases:
-                seen.put(lease)
-
-    async with background(follow):
-        yield seen
-
-
-async def test_leases_alive_come_first_then_every_renewal(bus: Bus, other: Bus) -> None:
-    await bus.renew("agent.w1", b"1", ttl_s=60)
-    await bus.renew("agent.w2", b"2", ttl_s=60)
-    await bus.renew("agent.w1", b"3", ttl_s=60)
-    await bus.renew("model.w3", b"4", ttl_s=60)
-    async with watching(other, "agent.>") as seen:
-        alive = await seen.until(2)
-        assert sorted((lease.name, lease.payload) for lease in alive) == [
-            ("agent.w1", b"3"),
-            ("agent.w2", b"2"),
-        ]
-        await bus.renew("agent.w2", b"5", ttl_s=60)
-        await bus.renew("model.w3", b"6", ttl_s=60)
-        await bus.renew("agent.w4", EVERY_BYTE, ttl_s=60)
-        assert (await seen.until(4))[2:] == [Lease("agent.w2", b"5"), Lease("agent.w4", EVERY_BYTE)]
-
-
-@pytest.mark.slow
-async def test_a_lease_ends_when_it_is_not_renewed_and_no_sooner(bus: Bus, other: Bus) -> None:
-    async with watching(other, "*.*") as seen:
-        # Known to be heard before the clock starts.
-        await bus.renew("agent.first", b"", ttl_s=60)
-        await seen.until(1)
-        began_s = anyio.current_time()
-        await bus.renew("agent.w1", b"1", ttl_s=LEASE_S)
-        await bus.renew("agent.w2", b"1", ttl_s=LEASE_S)
-        for number in range(3):
-            await anyio.sleep(LEASE_S / 2)
-            await bus.renew("agent.w2", b"%d" % number, ttl_s=LEASE_S)
-        await seen.until(7)
-        ended_s = anyio.current_time() - began_s
-        assert Lease("agent.w1", None) in seen.items
-        assert Lease("agent.w2", None) not in seen.items
-        await seen.until(8)
-        assert seen.items[-1] == Lease("agent.w2", None)
-        assert ended_s >= LEASE_S
-        assert anyio.current_time() - began_s >= 2.4 * LEASE_S
-
-
-@pytest.mark.slow
-async def test_who_looks_later_sees_no_ended_lease(bus: Bus, other: Bus) -> None:
-    await bus.renew("agent.ended", b"", ttl_s=60)
-    await bus.renew("agent.host-1.run-out", b"", ttl_s=LEASE_S)
-    await bus.renew("agent.alive", b"x", ttl_s=60)
-    await bus.end("agent.ended")
-
-    async def one() -> bool:
-        return len(await other.alive("agent.>")) == 1
-
-    await eventually(one)
-    assert await other.alive("agent.>") == [Lease("agent.alive", b"x")]
-    assert await other.alive("agent.alive") == [Lease("agent.alive", b"x")]
-    assert await other.alive("model.>") == []
-    async with watching(other, "agent.>") as seen:
-        assert await seen.until(1) == [Lease("agent.alive", b"x")]
-
-
-async def test_an_ended_lease_is_reported_at_once(bus: Bus, other: Bus) -> None:
-    async with watching(other, "agent.>") as seen:
-        await bus.renew("agent.w1", b"1", ttl_s=3600)
-        await seen.until(1)
-        await bus.end("agent.w1")
-        assert await seen.until(2) == [Lease("agent.w1", b"1"), Lease("agent.w1", None)]
-        await bus.renew("agent.w1", b"2", ttl_s=3600)
-        assert (await seen.until(3))[2] == Lease("agent.w1", b"2")
-
-
-async def test_leases_that_changed_during_a_disconnection(bus: Bus, fragile: Fragile) -> None:
-    await bus.renew("agent.stays", b"", ttl_s=3600)
-    await bus.renew("agent.goes", b"", ttl_s=3600)
-    async with watching(fragile.bus, "agent.>") as seen:
-        await seen.until(2)
-        fragile.cut()
-        await bus.end("agent.goes")
-        await bus.renew("agent.comes", b"", ttl_s=3600)
-        fragile.mend()
-        changes = (await seen.until(4))[2:]
-        while not {Lease("agent.goes", None), Lease("agent.comes", b"")} <= set(changes):
-            # What has not changed may be told again.
-            changes = await seen.until(len(seen.items) + 1)
 
 
 # -- blobs ----------------------------------------------------------------------------------------------

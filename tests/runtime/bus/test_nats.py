@@ -25,7 +25,7 @@ from gym_runtime.bus import connection as nats
 from gym_runtime.bus import nats as client
 from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.connection import Connection, NatsBus, connect
-from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
+from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, QueueDepth, Record
 from gym_runtime.bus.link import Answer
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import (
@@ -349,15 +349,13 @@ async def test_closing_ends_what_would_wait_for_ever(broker_url: str, prefix: st
         with pytest.raises(ConnectionLost):
             await anext(items)
 
-    started, leased, read_one = anyio.Event(), anyio.Event(), anyio.Event()
+    started, read_one = anyio.Event(), anyio.Event()
     async with connect(broker_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
         await bus.enqueue("task.a.1", b"")
-        await bus.renew("a", b"", ttl_s=30)
         await bus.append("runs.1", b"")
         tasks.start_soon(pull)
-        tasks.start_soon(take, bus.leases(">"), leased)
         tasks.start_soon(take, bus.records("runs.>"), read_one)
-        for event in (started, leased, read_one):
+        for event in (started, read_one):
             await event.wait()
         await bus.aclose()
 
@@ -1053,51 +1051,6 @@ async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
         finally:
             process.kill()
             process.communicate()
-
-
-# ---- leases
-
-
-@pytest.mark.asyncio
-async def test_leases_begin_renew_end_and_expire(broker_url: str, prefix: str) -> None:
-    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as watcher:
-        await bus.renew("agent.a.1", b"old", ttl_s=0.3)
-        await bus.renew("agent.a.2", b"x", ttl_s=30)
-        await bus.renew("model.m.1", b"", ttl_s=30)
-        changes = watcher.leases("agent.>")
-        first = {lease.name: lease for lease in [await anext(changes), await anext(changes)]}
-        assert first == {"agent.a.1": Lease("agent.a.1", b"old"), "agent.a.2": Lease("agent.a.2", b"x")}
-        await bus.renew("agent.a.1", b"new", ttl_s=0.3)
-        assert await anext(changes) == Lease("agent.a.1", b"new")
-        assert await anext(changes) == Lease("agent.a.1", None)
-        await bus.end("agent.a.2")
-        assert await anext(changes) == Lease("agent.a.2", None)
-        later = bus.leases("*.m.*")
-        assert await anext(later) == Lease("model.m.1", b"")
-        await changes.aclose()
-        await later.aclose()
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-async def test_leases_expire_while_the_broker_is_frozen_and_come_back_after_its_restart(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick(monkeypatch)
-    async with connect(broker.url) as bus:
-        changes = bus.leases(">")
-        await bus.renew("a", b"1", ttl_s=0.3)
-        await bus.renew("b", b"1", ttl_s=60)
-        assert [await anext(changes), await anext(changes)] == [Lease("a", b"1"), Lease("b", b"1")]
-        with frozen(broker.pid):
-            assert await anext(changes) == Lease("a", None)
-        os.kill(broker.pid, signal.SIGKILL)
-        broker.restart()
-        # Read anew: what was missed meanwhile shows.
-        assert await anext(changes) == Lease("b", b"1")
-        await bus.end("b")
-        assert await anext(changes) == Lease("b", None)
-        await changes.aclose()
 
 
 # ---- large payloads

@@ -62,7 +62,7 @@ async def standing(
     engine = turns[0] if len(turns) == 1 and hasattr(turns[0], "respond") else Engine(*turns)
     captures = captures or Captures()
     async with small_system() as system:
-        router = Router(system.bus, "model")
+        router = Router(system.bus)
         async with background(router.run):
             if turns:
                 await system.add_model(engine)

@@ -64,7 +64,7 @@ class Scene:
 async def scene() -> AsyncGenerator[Scene]:
     async with AsyncExitStack() as stack:
         bus = await stack.enter_async_context(MemoryBroker().connect())
-        router = Router(bus, "model", "resource")
+        router = Router(bus)
         scene = Scene(router)
         await stack.enter_async_context(background(router.run))
         for kind, handle, pool in (("model", scene.model, "policy"), ("resource", scene.resource, "stage")):

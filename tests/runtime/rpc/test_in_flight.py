@@ -9,15 +9,15 @@ import anyio
 import pytest
 from gym_runtime import clock
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.rpc.in_flight import FIRST_S, LOOK_S, MISSES
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
+from gym_runtime.timing import IN_FLIGHT_FIRST_S, IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES
 from runtime.client.test_client import CALL, scene
 from runtime.workers.small_system import Hang, answer
 
 pytestmark = pytest.mark.anyio
 
-SOON_S = FIRST_S + (MISSES + 1) * LOOK_S
+SOON_S = IN_FLIGHT_FIRST_S + (IN_FLIGHT_MISSES + 1) * IN_FLIGHT_LOOK_S
 
 
 @pytest.fixture
@@ -26,15 +26,19 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class LoseAnswers:
-    """The first answers of one worker never arrive."""
+    """The first answers of one worker to requests of its kind never arrive."""
 
     def __init__(self, sender: str, count: int) -> None:
         self.left = count
         self._sender = sender
+        self._asked = 0
 
     def fate(self, passing: Passing, dice: random.Random) -> Fate:
-        if passing.kind == "answer" and passing.sender == self._sender and self.left:
+        if passing.kind == "request" and passing.receiver == self._sender:
+            self._asked += passing.subject.startswith(("model.", "resource.", "holds."))
+        if passing.kind == "answer" and passing.sender == self._sender and self.left and self._asked:
             self.left -= 1
+            self._asked -= 1
             return Fate(drop=True)
         return Fate()
 

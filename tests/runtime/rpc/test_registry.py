@@ -1,4 +1,4 @@
-"""Leases of workers, and a caller's view of them."""
+"""A caller's view of the workers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from typing import Any
 
 import anyio
 import pytest
-from gym_runtime import clock
-from gym_runtime.rpc.registry import LEASE_S, RENEW_S, Heartbeat, WorkerRegistry, announce, decode_heartbeat
+from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
 from gym_runtime.testing.clock import BACKEND
-from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.timing import LOAD_FRESH_S
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime.workers.hosting import announced, background, settled
+from runtime.workers.hosting import background
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
-
-
-@pytest.fixture
-async def broker() -> MemoryBroker:
-    return MemoryBroker()
 
 
 def presence(worker: str, load: float = 0.0, *, capacity: int = 10, **more: Any) -> Heartbeat:
@@ -99,69 +93,8 @@ async def test_who_is_forgotten_has_what_waits_for_it_cancelled_and_may_come_bac
     assert set(view.workers("policy")) == {"a", "b"}
 
 
-# -- leases -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.anyio
-async def test_a_worker_is_there_while_it_announces_itself_and_gone_at_once_afterwards(
-    broker: MemoryBroker,
-) -> None:
-    async with broker.connect() as bus:
-        async with announced(bus, "model", "one", ["policy"]):
-            await anyio.sleep(10 * LEASE_S)
-            lease = (await bus.alive("model.>"))[0]
-            assert lease.name == "model.one"
-            assert lease.payload
-            assert decode_heartbeat(lease.payload).pools == ["policy"]
-        assert not await bus.alive(">")
-
-
-@pytest.mark.anyio
-async def test_each_renewal_says_how_the_worker_is_now(broker: MemoryBroker) -> None:
-    load = 0.0
-    view = WorkerRegistry("model")
-
-    def current() -> Heartbeat:
-        return presence("one", load)
-
-    async with (
-        broker.connect() as bus,
-        background(lambda: announce(bus, current), lambda: view.follow(bus)),
-    ):
-        await settled(lambda: view.knows("one"))
-        load = 0.5
-        await anyio.sleep(RENEW_S)
-        await settled(lambda: view.alive()[0].load == 0.5, within_s=0.5)
-
-
-@pytest.mark.anyio
-async def test_a_view_follows_arrivals_departures_and_deaths(broker: MemoryBroker) -> None:
-    view = WorkerRegistry("model")
-    async with (
-        broker.connect() as caller,
-        broker.connect() as first,
-        broker.connect() as second,
-        background(lambda: view.follow(caller)),
-        announced(second, "model", "two", ["policy", "judge"]),
-    ):
-        async with (
-            announced(first, "model", "one", ["policy"]),
-            announced(first, "resource", "x", ["mcqa"]),
-        ):
-            await settled(lambda: len(view.workers("policy")) == 2)
-            assert view.workers("judge") == ["two"]
-            assert not view.knows("x")
-        await settled(lambda: view.workers("policy") == ["two"], within_s=0.1)
-        second.freeze()
-        frozen_s = clock.now()
-        await settled(lambda: not view.alive(), within_s=LEASE_S + 1)
-        assert clock.now() - frozen_s > LEASE_S - RENEW_S - 0.1
-        second.thaw()
-        await settled(lambda: view.workers("policy") == ["two"], within_s=RENEW_S + 0.1)
-
-
-@pytest.mark.anyio
-async def test_changed_returns_at_arrivals_and_departures_only(broker: MemoryBroker) -> None:
+async def test_changed_returns_at_arrivals_and_departures_only() -> None:
     view = view_of(presence("a"))
     changes = 0
 
@@ -183,3 +116,31 @@ async def test_changed_returns_at_arrivals_and_departures_only(broker: MemoryBro
             step()
             await anyio.wait_all_tasks_blocked()
             assert changes == expected
+
+
+@pytest.mark.anyio
+async def test_the_load_that_came_with_an_answer_counts_for_a_while_only() -> None:
+    view = view_of(presence("a"), presence("b"))
+    view.report("a", 1.0)
+    scope = anyio.CancelScope()
+    view.begin("b", scope)
+    assert {view.choose("policy") for _ in range(20)} == {"b"}
+    await anyio.sleep(LOAD_FRESH_S + 0.1)
+    assert {view.choose("policy") for _ in range(20)} == {"a"}
+    view.end("b", scope)
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_did_not_answer_is_missing_until_it_answers_or_is_gone() -> None:
+    view = view_of(presence("a"), presence("b"))
+    waiting = anyio.CancelScope()
+    view.begin("a", waiting)
+    view.lose("a")
+    assert waiting.cancel_called
+    assert (view.workers("policy"), view.knows("a"), list(view.missing)) == (["b"], False, ["a"])
+    view.learn(presence("a"))
+    assert (set(view.workers("policy")), list(view.missing)) == ({"a", "b"}, [])
+    view.lose("a")
+    view.forget("a")
+    view.lose("nobody")
+    assert list(view.missing) == []

@@ -20,12 +20,14 @@ from gym_runtime.errors import (
     SessionLost,
 )
 from gym_runtime.messages import calls
-from gym_runtime.rpc.registry import LEASE_S, Heartbeat, announce
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import Budget
-from gym_runtime.rpc.router import NO_WORKER_GRACE_S, SESSION_GRACE_S, RoutedReply, Router
+from gym_runtime.rpc.router import RoutedReply, Router
 from gym_runtime.rpc.service import Handle, Service
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker, MemoryBus
+from gym_runtime.timing import MEMBER_GONE_S, NO_WORKER_GRACE_S, SESSION_GRACE_S
 from msgspec import Raw
 from runtime.workers.hosting import Gate, announced, background, hosting, request, serving, settled
 
@@ -80,7 +82,7 @@ class Scene:
 async def scene() -> AsyncGenerator[Scene]:
     broker = MemoryBroker()
     async with AsyncExitStack() as connections, broker.connect("caller") as bus, hosting() as tasks:
-        router = Router(bus, "model", "resource")
+        router = Router(bus)
         tasks.start_soon(router.run)
         yield Scene(broker, connections, tasks, bus, router)
 
@@ -219,7 +221,7 @@ async def test_a_worker_that_freezes_while_a_request_waits_loses_it_to_another(s
         frozen_s = clock.now()
         await settled(lambda: answers)
         assert answers[0].worker == "b"
-        assert clock.now() - frozen_s <= LEASE_S + 0.1
+        assert clock.now() - frozen_s <= MEMBER_GONE_S + 0.1
         gate.open()
         first.thaw()
     assert len(answers) == 1
@@ -354,7 +356,7 @@ async def test_a_session_is_lost_when_its_worker_freezes_while_a_call_waits(scen
         await gate.calls.until(1)
         frozen_s = clock.now()
         first.freeze()
-    assert clock.now() - frozen_s <= LEASE_S + SESSION_GRACE_S + 0.5
+    assert clock.now() - frozen_s <= MEMBER_GONE_S + SESSION_GRACE_S + 0.5
 
 
 async def test_a_session_waits_for_its_full_worker(scene: Scene) -> None:
@@ -410,7 +412,7 @@ async def test_cancelling_stays_cancelling_when_the_connection_is_closed(scene: 
 
         async def ask() -> None:
             try:
-                await Router(bus, "model").ask("model", "policy", request(key="run.1"), Budget())
+                await Router(bus).ask("model", "policy", request(key="run.1"), Budget())
             except anyio.get_cancelled_exc_class():
                 ended.append("cancelled")
                 raise

@@ -1,4 +1,4 @@
-"""What the workers' tests share: waiting, services and their leases, requests without a router."""
+"""What the workers' tests share: waiting, services and their announcements, requests without a router."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.messages import calls
-from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Handle, Service
 from msgspec import Raw
@@ -100,9 +101,11 @@ async def at_work(worker: Worker) -> AsyncGenerator[None]:
 async def announced(
     bus: Bus, kind: str, worker: str, pools: Sequence[str], **more: Any
 ) -> AsyncGenerator[None]:
-    """A worker's lease, renewed until the context ends."""
-    presence = Heartbeat(worker=worker, kind=kind, pools=list(pools), **more)
-    async with background(lambda: announce(bus, lambda: presence)):
+    """A worker that is announced and answers, until the context ends."""
+    heartbeat = Heartbeat(worker=worker, kind=kind, pools=list(pools), **more)
+    ready = anyio.Event()
+    async with background(lambda: announce(bus, lambda: heartbeat, ready=ready.set)):
+        await ready.wait()
         yield
 
 
@@ -116,7 +119,7 @@ async def serving(
     pools: Sequence[str] = ("policy",),
     capacity: int = 8,
 ) -> AsyncGenerator[Service]:
-    """A service with its lease."""
+    """A service that is announced."""
     service = Service(bus, kind=kind, worker=worker, pools=pools, capacity=capacity, handle=handle)
     async with at_work(service), announced(bus, kind, worker, pools, capacity=capacity):
         yield service

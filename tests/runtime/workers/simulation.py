@@ -21,7 +21,8 @@ from gym_runtime.client import Client, RunInfo
 from gym_runtime.errors import GymError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.testing import clock
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.testing.memory.faults import Kind

@@ -23,7 +23,8 @@ from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rollout.agent import Agent
-from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.testing.memory import NO_FAULTS, Faults, MemoryBroker, MemoryBus
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.agent_worker import AgentWorker
@@ -163,9 +164,12 @@ class SmallSystem:
                     async with background(lambda: announce(bus, lambda: presence)):
                         await made[0].run(ready=ready.set)
 
-        self._tasks.start_soon(live)
-        await ready.wait()
-        await settled_lease(self.bus, f"{kind}.{name}")
+        announced = anyio.Event()
+        async with self.bus.serve(f"join.{kind}.{name}", lambda _: announced.set()):
+            self._tasks.start_soon(live)
+            with anyio.fail_after(SOON_S):
+                await ready.wait()
+                await announced.wait()
         return made[0]
 
     def stop(self, name: str) -> None:
@@ -197,13 +201,6 @@ class SmallSystem:
         """Publish rollouts and wait for their records."""
         await self.enqueue(*tasks)
         return await self.records(len(tasks), tasks[0].run)
-
-
-async def settled_lease(bus: Bus, name: str) -> None:
-    """Return once a worker's lease is there."""
-    with anyio.fail_after(SOON_S):
-        while not await bus.alive(name):
-            await anyio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.stalls import LOOK_S, STALL_S
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
-from gym_runtime.workers.client_watch import DROP_S
+from gym_runtime.timing import CLIENT_DROPPED_S
 from gym_runtime.workers.resource_worker import IDLE_S
 from gym_runtime.workers.sessions import SWEEP_S
 from msgspec import Raw
@@ -72,7 +72,7 @@ async def test_when_a_client_is_gone_its_rollouts_stop_within_two_seconds_and_le
             await here.engine.cancelled.until(4)
             await settled(lambda: not len(here.resource.sessions), within_s=WITHIN_S)
             assert clock.now() - gone_s <= WITHIN_S
-            await anyio.sleep(DROP_S + 10)
+            await anyio.sleep(CLIENT_DROPPED_S + 10)
             assert await here.gym.bus.depth("agent-tool_loop") == NOTHING
             assert len(here.engine.calls.items) == 8
             assert await here.gym.bus.counts("rollout.one.>") == {}

@@ -16,7 +16,6 @@ from gym_runtime.bus.interface import BLOB_BYTES, Headers, Incoming
 from gym_runtime.bus.subjects import is_pattern
 from gym_runtime.errors import UsageError
 from gym_runtime.testing.memory.faults import NO_FAULTS, Fate, Faults, Kind, Passing
-from gym_runtime.testing.memory.lease_table import LeaseTable
 from gym_runtime.testing.memory.line import Action, Line
 from gym_runtime.testing.memory.memory_bus import MemoryBus
 from gym_runtime.testing.memory.patterns import compiled
@@ -64,7 +63,6 @@ class MemoryBroker:
             "runs": Stream("runs", newest_only=True),
         }
         self.queue = WorkQueue(self.carry)
-        self.leases = LeaseTable()
         self._faults = faults
         self._buffer_bytes = buffer_bytes
         self._connections: dict[str, MemoryBus] = {}

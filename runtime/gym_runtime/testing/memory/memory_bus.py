@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from gym_runtime.bus.interface import Delivery, Headers, Incoming, Lease, QueueDepth, Record
+from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.errors import (
@@ -21,9 +21,9 @@ from gym_runtime.errors import (
     PayloadTooLarge,
     UsageError,
 )
-from gym_runtime.testing.memory.lease_table import LeaseWatch
 from gym_runtime.testing.memory.line import CLOSED, Line
 from gym_runtime.testing.memory.memory_puller import Puller
+from gym_runtime.timing import TASK_ACK_WAIT_S
 
 if TYPE_CHECKING:
     from gym_runtime.testing.memory.memory_broker import MemoryBroker
@@ -165,7 +165,7 @@ class MemoryBus:
         consumer: str,
         slots: int,
         handle: Callable[[Delivery], Awaitable[None]],
-        ack_wait_s: float = 6.0,
+        ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
     ) -> None:
         _starts_with(pattern, "task", is_pattern=True)
@@ -230,32 +230,6 @@ class MemoryBus:
 
     def _stream(self, subject: str) -> Stream:
         return self._broker.streams[subject.partition(".")[0]]
-
-    # -- leases ---------------------------------------------------------------------------------------
-
-    async def renew(self, name: str, payload: bytes, *, ttl_s: float) -> None:
-        _NAMES.subject(name)
-        payload = self._checked(name, payload)
-        await self._stored(f"lease.{name}", lambda: self._broker.leases.renew(name, payload, ttl_s))
-
-    async def end(self, name: str) -> None:
-        _NAMES.subject(name)
-        await self._stored(f"lease.{name}", lambda: self._broker.leases.end(name))
-
-    async def leases(self, pattern: str) -> AsyncGenerator[Lease]:
-        _NAMES.pattern(pattern)
-        watch = LeaseWatch(self._broker.leases, self.line, pattern)
-        changes = watch.changes()
-        try:
-            async for lease in changes:
-                yield lease
-        finally:
-            await changes.aclose()
-
-    async def alive(self, pattern: str) -> list[Lease]:
-        _NAMES.pattern(pattern)
-        found = await self._stored(f"lease.{pattern}", lambda: self._broker.leases.alive(pattern))
-        return [Lease(name, held.payload) for name, held in found.items()]
 
     # -- the end --------------------------------------------------------------------------------------
 

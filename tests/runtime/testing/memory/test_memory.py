@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 from gym_runtime import clock
-from gym_runtime.bus.interface import Delivery, Incoming, Lease, QueueDepth
+from gym_runtime.bus.interface import Delivery, Incoming, QueueDepth
 from gym_runtime.errors import (
     BrokerError,
     ConnectionLost,
@@ -248,30 +248,6 @@ async def test_cut_what_was_on_its_way_in_is_lost_and_what_goes_out_waits() -> N
     assert seen == [b"waits"]
 
 
-async def test_a_frozen_watcher_lets_leases_run_out() -> None:
-    broker = MemoryBroker()
-    seen: list[tuple[float, Lease]] = []
-    async with broker.connect() as bus, broker.connect() as other:
-
-        async def follow() -> None:
-            async for lease in other.leases("agent.*"):
-                seen.append((anyio.current_time(), lease))
-
-        async with background(follow):
-            await bus.renew("agent.1", b"x", ttl_s=4)
-            await anyio.sleep(1)
-            other.freeze()
-            await bus.renew("agent.1", b"y", ttl_s=100)
-            await anyio.sleep(10)
-            other.thaw()
-            await anyio.sleep(1)
-    assert seen == [
-        (0.0, Lease("agent.1", b"x")),
-        (4.0, Lease("agent.1", None)),
-        (11.0, Lease("agent.1", b"y")),
-    ]
-
-
 async def test_a_store_waits_a_minute_for_the_connection() -> None:
     async with MemoryBroker().connect() as bus:
         bus.cut()
@@ -301,12 +277,11 @@ async def test_everything_ends_with_the_connection() -> None:
         pull = partial(bus.pull, "task.>", consumer="c", slots=2, handle=handle)
         tasks.start_soon(ends, "pull", pull)
         tasks.start_soon(ends, "records", partial(drain, bus.records("journal.>")))
-        tasks.start_soon(ends, "leases", partial(drain, bus.leases(">")))
         await anyio.sleep(1)
         await bus.aclose()
         await ends("publish", partial(bus.publish, "a", b""))
         await ends("enqueue", partial(bus.enqueue, "task.a", b""))
-    assert sorted(ended) == ["enqueue", "leases", "publish", "pull", "records"]
+    assert sorted(ended) == ["enqueue", "publish", "pull", "records"]
     async with broker.connect() as bus:
         delivered: list[int] = []
 
@@ -389,7 +364,6 @@ async def test_mistakes_are_refused(subtests: pytest.Subtests) -> None:
             "not stored": partial(bus.latest, "service.>"),
             "too wide": partial(bus.forget, ">"),
             "not pulled": partial(bus.pull, "runs.>", consumer="c", slots=1, handle=handle),
-            "lease": partial(bus.renew, "a.*", b"", ttl_s=1),
         }
         for name, mistake in mistakes.items():
             with subtests.test(name), pytest.raises(UsageError):

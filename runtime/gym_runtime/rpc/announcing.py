@@ -1,0 +1,91 @@
+"""A member of the system: says when it joins, changes and leaves, and answers whoever asks for it.
+
+On the wire, NAME being ``<kind>.<worker>``:
+
+===================  ====================================================================================
+``join.NAME``        signal with the member's `Heartbeat`: it joined, or its state changed
+``gone.NAME``        signal: it left, or a watcher declared it gone; a member that is alive answers with
+                     another ``join``
+``alive.NAME``       request; the answer is the member's `Heartbeat`
+``call``             signal, the roll call: every member announces itself
+===================  ====================================================================================
+
+A member that is asked regularly and does not change sends nothing on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+
+import anyio
+
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.errors import GymError
+from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
+from gym_runtime.timing import CALLS_ANSWERED_S, STATE_CHECKED_S, UNASKED_S
+
+LEAVE_S = 1.0
+
+
+def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
+    """What callers must hear of at once; the rest they are told when they ask."""
+    version = heartbeat.detail.get("weight_version")
+    return (heartbeat.pools, heartbeat.capacity, heartbeat.draining, version)
+
+
+async def announce(
+    bus: Bus, current: Callable[[], Heartbeat], *, ready: Callable[[], None] | None = None
+) -> None:
+    """Be a member until cancelled, then say that it left.
+
+    ``ready`` is called once the member answers and has announced itself.
+    """
+    name = current().name
+    asked_s = anyio.current_time()
+    wake = anyio.Event()
+
+    async def reply(incoming: Incoming) -> None:
+        # A watcher that gets no answer asks again.
+        with suppress(GymError):
+            await bus.publish(incoming.reply, encode_heartbeat(current()))
+
+    async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+
+        def answer(incoming: Incoming) -> None:
+            nonlocal asked_s
+            asked_s = anyio.current_time()
+            tasks.start_soon(reply, incoming)
+
+        def called(_: Incoming) -> None:
+            wake.set()
+
+        await stack.enter_async_context(bus.serve(f"alive.{name}", answer))
+        await stack.enter_async_context(bus.serve(f"gone.{name}", called))
+        await stack.enter_async_context(bus.serve("call", called))
+        announced: tuple[object, ...] | None = None
+        called_s = -math.inf
+        try:
+            while True:
+                if wake.is_set():
+                    await anyio.sleep(max(0.0, called_s + CALLS_ANSWERED_S - anyio.current_time()))
+                    called_s = anyio.current_time()
+                heartbeat = current()
+                unasked = anyio.current_time() - asked_s >= UNASKED_S
+                if wake.is_set() or unasked or _state(heartbeat) != announced:
+                    wake = anyio.Event()
+                    asked_s = anyio.current_time()
+                    # Where it cannot be sent it is lost, and the next one is due when nobody asks.
+                    with suppress(GymError):
+                        await bus.publish(f"join.{name}", encode_heartbeat(heartbeat))
+                    announced = _state(heartbeat)
+                if ready is not None:
+                    ready()
+                    ready = None
+                with anyio.move_on_after(STATE_CHECKED_S):
+                    await wake.wait()
+        finally:
+            # Without this its watchers notice; an error must not take the place of what ended the work.
+            with anyio.move_on_after(LEAVE_S, shield=True), suppress(GymError):
+                await bus.publish(f"gone.{name}", b"")

@@ -1,0 +1,89 @@
+"""The workers of a system, for a caller that does not follow them: the command line, a trainer.
+
+A follower has the list (`gym_runtime.rpc.members`) and hands it over. Where there is no follower, such as in
+a system without agent workers, every member is asked to announce itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import anyio
+import msgspec
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker
+from gym_runtime.logs import logger
+from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
+from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S
+
+WORKERS = ("agent", "resource", "model")
+LIST_S = 2.0
+LIST_TRIES = 2
+ASKED_AT_ONCE = 64
+
+_decode = msgspec.json.Decoder(list[Heartbeat]).decode
+
+
+async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
+    """A follower's list of the members of a kind.
+
+    Raises:
+        NoWorker: there is no follower.
+        GymError: none answered.
+    """
+    tries = LIST_TRIES
+    while True:
+        try:
+            return _decode(await bus.request(f"members.{kind}", b"", deadline_s=clock.now() + LIST_S))
+        except (ConnectionLost, DeadlineExceeded):
+            # The one that the broker chose may be frozen; another one is chosen next time.
+            tries -= 1
+            if not tries:
+                raise
+
+
+async def all_workers(bus: Bus) -> list[Heartbeat]:
+    """Every worker of the system. Loads may be old; see `fresh`.
+
+    Without any follower that answers, such as an agent worker, it takes `ROLL_CALL_S` to ask all of them.
+
+    Raises:
+        GymError: the broker is not reachable, or does not let us ask.
+    """
+    with suppress(NoWorker, DeadlineExceeded):
+        return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
+    answered: dict[str, Heartbeat] = {}
+
+    def join(incoming: Incoming) -> None:
+        with suppress(msgspec.DecodeError):
+            heartbeat = decode_heartbeat(incoming.payload)
+            answered[heartbeat.name] = heartbeat
+
+    async with bus.serve("join.>", join):
+        await bus.publish("call", b"")
+        await anyio.sleep(ROLL_CALL_S)
+    return [heartbeat for heartbeat in answered.values() if heartbeat.kind in WORKERS]
+
+
+async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
+    """The workers with their present loads: each is asked. One that is silent is as it was last known."""
+    found = {heartbeat.name: heartbeat for heartbeat in workers}
+    limit = anyio.CapacityLimiter(ASKED_AT_ONCE)
+
+    async def ask(name: str) -> None:
+        async with limit:
+            deadline_s = clock.now() + MEMBER_ANSWER_S
+            try:
+                found[name] = decode_heartbeat(await bus.request(f"alive.{name}", b"", deadline_s=deadline_s))
+            except NoWorker:
+                del found[name]
+            except (GymError, msgspec.DecodeError) as error:
+                logger().info("a worker did not say how it is", worker_asked=name, error=str(error))
+
+    async with anyio.create_task_group() as tasks:
+        for name in list(found):
+            tasks.start_soon(ask, name)
+    return list(found.values())
