@@ -240,7 +240,6 @@ environment = Environment(resource=verify, description="With things.", assets=(T
 def with_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "with_things.py").write_text(ENVIRONMENT)
     monkeypatch.chdir(tmp_path)
-    catalogue.environment.cache_clear()
     return "with_things"
 
 

@@ -24,7 +24,7 @@ from gym_runtime.messages.names import MAX_CHARS, rollout_token, token
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, decode_record, encode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
 from gym_runtime.messages.run_info import encode_run
-from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry, encode_heartbeat
+from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.rpc.router import Router
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.workers.adapter import ModelSettings
@@ -327,28 +327,26 @@ async def test_a_task_for_an_agent_that_its_worker_does_not_serve_fails_by_name(
 
 
 @pytest.mark.anyio
-async def test_a_lease_that_cannot_be_read_ends_nobody_who_looks_for_workers() -> None:
+async def test_a_member_that_cannot_be_read_ends_no_search_for_workers() -> None:
+    good = Heartbeat(worker="model-1", kind="model", pools=["policy"])
+    payloads = {
+        "model.a": b"{",
+        "model.b": encode_heartbeat(msgspec.structs.replace(good, worker="a.b")),
+        "model.c": encode_heartbeat(msgspec.structs.replace(good, pools=["*"])),
+        "model.model-1": encode_heartbeat(good),
+    }
     async with small_system() as system, hosting() as tasks:
+
+        async def join() -> None:
+            for name, payload in payloads.items():
+                await system.bus.publish(f"join.{name}", payload)
+
         gym = Client(system.bus, tasks)
-        good = Heartbeat(worker="model-1", kind="model", pools=["policy"])
-        for name, payload in {
-            "model.a": b"{",
-            "model.b": encode_heartbeat(msgspec.structs.replace(good, worker="a.b")),
-            "model.c": encode_heartbeat(msgspec.structs.replace(good, pools=["*"])),
-            "model.model-1": encode_heartbeat(good),
-        }.items():
-            await system.bus.renew(name, payload, ttl_s=60)
-        assert [one.worker for one in await gym.workers()] == ["model-1"]
-        assert list((await gym.status()).queues) == []
-        view = WorkerRegistry("model")
-        tasks.start_soon(view.follow, system.bus)
-        with anyio.fail_after(5):
-            while not view.alive():
-                await view.changed()
-        assert view.workers("*") == []
+        async with system.bus.serve("call", lambda _: tasks.start_soon(join)):
+            assert [one.worker for one in await gym.workers()] == ["model-1"]
         for pool, worker in (("*", "model-1"), ("policy", "*"), ("policy.>", "x")):
             with pytest.raises(UsageError, match="cannot name a"):
-                await Router(system.bus, "model").tell("model", pool, worker, request())
+                await Router(system.bus).tell("model", pool, worker, request())
 
 
 def request() -> Any:
@@ -467,6 +465,10 @@ NO_NAMES = {
     "block": "a number",
     "parts": "numbers, formatted as such",
     "pattern": "checked as a pattern by the bus",
+    "member.worker": "checked where the member is made",
+    "self.worker": "of a Heartbeat, whose type checks it when it is decoded",
+    "own": "this worker's own id",
+    "worker": "of a Heartbeat, or the token of a subject that was received",
 }
 
 

@@ -117,7 +117,7 @@ def test_the_environments_of_files_are_those_that_their_rows_name(tmp_path: Path
             TaskError,
             "missing required field `call_id`",
         ),
-        ({"options": None}, TaskError, "Expected `array`, got `null`"),
+        ({"options": 5}, TaskError, "Expected `array.*`, got `int`"),
         ({"agent_ref": None}, TaskError, "the row has no 'agent_ref.name'"),
         ({"agent_ref": {"name": "nobody"}}, UsageError, "no environment goes by agent_ref 'nobody'"),
     ],
@@ -140,7 +140,7 @@ async def test_a_file_is_judged_in_order_and_broken_lines_have_a_place(tmp_path:
     lines[3] = '{"é": tru}'.encode()
     lines[5] = b'{"responses_create_params"'
     lines[7] = b""
-    lines[9] = mcqa_row("", options=None)
+    lines[9] = mcqa_row("", options=5)
     path.write_bytes(b"\n".join(lines))
 
     found = [row async for row in Reverifier().judge_file(path, concurrency=2)]
@@ -148,7 +148,7 @@ async def test_a_file_is_judged_in_order_and_broken_lines_have_a_place(tmp_path:
     assert rejected == {
         f"{path}:4:8": "not a JSON object: JSON is malformed: invalid character (byte 8)",
         f"{path}:6:27": "not a JSON object: Input data was truncated",
-        f"{path}:10": "Expected `array`, got `null` - at `$.options`",
+        f"{path}:10": "Expected `array`, got `int` - at `$.options`",
     }
     judged = [row for row in found if isinstance(row, ReverifiedRow)]
     assert [msgspec.json.decode(row.row)["id"] for row in judged] == [
