@@ -241,7 +241,7 @@ class Making:
             min=0.001,
             rich_help_panel=LIMITS,
             show_default="the environment's",
-            help="From the start of an attempt to its end.",
+            help="How long one rollout may take, over all of its attempts.",
         ),
     ] = None
     max_attempts: Annotated[
@@ -250,7 +250,7 @@ class Making:
             metavar="N",
             min=1,
             rich_help_panel=LIMITS,
-            help="Times a rollout is tried before it counts as failed.",
+            help="Tries that may fail before the rollout has failed; lost workers are no failed tries.",
         ),
     ] = 3
     durability: Annotated[

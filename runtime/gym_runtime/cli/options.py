@@ -34,7 +34,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         concurrency: rollouts in flight, over all workers.
         workers: processes of each kind.
         seed_repeats: each repeat of a task gets a seed of its own.
-        timeout_s: of one attempt; None leaves it to the environment.
+        timeout_s: of one rollout, over all of its attempts; None leaves it to the environment.
         settings: defaults of row fields.
         nats: the broker's URLs; empty to start one.
         file_model: the model of a system's file, for when the command line names none.

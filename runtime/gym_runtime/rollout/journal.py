@@ -15,6 +15,7 @@ that does not match what the agent now asks (its code or its settings changed) i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from hashlib import blake2b
 
 import anyio
@@ -75,9 +76,11 @@ class Journal:
     Attributes:
         turns: how many recorded turns this attempt was given back.
         session, worker: the rollout's session and who holds it, as far as is known; empty if nothing is.
+        on_turn: called when a turn was stored.
     """
 
     def __init__(self, bus: Bus | None, subject: str) -> None:
+        self.on_turn: Callable[[], None] | None = None
         self.turns = 0
         self.session = ""
         self.worker = ""
@@ -94,6 +97,11 @@ class Journal:
     def shared(self) -> bool:
         """Whether there is a record from which another attempt may go on, in the session that it names."""
         return self._sequence > 0
+
+    @property
+    def length(self) -> int:
+        """How many turns earlier attempts have stored, as far as was read."""
+        return len(self._records)
 
     async def load(self) -> None:
         """Read what earlier attempts have stored, to be given back from the start."""
@@ -180,6 +188,8 @@ class Journal:
             raise Fenced("another attempt goes on with this rollout", stage="agent")
         self._sequence, self._known_s = sequence, anyio.current_time()
         self._fresh = []
+        if self.on_turn is not None:
+            self.on_turn()
 
     async def confirm(self) -> None:
         """See before the end that nobody else has gone on, unless a turn was stored a moment ago.

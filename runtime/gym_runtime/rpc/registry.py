@@ -15,6 +15,8 @@ from gym_runtime.logs import logger
 
 LEASE_S = 4.0
 RENEW_S = 1.0
+REMEMBERED = 256
+"""Workers that left in order, of which a caller may still wait for an answer."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,6 +27,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pools: the names it serves.
         load: 0 when idle, 1 when full.
         draining: it finishes what it has and takes nothing new.
+        places: it knows requests for a place (`gym_runtime.rpc.suspects`).
         detail: what a pool's users may want to know, such as a model's name.
     """
 
@@ -38,6 +41,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_use: int = 0
     load: float = 0.0
     draining: bool = False
+    places: bool = False
     detail: dict[str, str] = {}
 
 
@@ -68,6 +72,7 @@ class WorkerRegistry:
         self._pools: dict[str, list[str]] = {}
         self._loads: dict[str, float] = {}
         self._in_flight: dict[str, set[anyio.CancelScope]] = {}
+        self._drained: dict[str, None] = {}
         self._changed = anyio.Event()
 
     async def follow(self, bus: Bus) -> None:
@@ -89,8 +94,13 @@ class WorkerRegistry:
 
     def forget(self, worker: str) -> None:
         """A worker is gone, or was found not to answer."""
-        if self._alive.pop(worker, None) is not None:
+        presence = self._alive.pop(worker, None)
+        if presence is not None:
             logger().info("a worker is gone", kind=self.kind, worker_gone=worker)
+            if presence.draining:
+                self._drained[worker] = None
+                if len(self._drained) > REMEMBERED:
+                    del self._drained[next(iter(self._drained))]
             self._loads.pop(worker, None)
             for scope in self._in_flight.get(worker, ()):
                 scope.cancel()
@@ -136,6 +146,15 @@ class WorkerRegistry:
     def knows(self, worker: str) -> bool:
         """Whether a worker's lease is alive, as far as this view knows."""
         return worker in self._alive
+
+    def has_places(self, worker: str) -> bool:
+        """Whether a worker knows requests for a place."""
+        presence = self._alive.get(worker)
+        return presence is not None and presence.places
+
+    def has_drained(self, worker: str) -> bool:
+        """Whether a worker that is gone had said that it would leave."""
+        return worker in self._drained
 
     def alive(self) -> list[Heartbeat]:
         """Everybody, draining workers included."""
