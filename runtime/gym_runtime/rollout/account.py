@@ -122,10 +122,15 @@ class Account:
         """This delivery is over."""
         self._over = True
 
-    async def note(self, *, working: bool) -> bool:
+    async def give_back(self) -> bool:
+        """Note that the task is given back, and how its last attempt went: it neither failed nor was lost."""
+        self.attempt_over(failed=False)
+        return await self.note(working=False, last=True)
+
+    async def note(self, *, working: bool, last: bool = False) -> bool:
         """Write it down; False if another delivery has done so meanwhile, which has the rollout now.
 
-        Nothing more is written once the task is given back or settled (`close`).
+        Nothing more is written after the ``last`` note, or once the task is settled (`close`).
 
         Raises:
             GymError: the broker does not store it.
@@ -133,7 +138,7 @@ class Account:
         async with self._writing:
             if self._over:
                 return True
-            self._over = not working
+            self._over = last
             now_s = anyio.current_time()
             used_s = 0.0 if self._started_s is None else now_s - self._started_s
             self._noted_s = now_s

@@ -88,10 +88,14 @@ class Attempts:
         """Of the attempt that is being made."""
         return self.task.attempt_base + self.account.spent.attempts + 1
 
-    async def run(self, wait: Callable[[], Awaitable[None]] | None = None) -> RolloutRecord:
+    async def run(
+        self, *, known: bool = False, wait: Callable[[], Awaitable[None]] | None = None
+    ) -> RolloutRecord:
         """The record of the first attempt that settles the rollout.
 
-        ``wait`` is for what has to be waited for first, and returns when the attempts may begin.
+        Args:
+            known: other deliveries may have had it; what this one begins is noted.
+            wait: returns when the attempts may begin.
 
         Raises:
             Fenced: another attempt goes on with the rollout.
@@ -99,9 +103,11 @@ class Attempts:
         pause_s = 0.1
         with self._scope:
             if wait is not None:
+                # A worker that ends meanwhile does not lose this rollout: it only waited there.
+                await self._note(working=False)
                 await wait()
             self.account.start()
-            if wait is not None:
+            if known:
                 await self._note()
             while True:
                 logs.set_rollout(self.task.rollout_id, self.number)
@@ -139,8 +145,8 @@ class Attempts:
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         return self._record(Cancelled(), None)
 
-    async def _note(self) -> None:
-        if not await self.account.note(working=True):
+    async def _note(self, *, working: bool = True) -> None:
+        if not await self.account.note(working=working):
             raise Fenced("another attempt goes on with this rollout", stage="agent")
 
     async def _once(self) -> RolloutRecord:

@@ -182,7 +182,7 @@ class AgentWorker:
             with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
                 if self._cancellations.cover(task):
                     attempts.cancel()
-                record = await self._made(attempts, turn if known else None)
+                record = await self._made(attempts, turn, known=known)
                 if attempts.detached and isinstance(record.outcome, Cancelled):
                     await self._note_given_back(attempts)
                     has_it = False
@@ -214,7 +214,7 @@ class AgentWorker:
             self._router.settle(task.rollout_id)
         return None
 
-    async def _made(self, attempts: Attempts, turn: Turn | None) -> RolloutRecord:
+    async def _made(self, attempts: Attempts, turn: Turn, *, known: bool) -> RolloutRecord:
         losses = attempts.account.spent.losses
         if losses >= MAX_LOSSES:
             return attempts.failed(
@@ -223,14 +223,13 @@ class AgentWorker:
                     "ones on no other that had lost as many; see their logs"
                 )
             )
-        return await attempts.run(None if turn is None else turn.take)
+        return await attempts.run(known=known, wait=turn.take if turn.limited else None)
 
     async def _note_given_back(self, attempts: Attempts) -> None:
         """Say that this worker lives and gives the task back; without it, the next one counts a loss."""
-        attempts.account.attempt_over(failed=False)
         try:
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
-                await attempts.account.note(working=False)
+                await attempts.account.give_back()
         except GymError as error:
             logger().info("it is not noted that a task is given back", error=str(error))
 

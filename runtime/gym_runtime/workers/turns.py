@@ -24,6 +24,11 @@ class Turn:
         self._places = places
         self._held = False
 
+    @property
+    def limited(self) -> bool:
+        """Whether it has to be waited for."""
+        return self._places is not None
+
     async def take(self) -> None:
         """Wait for it."""
         if self._places is not None:

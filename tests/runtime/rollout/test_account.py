@@ -54,14 +54,14 @@ async def test_time_counts_while_attempts_are_made_and_is_handed_on(bus: MemoryB
     assert first.left_s == pytest.approx(100)
     first.budget.take(5)
     first.attempt_over(failed=True)
-    assert await first.note(working=False)
+    assert await first.give_back()
     await anyio.sleep(1000)
     second = account(bus)
     await second.load(turns=0, delivered_before=True)
     second.start()
     assert second.left_s == pytest.approx(100)
     assert second.budget.left == RETRIES - 5
-    assert (second.spent.attempts, second.spent.failures, second.spent.losses) == (1, 1, 0)
+    assert (second.spent.attempts, second.spent.failures, second.spent.losses) == (2, 1, 0)
 
 
 async def test_a_worker_that_does_not_give_back_is_lost_and_a_turn_clears_that(bus: MemoryBus) -> None:
@@ -76,6 +76,16 @@ async def test_a_worker_that_does_not_give_back_is_lost_and_a_turn_clears_that(b
     assert losses == [0, 1, 2, 1, 2]
 
 
+async def test_what_waits_on_a_worker_is_not_lost_with_it(bus: MemoryBus) -> None:
+    losses: list[int] = []
+    for waits in (False, True, True, False, False):
+        one = account(bus)
+        await one.load(turns=0, delivered_before=True)
+        losses.append(one.spent.losses)
+        assert await one.note(working=not waits)
+    assert losses == [0, 1, 1, 1, 2]
+
+
 async def test_who_was_overtaken_writes_no_more_and_nothing_is_written_after_the_end(bus: MemoryBus) -> None:
     old, new = account(bus), account(bus)
     for one in (old, new):
@@ -83,7 +93,7 @@ async def test_who_was_overtaken_writes_no_more_and_nothing_is_written_after_the
         one.start()
     assert await new.note(working=True)
     assert not await old.note(working=True)
-    assert await new.note(working=False)
+    assert await new.give_back()
     assert await new.note(working=True)
     (record,) = await bus.latest("journal.r.0.0.0.spent")
     assert not msgspec.json.decode(record.payload, type=Spent).working
