@@ -27,12 +27,13 @@ from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import MODEL_POOL, ask, served_model
 from gym_runtime.cli.rollouts import run_info, sources, tasks
 from gym_runtime.client import connect, make_pools
+from gym_runtime.client.recovery import Remains
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, open_dataset
 from gym_runtime.files.lock import Lock
-from gym_runtime.files.manifest import Manifest
+from gym_runtime.files.manifest import Manifest, load_manifest
 from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.profile import reward_profiles
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, write_whole
@@ -45,6 +46,10 @@ from gym_runtime.system.system import System, launch
 
 FLUSH_S = 0.2
 START_NOTE_S = 2.0
+NOTHING_LEFT = (
+    "the interrupted run left nothing on this broker: what was in progress is made from the start (a broker "
+    "that stays, --nats or --state-dir, keeps it)"
+)
 
 
 def run(options: RunOptions) -> int:
@@ -89,6 +94,10 @@ class _Run:
         for source in found:
             source.require()
         with Lock(files.rollouts):
+            previous = load_manifest(files.manifest) if options.resume else None
+            if previous is not None:
+                # Attempts that a dead client left may go on: they know the model by the name of its run.
+                self._run_id = self._model_pool = previous.run
             self._choose_model()
             if options.input is None:
                 self._launch(options.names)
@@ -199,7 +208,7 @@ class _Run:
                 await self._ready(system, display)
                 group.start_soon(self._watch_system, system, display)
                 with display:
-                    await self._make(system.url, files, dataset, progress, display, manifest.rollouts)
+                    manifest = await self._make(system.url, files, dataset, progress, display, manifest)
                 group.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
             await system.stop(drain=not self._interrupted)
@@ -242,9 +251,11 @@ class _Run:
         dataset: Dataset,
         progress: Progress,
         display: Display,
-        total: int,
-    ) -> None:
-        left = total - len(progress)
+        manifest: Manifest,
+    ) -> Manifest:
+        """Have the missing rollouts made; the manifest, with the run that they belong to."""
+        left = manifest.rollouts - len(progress)
+        remains: Remains | None = None
         window = anyio.Semaphore(self._concurrency * 2 + 64)
         with (
             InputWriter(files.materialized_inputs, resume=progress.previous is not None) as inputs,
@@ -252,7 +263,8 @@ class _Run:
         ):
 
             def take(record: RolloutRecord) -> None:
-                window.release()
+                if remains is None or not remains.has_result(record.task_index, record.rollout_index):
+                    window.release()
                 writer.write(record)
                 self._metrics.add(record)
                 display.add(record)
@@ -260,19 +272,36 @@ class _Run:
                     writer.flush()
 
             async with connect(url, prefix=self._options.prefix) as gym:
+                if progress.previous is not None:
+                    remains = await gym.take_up(self._run_id, progress)
+                    if remains is None:
+                        if not progress.previous.counts:
+                            display.note(NOTHING_LEFT)
+                        self._run_id = new_run_id()
+                        manifest = msgspec.structs.replace(manifest, run=self._run_id)
+                        manifest.save(files.manifest)
                 info = run_info(self._options, dataset, self._run_id, left)
                 async with gym.attach(info) as attached, anyio.create_task_group() as group:
-                    missing = self._missing(dataset, progress, inputs)
+                    missing = self._missing(dataset, progress, inputs, remains)
                     group.start_soon(partial(gym.publish, missing, window=window))
                     group.start_soon(_flush, inputs, writer)
-                    attached.finished = await gym.follow(self._run_id, left, take, shed=True)
+                    attached.finished = await gym.follow(
+                        self._run_id, left, take, shed=True, skip=progress.settled
+                    )
                     group.cancel_scope.cancel()
+        return manifest
 
-    def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutSpec]:
+    def _missing(
+        self, dataset: Dataset, progress: Progress, inputs: InputWriter, remains: Remains | None
+    ) -> Iterator[RolloutSpec]:
         """The rollouts that are left to be made; all of them, made or not, go to the inputs."""
         for task in self._tasks(dataset):
             inputs.add(task)
-            yield from progress.remaining([task])
+            for left in progress.remaining([task]):
+                if remains is None:
+                    yield left
+                elif not remains.has_result(left.task_index, left.rollout_index):
+                    yield remains.resumed(left)
 
     async def _watch_interrupts(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

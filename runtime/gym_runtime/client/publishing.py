@@ -16,9 +16,11 @@ from anyio.abc import TaskGroup
 from gym_runtime import tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.client.background import Stream, background
+from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
+from gym_runtime.files.resume import Progress
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
@@ -95,6 +97,18 @@ class Flow(Runs):
                         await self.bus.publish(f"cancel.{run.run}", b"")
                     await self.close_run(run, state="finished" if attached.finished else "cancelled")
 
+    async def take_up(self, run: str, progress: Progress) -> Remains | None:
+        """What a run whose client died has left here, if it is to be gone on with; else None.
+
+        Raises:
+            UsageError: its client is alive.
+        """
+        remains = await take_up(self.bus, run, progress)
+        if remains is not None:
+            for (task_index, _), _ in remains.results.items():
+                self._sweep(run).expected(task_index)
+        return remains
+
     async def follow(
         self,
         run: str,
@@ -102,12 +116,14 @@ class Flow(Runs):
         take: Callable[[RolloutRecord], Awaitable[None] | None],
         *,
         shed: bool = False,
+        skip: Callable[[int, int], bool] | None = None,
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
 
         ``total`` may be a function where ``take`` leads to more of them. With ``shed`` the broker forgets
         what was handed over long ago, so that a long run needs no more of its memory and disk than a short
-        one; nobody else can collect all of the run then.
+        one; nobody else can collect all of the run then. ``skip`` says of a task's and a rollout's index that
+        its record was had before; it is not handed over and does not count.
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
@@ -134,6 +150,9 @@ class Flow(Runs):
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
                     record = decode_record(stored.payload)
+                    if skip is not None and skip(record.task_index, record.rollout_index):
+                        waiting_since_s = anyio.current_time()
+                        continue
                     # An attempt may be so late that the broker has shed the record of the one before.
                     if had.increase(record.task_index, record.rollout_index) == 1:
                         taken = take(record)

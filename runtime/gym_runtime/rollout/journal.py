@@ -208,7 +208,7 @@ class Sweep:
     """Says which journals of a run can be forgotten: whole blocks of tasks, when all of it is committed.
 
     Journals are forgotten by the block, because forgetting costs the broker more than a turn's record
-    does. The block that is being published is left alone.
+    does. The block that is being published is left alone, and those after it.
     """
 
     def __init__(self, run: str) -> None:
@@ -222,11 +222,15 @@ class Sweep:
         self._publishing = max(self._publishing, block)  # a replacement in an older one may come between
         self._left[block] += 1
 
+    def expected(self, task_index: int) -> None:
+        """The result of a rollout will come that was published by an earlier client."""
+        self._left[task_index // BLOCK] += 1
+
     def committed(self, task_index: int) -> str | None:
         """One rollout of a task is done; a pattern to forget, or None."""
         block = task_index // BLOCK
         self._left[block] -= 1
-        if self._left[block] > 0 or block == self._publishing:
+        if self._left[block] > 0 or block >= self._publishing:
             return None
         del self._left[block]
         return f"journal.{self._run}.{block}.>"
