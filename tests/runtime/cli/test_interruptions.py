@@ -16,7 +16,8 @@ import anyio
 import psutil
 import pytest
 from gym_runtime import connect
-from gym_runtime.client import make_pools
+from gym_runtime.client import RunInfo, make_pools
+from gym_runtime.files.rows import expand
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
@@ -131,32 +132,28 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
 
 
 async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_bytes(b"".join(ROW % number for number in range(10)))
-    gym = (sys.executable, "-m", "gym_runtime.cli.main")
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
+    lines = [ROW % number for number in range(10)]
+    tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
     broker = Broker(tmp_path / "state")
-    join = ("--nats", broker.start())
+    url = broker.start()
+    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
+    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
     try:
-        publish = [*gym, "publish", "example_session_state_mgmt", "--input", str(rows), *join]
-        run = (await anyio.run_process(publish)).stdout.decode().split()[-1]
-        collect = [*gym, "collect", run, "-o", str(tmp_path / "out.jsonl"), *join]
-        async with connect(nats=broker.url) as client:
-            # The last row stays away, so that nothing but time brings the others to the disk.
-            await client.bus.append(f"runs.{run}.cancelled.9", b"")
+        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
+            await gym.open_run(RunInfo(run="r", total=10))
+            await gym.publish(tasks[:9])
             with started(collect) as process:
-                async with running(SystemSpec(pools=pools, nats=(broker.url,))):
-                    await some_rows(tmp_path, 9)
-                    process.send_signal(signal.SIGTERM)
-                    assert await anyio.to_thread.run_sync(process.wait) == 130
-            assert set(keys(tmp_path).values()) == {1}
+                # The last one does not come: nothing but time brings the others to the disk.
+                await some_rows(tmp_path, 9)
+                process.send_signal(signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(process.wait) == 130
+            await gym.publish(tasks[9:])
             with started(collect) as process:
                 assert await anyio.to_thread.run_sync(process.wait) == 0
-            assert (await client.run(run)).state == "finished"
-        assert set(keys(tmp_path).values()) == {1}
-        failures = (tmp_path / "out_failures.jsonl").read_bytes().splitlines()
-        assert len(keys(tmp_path)) + len(failures) == 10
+            assert (await gym.run("r")).state == "finished"
+        assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
     finally:
         broker.stop()
 
