@@ -16,7 +16,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.errors import GymError, NoWorker, UsageError
+from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.outcomes import Cancelled, Failed, decode_record
@@ -83,7 +83,8 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
 async def _answers(bus: Bus, run: str) -> bool:
     try:
         await bus.request(f"client.{run}", b"", deadline_s=clock.now() + ANSWER_S)
-    except NoWorker:
+    except (NoWorker, BrokerError):
+        # Nobody is there, or these credentials may not ask; the lock on the files still keeps two apart.
         return False
     except GymError:
         pass
