@@ -106,8 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    limit_s = next(float(value) for name, value in item.user_properties if name == "limit_s")
-    watch = _watches[item.nodeid] = Watch(limit_s)
+    watch = _watches[item.nodeid] = Watch(_marked_s(item))
     try:
         return (yield)
     finally:
@@ -115,21 +114,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         del _watches[item.nodeid]
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    watch = _watches[item.nodeid]
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        marked_s = _marked_s(item)
+        limit_s = COROUTINE_S if marked_s == WHOLE_S else marked_s - MARGIN_S
+        item.obj = _limited(item.obj, limit_s, watch)
     result = yield
-    if _watches[item.nodeid].late:
+    if watch.late:
         pytest.fail("hangs: took longer than its limit")
     return result
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    if inspect.iscoroutinefunction(pyfuncitem.obj):
-        watch = _watches[pyfuncitem.nodeid]
-        marked = pyfuncitem.user_properties[-1][1]
-        limit_s = COROUTINE_S if marked == WHOLE_S else float(str(marked)) - MARGIN_S
-        pyfuncitem.obj = _limited(pyfuncitem.obj, limit_s, watch)
+def _marked_s(item: pytest.Item) -> float:
+    return next(float(str(value)) for name, value in item.user_properties if name == "limit_s")
 
 
 def _limited(test: Callable[..., Any], limit_s: float, watch: Watch) -> Callable[..., Any]:
