@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any, NoReturn
 
+import anyio.pytest_plugin
 import pytest
 
 COROUTINE_S = 20.0
@@ -112,6 +113,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     finally:
         watch.end()
         del _watches[item.nodeid]
+        if watch.late and watch.loop is not None and watch.loop.is_closed():
+            _forget_runner()
+
+
+def _forget_runner() -> None:
+    """anyio keeps a runner whose end raised, and every later test would fail for it."""
+    plugin: Any = anyio.pytest_plugin
+    plugin._current_runner = plugin._runner_stack = None
+    plugin._runner_leases = 0
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
