@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import inspect
 import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 from gym_runtime.environment import catalogue
 
-LIMIT_S = 20.0
+pytest_plugins = ["time_limits"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,43 +58,3 @@ def files_unnamed() -> Iterator[None]:
     yield
     for files in catalogue._files.values():
         files.clear()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Fail a coroutine test that takes too long.
-
-    A signal does not interrupt uvloop, and virtual time knows nothing of ours; so a thread watches the
-    real clock and cancels the test in its own loop. pytest-timeout, which ends the whole run, stands
-    behind it for what blocks the loop itself.
-    """
-    if inspect.iscoroutinefunction(pyfuncitem.obj):
-        marker = pyfuncitem.get_closest_marker("timeout")
-        limit_s = float(marker.args[0]) - 2 if marker else LIMIT_S
-        pyfuncitem.obj = _limited(pyfuncitem.obj, limit_s)
-
-
-def _limited(test: Callable[..., Any], limit_s: float) -> Callable[..., Any]:
-    @functools.wraps(test)
-    async def limited(*args: Any, **kwargs: Any) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            loop.call_soon_threadsafe(task.cancel)
-
-        timer = threading.Timer(limit_s, stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            await test(*args, **kwargs)
-        except asyncio.CancelledError:
-            if not late.is_set():
-                raise
-            pytest.fail(f"took longer than {limit_s:.0f} s")
-        finally:
-            timer.cancel()
-
-    return limited

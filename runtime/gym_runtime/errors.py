@@ -28,6 +28,7 @@ never a reward: it travels as a `Fault` and ends as a ``failed`` outcome.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, cast
 
 import msgspec
@@ -206,9 +207,28 @@ def from_fault(fault: Fault) -> GymError:
 
 
 def leaf(error: BaseException) -> BaseException:
-    """What a task group's exception group is really about: its first `GymError`, else its first leaf."""
+    """What an exception group, nested or not, is really about.
+
+    `Fenced` if it is there, because another attempt goes on whatever else happened; else the first error of
+    this runtime that no repetition helps, else the first of this runtime's, else the first exception; a
+    cancellation only if there is nothing else.
+    """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    group = cast("BaseExceptionGroup[BaseException]", error)
-    leaves = [leaf(inner) for inner in group.exceptions]
-    return next((inner for inner in leaves if isinstance(inner, GymError)), leaves[0])
+    return min(_leaves(cast("BaseExceptionGroup[BaseException]", error)), key=_rank)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for inner in group.exceptions:
+        if isinstance(inner, BaseExceptionGroup):
+            yield from _leaves(cast("BaseExceptionGroup[BaseException]", inner))
+        else:
+            yield inner
+
+
+def _rank(error: BaseException) -> int:
+    if isinstance(error, Fenced):
+        return 0
+    if isinstance(error, GymError):
+        return 2 if error.retryable else 1
+    return 3 if isinstance(error, Exception) else 4

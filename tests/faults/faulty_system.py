@@ -2,7 +2,7 @@
 
 ``gym-runtime run`` and its two workers of each kind reach the broker through the first proxy; an agent and a
 resource worker of a system that stays are behind each of the two others. The driver itself has its own
-connection, by which it knows the workers, and plays the operator: it cancels what a killed client left.
+connection, by which it knows the workers. What a killed client left is taken up when it is started again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import msgspec
 from faults.schedule import ENVIRONMENTS, ROLLOUTS, Schedule, Strike
 from gym_runtime import connect
 from gym_runtime.client import Client
-from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.rollout_spec import encode_spec
 from gym_runtime.system.private_broker import Broker
@@ -108,14 +107,12 @@ class Command:
         while len(self.lines()) + len(self.lines("out_failures")) < count and not self.over:
             await anyio.sleep(POLL_S)
 
-    async def kill_and_resume(self, gym: Client) -> None:
-        """End it as the kernel would, and start it again; the operator cancels what it left."""
+    async def kill_and_resume(self) -> None:
+        """End it as the kernel would, and start it again; it takes up what it left."""
         if self.over:
             return
         self._process.kill()
         await anyio.to_thread.run_sync(self._process.wait)
-        with contextlib.suppress(UsageError):
-            await gym.cancel(await self.run_id())
         self.resumed += 1
         lines = [*self.lines(), *self.lines("out_failures")]
         self.settled = {json.loads(line)["_ng_task_index"] for line in lines}
@@ -165,7 +162,7 @@ class Arena:
             for strike in schedule.strikes:
                 await self._command.until(strike.at_rows)
                 if strike.blow == "client":
-                    await self._command.kill_and_resume(self._gym)
+                    await self._command.kill_and_resume()
                 elif strike.blow == "double":
                     await self._double()
                 elif strike.blow == "broker":

@@ -6,6 +6,7 @@ script beside it. What is forbidden is tried over the same connection that the r
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -323,6 +324,8 @@ async def test_a_broker_may_ask_for_our_certificate(
         with pytest.raises(BrokerError):
             async with nats.connect(url):
                 pass
+        # The broker ends the connection after it was made: nothing may go on trying to make it again.
+        assert [task for task in asyncio.all_tasks() if "Connection" in repr(task.get_coro())] == []
         monkeypatch.setenv(CERTIFICATE, str(folder / "server.pem"))
         monkeypatch.setenv(KEY, str(folder / "server.key"))
         async with nats.connect(url) as bus:

@@ -42,6 +42,7 @@ log = structlog.get_logger(__name__)
 DIAL_S = 4.0
 CONNECT_TIMEOUT_S = 2
 CLOSE_S = 2.0
+CANCEL_AGAIN_S = 0.1
 PING_INTERVAL_S = 5
 PINGS_OUTSTANDING = 2
 RECONNECT_S = (0.05, RECONNECTED_S)
@@ -105,10 +106,14 @@ class Connection(Client):
                 )
         except (errors.Error, OSError, ImportError) as error:
             self._err = cast(Exception, error)
-        if not self.is_connected:
-            self._wire.abort()
-            raise refusals.unreachable(where.shown, self._err)
+        connected, why = self.is_connected, self._err
         self._dialling = False
+        if not connected:
+            # A broker may end the connection after it was made (a certificate it does not like); by then
+            # nats-py makes it again, for ever.
+            with anyio.CancelScope(shield=True):
+                await self.close()
+            raise refusals.unreachable(where.shown, why)
         try:
             await self._check(where.shown)
         except BrokerError:
@@ -291,6 +296,9 @@ class Connection(Client):
         self._kick()
 
     async def _connect_to_server(self, s: Srv) -> None:
+        if self._finished:
+            # What nats-py takes for its own cancellation, should it have missed that.
+            raise asyncio.CancelledError
         s.last_attempt = time.monotonic()
         self._wire.abort()
         self._wire = Wire(self._interests.receive, self._kick)
@@ -363,8 +371,24 @@ class Connection(Client):
         try:
             with anyio.move_on_after(CLOSE_S):
                 await super()._close(status, do_cbs)
+            if self._finished:
+                await self._end_reconnecting()
         finally:
             self._wire.abort()
+
+    async def _end_reconnecting(self) -> None:
+        """See that nothing tries to connect any more.
+
+        nats-py cancels that once, and `asyncio.wait_for` of Python 3.11 loses a cancellation that comes
+        together with what it waits for: the task went on for ever, and the event loop could not be closed.
+        """
+        task = self._reconnection_task
+        if task is not None and task is not asyncio.current_task():
+            with anyio.move_on_after(CLOSE_S):
+                while not task.done():
+                    task.cancel()
+                    await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
+        self._status = Client.CLOSED
 
     def _choose(self, servers: list[Server], info: dict[str, Any]) -> tuple[Server | None, float]:
         """The server that failed least, not the one just lost; after a jittered wait that grows.

@@ -1,20 +1,31 @@
-"""``collect``: the rows of a run that was published elsewhere, into files, as they come."""
+"""``collect``: the rows of a run that was published elsewhere, into files, as they come.
+
+Rows are on the disk a moment after they came. Stopped by a signal, or killed, it goes on with its own files
+when it is started again.
+"""
 
 from __future__ import annotations
+
+import signal
 
 import anyio
 
 from gym_runtime import logs
+from gym_runtime.cli import terminal
 from gym_runtime.cli.display import Display
+from gym_runtime.cli.interruption import INTERRUPTED
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options import CollectOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
-from gym_runtime.errors import UsageError
+from gym_runtime.client.background import background
+from gym_runtime.files.collected import read_collected
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
 from gym_runtime.messages.outcomes import RolloutRecord
+
+FLUSH_S = 0.2
 
 
 def collect(options: CollectOptions) -> int:
@@ -24,6 +35,15 @@ def collect(options: CollectOptions) -> int:
     files = OutputFiles.beside(options.output)
     metrics = Metrics()
 
+    interrupted = False
+
+    async def stop_on_signal(scope: anyio.CancelScope) -> None:
+        nonlocal interrupted
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                interrupted = True
+                scope.cancel()
+
     async def main() -> None:
         async with connect(urls, prefix=options.broker.prefix) as gym:
             info = await gym.run(options.run)
@@ -31,7 +51,12 @@ def collect(options: CollectOptions) -> int:
             if info.state == "active":
                 workers = await gym.workers()
                 missing = unserved(workers, agents=info.agents, environments=info.environments)
-            with ResultWriter(files) as writer, Display(info.total, label=options.run) as display:
+            left = info.total - len(had)
+            before = metrics.summary() if len(had) else None
+            with (
+                ResultWriter(files) as writer,
+                Display(info.total, label=options.run, before=before) as display,
+            ):
 
                 def take(record: RolloutRecord) -> None:
                     writer.write(record)
@@ -40,14 +65,27 @@ def collect(options: CollectOptions) -> int:
 
                 for line in missing:
                     display.note(line)
-                if await gym.follow(options.run, info.total, take):
-                    await gym.finish_run(info)
+
+                async def flush() -> None:
+                    while True:
+                        await anyio.sleep(FLUSH_S)
+                        writer.flush()
+
+                async with background() as tasks:
+                    tasks.start_soon(flush)
+                    tasks.start_soon(stop_on_signal, tasks.cancel_scope)
+                    complete = await gym.follow(
+                        options.run, left, take, skip=lambda task, rollout: (task, rollout) in had
+                    )
+                    if complete:
+                        await gym.finish_run(info)
             display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
 
     with Lock(files.rollouts):
-        for path in (files.rollouts, files.failures):
-            if path.exists() and path.stat().st_size:
-                raise UsageError(f"{path} has rows already; choose another -o")
+        had = read_collected(files, options.run, metrics)
         anyio.run(main, backend_options={"use_uvloop": True})
         write_whole(files.aggregate_metrics, metrics.aggregate())
+    if interrupted:
+        terminal.errors().print("interrupted; the same command goes on with these files", soft_wrap=True)
+        return INTERRUPTED
     return 0 if metrics.summary().mean_reward is not None else 1

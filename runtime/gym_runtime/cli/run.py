@@ -31,12 +31,13 @@ from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_fil
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
 from gym_runtime.client import Client, connect, make_pools
+from gym_runtime.client.recovery import Remains
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, open_dataset
 from gym_runtime.files.lock import Lock
-from gym_runtime.files.manifest import Manifest
+from gym_runtime.files.manifest import Manifest, load_manifest
 from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.profile import reward_profiles
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, write_whole
@@ -49,6 +50,10 @@ from gym_runtime.system.system import System, launch
 FLUSH_S = 0.2
 LOOK_AT_ENGINE_S = 2.0
 START_NOTE_S = 2.0
+NOTHING_LEFT = (
+    "the interrupted run left nothing on this broker: what was in progress is made from the start (a broker "
+    "that stays, --nats or --state-dir, keeps it)"
+)
 
 
 def run(options: RunOptions) -> int:
@@ -96,6 +101,11 @@ class _Run:
         for source in found:
             source.require()
         with Lock(files.rollouts):
+            previous = load_manifest(files.manifest) if options.resume else None
+            if previous is not None:
+                # Attempts that a dead client left may go on: they know the model by the name of its run.
+                self._run_id = previous.run
+                self._settings = replace(self._settings, model_pool=self._run_id)
             self._choose_model()
             if options.input is None:
                 self._launch(options.names)
@@ -129,7 +139,7 @@ class _Run:
         for notice in progress.notices:
             display.note(notice)
         interrupted = anyio.run(
-            partial(self._go, files, dataset, progress, display, manifest.rollouts),
+            partial(self._go, files, dataset, progress, display, manifest),
             backend_options={"use_uvloop": True},
         )
         with terminable():  # the event loop has put SIGTERM back to its default
@@ -209,7 +219,7 @@ class _Run:
     # -- running --------------------------------------------------------------------------------------
 
     async def _go(
-        self, files: OutputFiles, dataset: Dataset, progress: Progress, display: Display, total: int
+        self, files: OutputFiles, dataset: Dataset, progress: Progress, display: Display, manifest: Manifest
     ) -> bool:
         """Make the rollouts and stop the system; whether a signal ended it."""
         assert self._system is not None
@@ -223,7 +233,7 @@ class _Run:
                         await self._ready(system, display)
                         group.start_soon(self._watch_system, system, display)
                         with display:
-                            await self._make(system.url, files, dataset, progress, display, total)
+                            await self._make(system.url, files, dataset, progress, display, manifest)
                         group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await system.stop(drain=not making.cancelled_caught)
@@ -233,7 +243,7 @@ class _Run:
     def _report(self, files: OutputFiles, manifest: Manifest, display: Display, *, interrupted: bool) -> int:
         """Write and show what a run comes to; the exit status."""
         summary = self._metrics.summary()
-        msgspec.structs.replace(manifest, counts=summary.outcomes).save(files.manifest)
+        msgspec.structs.replace(manifest, run=self._run_id, counts=summary.outcomes).save(files.manifest)
         write_whole(files.aggregate_metrics, self._metrics.aggregate())
         if files.materialized_inputs.exists():  # a run that is interrupted before its first row has none
             write_whole(files.reward_profiling, reward_profiles(files.materialized_inputs, self._metrics))
@@ -268,38 +278,58 @@ class _Run:
         dataset: Dataset,
         progress: Progress,
         display: Display,
-        total: int,
+        manifest: Manifest,
     ) -> None:
-        left = total - len(progress)
+        left = manifest.rollouts - len(progress)
         with (
             InputWriter(files.materialized_inputs, resume=progress.previous is not None) as inputs,
             ResultWriter(files) as writer,
         ):
-            info = run_info(dataset, self._settings, self._run_id, left)
             in_flight = self._concurrency * 2 + 64
-            async with (
-                connect(url, prefix=self._options.broker.prefix) as client,
-                anyio.create_task_group() as group,
-                aclosing(
-                    client.make(self._missing(dataset, progress, inputs), info, in_flight=in_flight)
-                ) as records,
-            ):
-                group.start_soon(_flush, inputs, writer)
-                if not self._options.keep_going:
-                    group.start_soon(self._watch_engine, client)
-                async for record in records:
-                    writer.write(record)
-                    self._metrics.add(record)
-                    display.add(record)
-                    if display.tally.added == 1:
-                        writer.flush()
-                group.cancel_scope.cancel()
+            async with connect(url, prefix=self._options.broker.prefix) as client:
+                remains = await self._take_up(client, files, manifest, progress, display)
+                info = run_info(dataset, self._settings, self._run_id, left)
+                missing = self._missing(dataset, progress, inputs, remains)
+                async with (
+                    anyio.create_task_group() as group,
+                    aclosing(client.make(missing, info, in_flight=in_flight, remains=remains)) as records,
+                ):
+                    group.start_soon(_flush, inputs, writer)
+                    if not self._options.keep_going:
+                        group.start_soon(self._watch_engine, client)
+                    async for record in records:
+                        writer.write(record)
+                        self._metrics.add(record)
+                        display.add(record)
+                        if display.tally.added == 1:
+                            writer.flush()
+                    group.cancel_scope.cancel()
 
-    def _missing(self, dataset: Dataset, progress: Progress, inputs: InputWriter) -> Iterator[RolloutSpec]:
+    async def _take_up(
+        self, client: Client, files: OutputFiles, manifest: Manifest, progress: Progress, display: Display
+    ) -> Remains | None:
+        """What the interrupted run has left on the broker; if nothing, this part is a run of its own."""
+        if progress.previous is None:
+            return None
+        remains = await client.take_up(self._run_id, progress)
+        if remains is None:
+            if not progress.previous.counts:
+                display.note(NOTHING_LEFT)
+            self._run_id = new_run_id()
+            msgspec.structs.replace(manifest, run=self._run_id).save(files.manifest)
+        return remains
+
+    def _missing(
+        self, dataset: Dataset, progress: Progress, inputs: InputWriter, remains: Remains | None
+    ) -> Iterator[RolloutSpec]:
         """The rollouts that are left to be made; all of them, made or not, go to the inputs."""
         for spec in self._specs(dataset):
             inputs.add(spec)
-            yield from progress.remaining([spec])
+            for left in progress.remaining([spec]):
+                if remains is None:
+                    yield left
+                elif not remains.has_result(left.task_index, left.rollout_index):
+                    yield remains.resumed(left)
 
     async def _watch_interrupts(
         self, signals: AsyncIterator[signal.Signals], making: anyio.CancelScope

@@ -18,9 +18,11 @@ from anyio.abc import TaskGroup
 from gym_runtime import tracing
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
+from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
+from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
@@ -114,7 +116,12 @@ class Flow(Runs):
             here.cancel()
 
     async def make(
-        self, specs: Iterable[RolloutSpec], run: RunInfo, *, in_flight: int = IN_FLIGHT
+        self,
+        specs: Iterable[RolloutSpec],
+        run: RunInfo,
+        *,
+        in_flight: int = IN_FLIGHT,
+        remains: Remains | None = None,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made; yields each one's record once, in the order of completion.
 
@@ -125,16 +132,20 @@ class Flow(Runs):
             run: what others are told of the run. A ``total`` of 0 means that it is not known: it is counted,
                 and told when the last rollout is published.
             in_flight: rollouts published and not yet yielded, at most.
+            remains: what a client of this run that died has left (`take_up`); its results are yielded too.
         """
         stream = Stream[RolloutRecord]()
         window = anyio.Semaphore(in_flight)
+        left = remains or Remains(KeyCounts(), KeyCounts())
 
         async def work() -> None:
-            await self._drive(specs, run, window, stream.send)
+            more = partial(len, left.results)
+            await self._drive(specs, run, window, stream.send, more=more, skip=left.settled)
 
         async with aclosing(self._yielded(work, stream)) as records:
             async for record in records:
-                window.release()
+                if not left.has_result(record.task_index, record.rollout_index):
+                    window.release()
                 yield record
 
     async def _drive(
@@ -145,10 +156,11 @@ class Flow(Runs):
         take: Callable[[RolloutRecord], Awaitable[None]],
         *,
         more: Callable[[], int] = lambda: 0,
+        skip: Callable[[int, int], bool] | None = None,
     ) -> None:
         """Publish a run and pass its records on; the run is over however this ends.
 
-        ``more`` counts the rollouts that ``take`` has published beside ``specs``.
+        ``more`` counts the records to come besides those of ``specs``; ``skip`` is for `follow`.
         """
         published: list[int] = []
         all_published = anyio.Event()
@@ -165,7 +177,21 @@ class Flow(Runs):
 
         async with self.attach(run) as attached, background() as tasks:
             tasks.start_soon(publish, attached)
-            attached.finished = await self.follow(run.run, total, take, shed=True, recount=all_published)
+            attached.finished = await self.follow(
+                run.run, total, take, shed=True, recount=all_published, skip=skip
+            )
+
+    async def take_up(self, run: str, progress: Progress) -> Remains | None:
+        """What a run whose client died has left here, if it is to be gone on with; else None.
+
+        Raises:
+            UsageError: its client is alive.
+        """
+        remains = await take_up(self.bus, run, progress)
+        if remains is not None:
+            for (task_index, _), _ in remains.results.items():
+                self._sweep(run).expected(task_index)
+        return remains
 
     async def follow(
         self,
@@ -175,13 +201,15 @@ class Flow(Runs):
         *,
         shed: bool = False,
         recount: anyio.Event | None = None,
+        skip: Callable[[int, int], bool] | None = None,
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
 
         ``total`` may be a function where it is not known yet, or where ``take`` leads to more of them; it is
         looked at again when ``recount`` is set. With ``shed`` the broker forgets what was handed over long
         ago, so that a long run needs no more of its memory and disk than a short one; no other client can
-        collect all of the run then.
+        collect all of the run then. ``skip`` says of a task's and a rollout's index that its record was had
+        before; it is not handed over and does not count.
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
@@ -216,6 +244,9 @@ class Flow(Runs):
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
                     record = decode_record(stored.payload)
+                    if skip is not None and skip(record.task_index, record.rollout_index):
+                        waiting_since_s = anyio.current_time()
+                        continue
                     # An attempt may be so late that the broker has shed the record of the one before.
                     if had.increase(record.task_index, record.rollout_index) == 1:
                         taken = take(record)

@@ -91,7 +91,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         agent: the agent that runs its rollouts unless a run says otherwise; where it is left out,
             ``step_loop`` for an `Episode` and ``tool_loop`` for everything else.
         max_turns: model calls per attempt at most; None for no limit of its own.
-        timeout_s: from the start of an attempt to its deadline, in seconds.
+        timeout_s: how long a rollout may take, over all of its attempts, in seconds.
         parallel_tools: tool calls of one turn may run concurrently on one session.
         replayable: a session that was lost with its worker may be rebuilt by repeating its calls: it is a
             pure function of the task and the calls, and the calls have no effects elsewhere.

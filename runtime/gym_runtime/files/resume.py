@@ -65,6 +65,10 @@ class Progress:
         key = (task_index, rollout_index)
         return key in self.done or key in self.given_up
 
+    def attempts(self, task_index: int, rollout_index: int) -> int:
+        """How many attempts at a rollout that failed the files know of."""
+        return self._attempts.get(task_index, rollout_index)
+
     def remaining(self, tasks: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The rollouts that are still to be made, with the attempts already spent on them."""
         for task in tasks:
@@ -83,8 +87,8 @@ class Progress:
             if dropped:
                 self.notices.append(f"{path}: dropped a torn last line of {dropped} bytes")
         twice = 0
-        for number, line in _lines(files.rollouts):
-            sample = _sample(files.rollouts, number, line)
+        for number, line in lines_of(files.rollouts):
+            sample = sample_of(files.rollouts, number, line)
             if self.done.increase(sample.task_index, sample.rollout_index) > 1:
                 twice += 1
             else:
@@ -99,7 +103,7 @@ class Progress:
         """Twice over the file: which failures are final is known only at its end."""
         times = KeyCounts()
         terminal = KeyCounts()
-        for number, line in _lines(path):
+        for number, line in lines_of(path):
             try:
                 row = _decode_failure(line)
             except msgspec.DecodeError as error:
@@ -113,14 +117,14 @@ class Progress:
         for key, count in times.items():
             if key not in self.done and (key in terminal or count >= MAX_FAILURES):
                 self.given_up.put(*key, 1)
-        for number, line in _lines(path):
+        for number, line in lines_of(path):
             row = _decode_failure(line)
             key = (row.task_index, row.rollout_index)
             if key in self.given_up and row.failure_class != CANCELLED and key in times:
                 left = times.get(*key) - 1
                 times.put(*key, left)
                 if not left:
-                    metrics.add_sample(_sample(path, number, line))
+                    metrics.add_sample(sample_of(path, number, line))
 
 
 def start_run(
@@ -151,8 +155,12 @@ def start_run(
         )
         raise UsageError(f"{named} has rows already; go on with that run (--resume), or choose another -o")
     if not has_rows:
+        # One that died before its first row may have left results and journals on the broker.
+        same = previous is not None and previous.digest == manifest.digest
         manifest.save(files.manifest)
-        return Progress()
+        return Progress(
+            previous if resume and previous and same and not previous.differences(manifest) else None
+        )
     if previous is None:
         raise UsageError(
             f"{files.rollouts} has rows, but {files.manifest} is missing, so nobody knows of which run; "
@@ -192,7 +200,7 @@ def _changed_rows(path: Path, tasks: Iterable[RolloutSpec], dataset: Dataset, pe
     if not path.exists():
         return ""
     rows: dict[int, None] = {}
-    lines = (line.rstrip(b"\n") for _, line in _lines(path))
+    lines = (line.rstrip(b"\n") for _, line in lines_of(path))
     for position, (line, task) in enumerate(zip_longest(lines, tasks)):
         if line is None or task is None:
             break
@@ -206,7 +214,8 @@ def _changed_rows(path: Path, tasks: Iterable[RolloutSpec], dataset: Dataset, pe
     return f": {', '.join(listed)}{' …' if len(rows) > _LISTED_ROWS else ''}"
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, and their numbers; none if there is no file."""
     if path.exists():
         with path.open("rb", buffering=2**20) as file:
             for number, line in enumerate(file, 1):
@@ -214,7 +223,12 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
 
 
-def _sample(path: Path, number: int, line: bytes) -> Sample:
+def sample_of(path: Path, number: int, line: bytes) -> Sample:
+    """What the metrics need of a row.
+
+    Raises:
+        UsageError: it is no rollout row; the message names the place.
+    """
     try:
         return sample_row(line)
     except msgspec.DecodeError as error:

@@ -15,20 +15,28 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The envelope of every request.
 
     Attributes:
-        deadline_s: absolute, in seconds since the epoch; nobody works for this request after it.
+        left_s: how long anybody may work for this request from when it was sent, in seconds. A duration,
+            because clocks differ; None from peers that only know ``deadline_s``.
+        deadline_s: the same as a time of day, in seconds since the epoch, by the clock of whoever holds the
+            request: the sender's on the wire, for peers that know no ``left_s``; the receiver's after that.
         key: the same for every delivery of the same call, so that it is executed once.
         rollout: whose call this is (``<run_id>.<task_index>.<rollout_index>``), for logs and affinity.
         attempt: which execution of that rollout.
         body: the call itself; a router need not know it.
         retries: how often the worker may ask again on its part; None leaves it to the worker.
+        deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
+        place: only a place for this request is asked for; it is sent when the worker has one.
     """
 
     body: Raw
-    deadline_s: float
+    deadline_s: float = 0.0
     key: str = ""
     rollout: str = ""
     attempt: int = 1
     retries: int | None = None
+    left_s: float | None = None
+    deaths: int = 0
+    place: bool = False
 
 
 class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,8 +19,10 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             ``responses_create_params``.
         agent_ref: what the result row will carry as its ``agent_ref``.
         model: the model pool to ask.
-        timeout_s: from the start of an attempt to its deadline, in seconds.
-        max_attempts: how often the rollout may be tried before it counts as failed.
+        timeout_s: how long the rollout may take, in seconds, over all of its attempts; the time counts while
+            an attempt is being made.
+        max_attempts: how many tries may fail before the rollout counts as failed. A try that ended because a
+            worker was lost, or the task was given back, is none of them.
         max_turns: model calls per attempt at most; None leaves it to the environment.
         parallel_tools: tool calls of one turn may run concurrently.
         replayable: a lost session may be rebuilt by repeating its calls.
@@ -31,6 +33,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         max_staleness: how many versions the weights that sampled any token may lie behind the newest at
             the end of the rollout; None for any number.
         attempt_base: attempts already spent on this rollout in interrupted runs.
+        taken_up: an earlier client of this run may have left a journal of this rollout, or its result.
         attached: the run's client answers on ``client.<run>``; nothing is worked on while it is gone.
     """
 
@@ -51,6 +54,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     return_tokens: bool = False
     max_staleness: int | None = None
     attempt_base: int = 0
+    taken_up: bool = False
     attached: bool = msgspec.field(default=False, name="attended")
     opens_first: bool = False
 

@@ -1,14 +1,23 @@
 """The attempts that one delivery of a rollout leads to.
 
-An attempt that fails for a reason that may pass is repeated, up to the task's ``max_attempts``, with one
-budget of retries for all of them; after that, or for any other reason, the rollout has failed.
+An attempt that fails for a reason that may pass is repeated, until the task's ``max_attempts`` have failed;
+after that, or for any other reason, the rollout has failed. An attempt that lost its session because a worker
+ended does not count as a try. All attempts, also those of other deliveries, share one deadline and one budget
+of retries (`rollout.account`).
+
+What an agent raises in a task group of its own means what it would mean alone. A cancellation that comes
+from outside (the run is cancelled, the deadline passes, the worker stops) stays one, whatever else the group
+holds; one that the agent made itself is an error of the agent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import anyio
+import anyio.lowlevel
 
 from gym_runtime import clock, logs
 from gym_runtime.environment.verdict import Verdict
@@ -20,17 +29,20 @@ from gym_runtime.errors import (
     RuntimeFault,
     SessionLost,
     StaleWeights,
+    leaf,
 )
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import make_record
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rollout.staleness import staleness
-from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
+
+LONGEST_PAUSE_S = 5.0
 
 
 class Attempts:
@@ -42,15 +54,21 @@ class Attempts:
     """
 
     def __init__(
-        self, task: RolloutSpec, agent: Agent, router: Router, journal: Journal, worker: str
+        self,
+        task: RolloutSpec,
+        agent: Agent,
+        router: Router,
+        journal: Journal,
+        account: Account,
+        worker: str,
     ) -> None:
         self.task = task
+        self.account = account
         self._journal = journal
         self._agent = agent
         self._router = router
         self._worker = worker
         self._scope = anyio.CancelScope()
-        self._budget = Budget()
         self._rollout: Rollout | None = None
         self._started_s = clock.now()
         self._lost: list[str] = []
@@ -65,22 +83,47 @@ class Attempts:
         self.detached = True
         self._scope.cancel()
 
-    async def run(self, before: int) -> RolloutRecord:
-        """The record of the first attempt that settles the rollout."""
-        attempt = before + 1
+    @property
+    def number(self) -> int:
+        """Of the attempt that is being made."""
+        return self.task.attempt_base + self.account.spent.attempts + 1
+
+    async def run(
+        self, *, known: bool = False, wait: Callable[[], Awaitable[None]] | None = None
+    ) -> RolloutRecord:
+        """The record of the first attempt that settles the rollout.
+
+        Args:
+            known: other deliveries may have had it; what this one begins is noted.
+            wait: returns when the attempts may begin.
+
+        Raises:
+            Fenced: another attempt goes on with the rollout.
+        """
         pause_s = 0.1
         with self._scope:
-            for attempt in range(before + 1, before + self.task.max_attempts + 1):
-                logs.set_rollout(self.task.rollout_id, attempt)
+            if wait is not None:
+                # A worker that ends meanwhile does not lose this rollout: it only waited there.
+                await self._note(working=False)
+                await wait()
+            self.account.start()
+            if known:
+                await self._note()
+            while True:
+                logs.set_rollout(self.task.rollout_id, self.number)
                 self._started_s = clock.now()
                 self._rollout = None
+                losses = self.account.budget.losses
                 try:
-                    return await self._once(attempt)
+                    return await self._once()
                 except Fenced:
                     raise
                 except GymError as error:
-                    if not error.retryable or attempt == before + self.task.max_attempts:
-                        return self.failed(attempt, error)
+                    # A session that was lost because its worker ended is not the rollout's failure.
+                    failed = not isinstance(error, SessionLost) or self.account.budget.losses == losses
+                    tries = self.account.spent.failures + failed
+                    if not error.retryable or tries >= self.task.max_attempts:
+                        return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
                     anew = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
@@ -90,32 +133,53 @@ class Attempts:
                 except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
                     logger().exception("an agent raised")
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
-                    return self.failed(attempt, fault)
+                    return self.failed(fault)
                 if anew:
                     await self.close()
                     await self._journal.discard()
                 else:
                     await self._journal.load()
+                self.account.attempt_over(failed=failed)
+                await self._note()
                 await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
-                pause_s *= 2
-        return self._record(attempt, Cancelled(), None)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        return self._record(Cancelled(), None)
 
-    async def _once(self, attempt: int) -> RolloutRecord:
-        task = self.task
-        with anyio.CancelScope(deadline=anyio.current_time() + task.timeout_s):
-            rollout = self._rollout = Rollout(task, attempt, self._router, self._journal, self._budget)
+    async def _note(self, *, working: bool = True) -> None:
+        if not await self.account.note(working=working):
+            raise Fenced("another attempt goes on with this rollout", stage="agent")
+
+    async def _once(self) -> RolloutRecord:
+        task, account = self.task, self.account
+        with anyio.CancelScope(deadline=account.deadline):
+            rollout = self._rollout = Rollout(
+                task, self.number, self._router, self._journal, account.budget, account.left_s
+            )
             await rollout.open()
-            await self._agent.run(rollout)
+            await self._ask_agent(rollout)
             self._check_staleness(rollout)
             verdict = await rollout.verify()
             reason = rollout.truncated
-            return self._record(attempt, Truncated(reason=reason) if reason else Completed(), verdict)
+            return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
         hop = self._router.slowest(task.rollout_id)
         raise DeadlineExceeded(
             f"the rollout took longer than {task.timeout_s:.0f} s"
             + (f"; it was waiting for {hop.name} since {hop.waited_s():.0f} s" if hop else ""),
             stage=hop.kind if hop else "agent",
         )
+
+    async def _ask_agent(self, rollout: Rollout) -> None:
+        try:
+            await self._agent.run(rollout)
+        except (BaseExceptionGroup, anyio.get_cancelled_exc_class()) as raised:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            error = leaf(raised)
+            if not isinstance(error, anyio.get_cancelled_exc_class()):
+                raise error from None if error is raised else raised
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise error from None
+            raise RuntimeFault("the agent cancelled itself", stage="agent") from raised
 
     def _check_staleness(self, rollout: Rollout) -> None:
         allowed = self.task.max_staleness
@@ -134,9 +198,9 @@ class Attempts:
                 stage="model",
             )
 
-    def failed(self, attempt: int, error: GymError) -> RolloutRecord:
+    def failed(self, error: GymError) -> RolloutRecord:
         """The record of a rollout that failed for good."""
-        return self._record(attempt, Failed(fault=error.fault()), None)
+        return self._record(Failed(fault=error.fault()), None)
 
     def leave(self) -> None:
         """Let the session be if another attempt may have it; one that nobody else knows is still closed."""
@@ -153,11 +217,11 @@ class Attempts:
             except GymError as error:
                 logger().info("a session was not closed; its time limit will", error=str(error))
 
-    def _record(self, attempt: int, outcome: Outcome, verdict: Verdict | None) -> RolloutRecord:
+    def _record(self, outcome: Outcome, verdict: Verdict | None) -> RolloutRecord:
         return make_record(
             self.task,
             outcome,
-            attempt=attempt,
+            attempt=self.number,
             rollout=self._rollout,
             verdict=verdict,
             duration_s=clock.now() - self._started_s,

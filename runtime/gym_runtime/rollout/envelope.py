@@ -14,13 +14,14 @@ class Envelope:
     """Makes an attempt's requests. Knows no rollout: who holds it would hold the whole transcript.
 
     Attributes:
-        deadline_s: absolute, in seconds since the epoch; the same for all of them.
+        deadline_s: the rollout's, by this machine's clock, in seconds since the epoch. On the wire goes what
+            is left of it.
     """
 
     __slots__ = ("_attempt", "_task", "deadline_s")
 
-    def __init__(self, task: RolloutSpec, attempt: int) -> None:
-        self.deadline_s = clock.now() + task.timeout_s
+    def __init__(self, task: RolloutSpec, attempt: int, left_s: float) -> None:
+        self.deadline_s = clock.now() + left_s
         self._task = task
         self._attempt = attempt
 

@@ -15,6 +15,7 @@ that does not match what the agent now asks (its code or its settings changed) i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from hashlib import blake2b
 
 import anyio
@@ -76,9 +77,11 @@ class Journal:
     Attributes:
         turns: how many recorded turns this attempt was given back.
         session, worker: the rollout's session and who holds it, as far as is known; empty if nothing is.
+        on_turn: called when a turn was stored.
     """
 
     def __init__(self, bus: Bus | None, subject: str) -> None:
+        self.on_turn: Callable[[], None] | None = None
         self.turns = 0
         self.session = ""
         self.worker = ""
@@ -95,6 +98,11 @@ class Journal:
     def shared(self) -> bool:
         """Whether there is a record from which another attempt may go on, in the session that it names."""
         return self._sequence > 0
+
+    @property
+    def length(self) -> int:
+        """How many turns earlier attempts have stored, as far as was read."""
+        return len(self._records)
 
     async def load(self) -> None:
         """Read what earlier attempts have stored, to be given back from the start."""
@@ -181,6 +189,8 @@ class Journal:
             raise Fenced("another attempt goes on with this rollout", stage="agent")
         self._sequence, self._known_s = sequence, anyio.current_time()
         self._fresh = []
+        if self.on_turn is not None:
+            self.on_turn()
 
     async def confirm(self) -> None:
         """See before the end that nobody else has gone on, unless a turn was stored a moment ago.
@@ -199,7 +209,7 @@ class Sweep:
     """Says which journals of a run can be forgotten: whole blocks of tasks, when all of it is committed.
 
     Journals are forgotten by the block, because forgetting costs the broker more than a turn's record
-    does. The block that is being published is left alone.
+    does. The block that is being published is left alone, and those after it.
     """
 
     def __init__(self, run: str) -> None:
@@ -213,11 +223,15 @@ class Sweep:
         self._publishing = max(self._publishing, block)  # a replacement in an older one may come between
         self._left[block] += 1
 
+    def expected(self, task_index: int) -> None:
+        """The result of a rollout will come that was published by an earlier client."""
+        self._left[task_index // BLOCK] += 1
+
     def committed(self, task_index: int) -> str | None:
         """One rollout of a task is done; a pattern to forget, or None."""
         block = task_index // BLOCK
         self._left[block] -= 1
-        if self._left[block] > 0 or block == self._publishing:
+        if self._left[block] > 0 or block >= self._publishing:
             return None
         del self._left[block]
         return f"journal.{token(self._run, 'run')}.{block}.>"

@@ -81,6 +81,7 @@ class RemoteSession:
     async def _deliver(self, call: calls.ResourceCall, key: str) -> RoutedReply:
         lost = ""
         while True:
+            losses = self._budget.losses
             try:
                 if lost and not await self._rebuilt(lost):
                     break
@@ -88,7 +89,8 @@ class RemoteSession:
             except SessionLost as error:
                 if not self._task.replayable:
                     raise
-                self._budget.spend(error)
+                if self._budget.losses == losses:
+                    self._budget.spend(error)
                 lost = self.worker or lost
         raise SessionLost(
             f"resource '{self._task.environment}' answered a repeated call differently: its sessions cannot "

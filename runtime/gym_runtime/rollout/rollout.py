@@ -64,6 +64,7 @@ class Rollout:
 
     Attributes:
         task: what is to be done, limits included.
+        deadline_s: the rollout's, in seconds since the epoch by this machine's clock.
         params: the row's ``responses_create_params``; its input ends with what `reset` added.
         turns: model calls made so far.
         output: what was added to the conversation after the row's input: the transcript.
@@ -78,6 +79,7 @@ class Rollout:
         router: Router,
         journal: Journal | None = None,
         budget: Budget | None = None,
+        left_s: float | None = None,
     ) -> None:
         try:
             self.params = decode_params(_row(task.row).responses_create_params)
@@ -101,7 +103,7 @@ class Rollout:
         # Twice published, a task is delivered twice as attempt 1: the number does not tell them apart.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
         self._journal.session = self._journal.session or name
-        envelope = Envelope(task, attempt)
+        envelope = Envelope(task, attempt, task.timeout_s if left_s is None else left_s)
         self.deadline_s = envelope.deadline_s
         self._session = RemoteSession(task, router, self._budget, self._journal, envelope)
         self._model = RemoteModel(task, name, router, self._budget, self._journal, envelope)

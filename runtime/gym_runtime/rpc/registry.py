@@ -17,6 +17,9 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.names import Token
 from gym_runtime.timing import LOAD_FRESH_S
 
+REMEMBERED = 256
+"""Workers that left in order, of which a caller may still wait for an answer."""
+
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a member of the system says of itself when it is asked, and when its state changes.
@@ -27,6 +30,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pools: the names it serves.
         load: 0 when idle, 1 when full.
         draining: it finishes what it has and takes nothing new.
+        places: it knows requests for a place (`gym_runtime.rpc.suspects`).
         detail: what a pool's users may want to know, such as a model's name.
     """
 
@@ -40,6 +44,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_use: int = 0
     load: float = 0.0
     draining: bool = False
+    places: bool = False
     detail: dict[str, str] = {}
 
     @property
@@ -73,6 +78,7 @@ class WorkerRegistry:
         self._pools: dict[str, list[str]] | None = None
         self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, set[anyio.CancelScope]] = {}
+        self._drained: dict[str, None] = {}
         self._changed = anyio.Event()
         self._on_change = changed
 
@@ -102,7 +108,12 @@ class WorkerRegistry:
         self._remove(worker)
 
     def _remove(self, worker: str) -> None:
-        if self._alive.pop(worker, None) is not None:
+        heartbeat = self._alive.pop(worker, None)
+        if heartbeat is not None:
+            if heartbeat.draining:
+                self._drained[worker] = None
+                if len(self._drained) > REMEMBERED:
+                    del self._drained[next(iter(self._drained))]
             self._loads.pop(worker, None)
             for scope in self._in_flight.get(worker, ()):
                 scope.cancel()
@@ -148,6 +159,15 @@ class WorkerRegistry:
     def knows(self, worker: str) -> bool:
         """Whether a worker is alive, as far as this view knows."""
         return worker in self._alive
+
+    def has_places(self, worker: str) -> bool:
+        """Whether a worker knows requests for a place."""
+        heartbeat = self._alive.get(worker)
+        return heartbeat is not None and heartbeat.places
+
+    def has_drained(self, worker: str) -> bool:
+        """Whether a worker that is gone had said that it would leave."""
+        return worker in self._drained
 
     def alive(self) -> list[Heartbeat]:
         """All workers, draining ones included. Loads are those at the last answer or announcement."""

@@ -3,7 +3,8 @@
 One rollout has one budget of retries and one deadline, whatever hop needs them. A worker that does not
 exist any more shows within milliseconds (no responders); a full one says so at once; in both cases
 another is asked. A call to a session goes to the session's worker and nowhere else: if that one is gone,
-so is the state, and `SessionLost` says so.
+so is the state, and `SessionLost` says so. A worker that ends while it works on a call costs no retry; a call
+that ends its workers is found out and asked no more (`gym_runtime.rpc.suspects`).
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from gym_runtime.errors import (
 )
 from gym_runtime.messages.calls import Request, decode_reply, encode
 from gym_runtime.messages.names import token
+from gym_runtime.messages.responses import NULL
 from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
 from gym_runtime.rpc.members import Members
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.suspects import ALONE_AT, GROUP_AT, MAX_DEATHS, quarantined
 from gym_runtime.timing import NO_WORKER_GRACE_S, RETRY_PAUSE_S, SESSION_GRACE_S
 
 
@@ -123,6 +126,11 @@ class Router:
             except Busy as error:
                 if worker is not None:
                     view.report(worker, 1.0)
+                    if budget.deaths_of(_call(kind, request)) >= ALONE_AT:
+                        # That worker is being kept for this call; others need not be.
+                        prefer = worker
+                        pause_s = await _pause(pause_s, request.deadline_s, error)
+                        continue
                     avoid.add(worker)
                 if worker is None or avoid.issuperset(view.workers(pool)):
                     avoid.clear()
@@ -151,9 +159,11 @@ class Router:
                     await anyio.sleep(SESSION_GRACE_S / 5)
                     continue
                 view.lose(worker)
-                raise SessionLost(
+                lost = SessionLost(
                     f"worker {worker} of resource '{pool}' is gone, and the session with it", stage="resource"
-                ) from error
+                )
+                budget.lose(lost)
+                raise lost from error
             except (Busy, ConnectionLost) as error:
                 if isinstance(error, ConnectionLost):
                     budget.spend(error)
@@ -166,7 +176,18 @@ class Router:
     async def _ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
     ) -> RoutedReply:
-        payload = encode(msgspec.structs.replace(request, retries=max(0, budget.left)))
+        call = _call(view.kind, request)
+        deaths = budget.deaths_of(call)
+        if deaths >= GROUP_AT:
+            await self._find_place(view, pool, worker, request, deaths)
+        payload = encode(
+            msgspec.structs.replace(
+                request,
+                retries=max(0, budget.left),
+                left_s=request.deadline_s - clock.now(),
+                deaths=deaths,
+            )
+        )
         headers = tracing.headers()
         hop = InFlightRequest(view.kind, pool, worker, request.key)
         hops = self.waiting.setdefault(request.rollout, [])
@@ -186,12 +207,38 @@ class Router:
             self._arrived(request.rollout, hops, hop)
             raise
         self._arrived(request.rollout, hops, hop)
+        if data is None:
+            raise self._unanswered(view, hop, budget, call)
         reply = decode_reply(data)
+        if reply.fault is None or not reply.fault.retryable:
+            budget.answered(call)
         view.report(reply.worker, reply.load)
         budget.take(reply.retries)
         if reply.fault is not None:
             raise from_fault(reply.fault)
         return RoutedReply(reply.body, reply.worker)
+
+    async def _find_place(
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, deaths: int
+    ) -> None:
+        """Have a suspect admitted; one for whom no worker is known waits for one.
+
+        Raises:
+            GymError: `Busy` while there is no place, and what else befalls a request.
+        """
+        if worker is None:
+            raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
+        if not view.has_places(worker):
+            return
+        left_s = request.deadline_s - clock.now()
+        asking = msgspec.structs.replace(request, body=NULL, left_s=left_s, deaths=deaths, place=True)
+        hop = InFlightRequest(view.kind, pool, worker, "")
+        data = await self._exchange(view, hop, encode(asking), request.deadline_s, None)
+        if data is None:
+            raise NoWorker(f"{hop.name} stopped renewing its lease")
+        reply = decode_reply(data)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
 
     def _arrived(self, rollout: str, hops: list[InFlightRequest], hop: InFlightRequest) -> None:
         hops.remove(hop)
@@ -205,7 +252,8 @@ class Router:
         payload: bytes,
         deadline_s: float,
         headers: Headers | None,
-    ) -> bytes:
+    ) -> bytes | None:
+        """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
         data: bytes | None = None
         if hop.worker is not None:
             view.begin(hop.worker, hop.scope)
@@ -215,11 +263,17 @@ class Router:
         finally:
             if hop.worker is not None:
                 view.end(hop.worker, hop.scope)
-        if data is not None:
-            return data
+        return data
+
+    def _unanswered(self, view: WorkerRegistry, hop: InFlightRequest, budget: Budget, call: str) -> GymError:
+        """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
         if hop.lost:
-            raise ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
-        raise NoWorker(f"{hop.name} is gone")
+            return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
+        if hop.worker is not None and not view.has_drained(hop.worker):
+            deaths = budget.died(hop.worker, call)
+            if deaths >= MAX_DEATHS:
+                return quarantined(hop.kind, hop.pool)
+        return NoWorker(f"{hop.name} is gone")
 
     async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
         """Stop the work on a request; when it is not known who has it, the whole pool is told."""
@@ -229,6 +283,11 @@ class Router:
             # An error here must not take the place of the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):
                 await self._bus.publish(subject, request.key.encode())
+
+
+def _call(kind: str, request: Request) -> str:
+    """What names a call within its rollout, whichever attempt makes it."""
+    return f"{kind}.{request.key.rpartition('.')[2]}"
 
 
 async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:

@@ -3,8 +3,9 @@
 A service answers on ``<kind>.<pool>.<worker>`` for each of its pools and, sharing with its peers, on
 ``<kind>.<pool>``, and on ``holds.<worker>`` which of some requests it is not at work on. A request above the
 capacity is refused with `Busy` at once, unless nobody waits for an
-answer and so could ask again. A request whose deadline has passed is not worked on. ``abort.<worker>``
-and ``abort.<kind>.<pool>`` cancel a request by its key.
+answer and so could ask again. A request that has no time left is not worked on. ``abort.<worker>``
+and ``abort.<kind>.<pool>`` cancel a request by its key. A request whose workers ended again and again is
+kept apart from the others (`gym_runtime.rpc.suspects`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import decode_keys, encode_keys
 from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.suspects import GROUP_AT, Suspects
 
 Handle = Callable[[str, Request, Budget], Awaitable[Raw]]
 MAX_RETRIES = 8
@@ -55,6 +57,7 @@ class Service:
         self._handle = handle
         self._scopes: dict[str, list[anyio.CancelScope]] = {}
         self._idle = anyio.Event()
+        self._suspects = Suspects()
         self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
 
     @property
@@ -100,10 +103,20 @@ class Service:
             logger().error("a request cannot be read", subject=incoming.subject, error=str(error))
             return
         pool = incoming.subject.split(".", 2)[1]
+        if request.left_s is not None:
+            # From here on by this machine's clock; that of the one who asks may be another.
+            request = msgspec.structs.replace(request, deadline_s=clock.now() + request.left_s)
         if request.deadline_s <= clock.now():
             tasks.start_soon(self._answer, incoming, self._too_late(pool))
             return
-        if self.in_use >= self.capacity and incoming.reply:
+        if request.place:
+            tasks.start_soon(self._answer, incoming, self._place(request))
+            return
+        if request.deaths >= GROUP_AT:
+            refused = not self._suspects.begin(request.key)
+        else:
+            refused = self.in_use >= self.capacity or self._suspects.closed
+        if refused and incoming.reply:
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
             tasks.start_soon(self._answer, incoming, busy)
             return
@@ -139,10 +152,17 @@ class Service:
             if not scopes:
                 del self._scopes[key]
             self.in_use -= 1
+            if request.deaths >= GROUP_AT:
+                self._suspects.end(request.key)
             if not self.in_use:
                 self._idle.set()
         if reply is not None:
             await self._answer(incoming, reply)
+
+    def _place(self, request: Request) -> RpcReply:
+        if self._suspects.admit(request.key, request.deaths, self.in_use):
+            return RpcReply(worker=self.worker, load=self.load)
+        return RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
 
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> RpcReply:
         set_rollout(request.rollout, request.attempt)

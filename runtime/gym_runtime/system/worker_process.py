@@ -142,6 +142,7 @@ class _Life:
             in_use=self._member.in_use(),
             load=self._member.load(),
             draining=self._draining,
+            places=True,
             detail=self._member.detail(),
         )
 

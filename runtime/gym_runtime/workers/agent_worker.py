@@ -1,8 +1,10 @@
 """The agent worker: pulls rollouts by credit, runs them, commits each result once.
 
-A delivery is acked after its record is committed (or found to be committed already). A task whose workers
-died ``MAX_DELIVERIES`` times, or that cannot be read, is committed as failed: nothing is retried for ever,
-nothing is lost in silence. While the client of an attached run is gone, its tasks go back to the queue.
+A delivery is acked after its record is committed (or found to be committed already). A task that lost
+`turns.MAX_LOSSES` workers in a row, or that cannot be read, is committed as failed: nothing is retried for
+ever, nothing is lost in silence. While the client of an attached run is gone, its tasks go back to the queue.
+A task that is given back, for that or another reason, is noted as such (`rollout.account`): it counts as no
+loss, however often.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import msgspec
 
 from gym_runtime import logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
-from gym_runtime.errors import Fenced, RuntimeFault
+from gym_runtime.errors import Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import Cancelled, Failed, encode_record
+from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
 from gym_runtime.messages.run_info import decode_run
+from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts
 from gym_runtime.rollout.journal import Journal, journal_subject
@@ -31,8 +34,10 @@ from gym_runtime.rpc.stalls import Stalls
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
+from gym_runtime.workers.turns import MAX_LOSSES, Turn, Turns
 
-MAX_DELIVERIES = 8
+NOTE_S = 1.0
+GIVE_BACK_S = 2.0
 
 
 class AgentWorker:
@@ -55,6 +60,7 @@ class AgentWorker:
         self._cancellations = Cancellations()
         self._clients = ClientWatch(bus, self._router.members)
         self._stalls = Stalls(self._router)
+        self._turns = Turns()
         self._stop = anyio.Event()
         self._finished = anyio.Event()
 
@@ -77,6 +83,7 @@ class AgentWorker:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._router.run)
             tasks.start_soon(self._stalls.watch)
+            tasks.start_soon(self._note_time)
             tasks.start_soon(self._clients.watch, self._attached, self._suspend)
             async with self._bus.serve("cancel.>", self._cancel):
                 await self._cancellations.load(self._bus)
@@ -123,7 +130,8 @@ class AgentWorker:
         if task.agent not in self._agents:
             return await self._refuse(delivery, f"this worker does not serve agent '{task.agent}'")
         subject = f"rollout.{rollout_token(task.rollout_id)}"
-        if delivery.deliveries > 1 and (await self._bus.latest(subject) or await self._over(task.run)):
+        known = delivery.deliveries > 1 or task.taken_up
+        if known and (await self._bus.latest(subject) or await self._over(task.run)):
             return await delivery.ack()
         if task.attached and not await self._clients.here(task.run):
             if self._clients.gone_s(task.run) > CLIENT_DROPPED_S:
@@ -160,31 +168,34 @@ class AgentWorker:
         return bool(found) and decode_run(found[0].payload).state != "active"
 
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
-        before = task.attempt_base + (delivery.deliveries - 1) * task.max_attempts
-        journal = self._journal(task)
-        if delivery.deliveries > 1:
+        journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
+        journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
+        account = Account(self._bus, journal_at, task.timeout_s)
+        known = delivery.deliveries > 1 or task.taken_up
+        if known:
             await journal.load()
-        attempt = Attempts(task, self._agents[task.agent], self._router, journal, self.worker)
+            await account.load(turns=journal.length, delivered_before=delivery.deliveries > 1)
+        turn = self._turns.turn(account.spent.losses)
+        journal.on_turn = turn.give_up
+        attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
-        siblings[task.rollout_id] = attempt
+        siblings[task.rollout_id] = attempts
+        has_it = True
         try:
-            logs.set_rollout(task.rollout_id, before + 1)
+            logs.set_rollout(task.rollout_id, attempts.number)
             with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
                 if self._cancellations.cover(task):
-                    attempt.cancel()
-                if delivery.deliveries > MAX_DELIVERIES:
-                    lost = RuntimeFault(
-                        f"delivered {delivery.deliveries} times; each time its worker was lost"
-                    )
-                    record = attempt.failed(before, lost)
-                else:
-                    record = await attempt.run(before)
-                if attempt.detached and isinstance(record.outcome, Cancelled):
+                    attempts.cancel()
+                record = await self._made(attempts, turn, known=known)
+                if attempts.detached and isinstance(record.outcome, Cancelled):
+                    await self._note_given_back(attempts)
+                    has_it = False
                     return await delivery.release(CLIENT_RETURN_S)
                 if not isinstance(record.outcome, Cancelled):
                     await journal.confirm()
                 if not await self._bus.commit(subject, encode_record(record)):
                     logger().info("refused a second result", attempt=record.attempt)
+            has_it = False
             await delivery.ack()
             if delivery.deliveries > 1:
                 # An attempt whose worker died may have left a session that this one never knew of.
@@ -192,18 +203,49 @@ class AgentWorker:
                     f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
                 )
         except Fenced as error:
+            has_it = False
             logger().info("this attempt stops", reason=str(error))
             delivery.abandon()
-            attempt.leave()
+            attempts.leave()
         finally:
-            if siblings.get(task.rollout_id) is attempt:
+            turn.give_up()
+            if siblings.get(task.rollout_id) is attempts:
                 del siblings[task.rollout_id]
             if not siblings:
                 self._running.pop(task.run, None)
-            await attempt.close()
+            if has_it:
+                await self._note_given_back(attempts)
+            account.close()
+            await attempts.close()
             self._router.settle(task.rollout_id)
         return None
 
-    def _journal(self, task: RolloutSpec) -> Journal:
-        subject = journal_subject(task.run, task.task_index, task.rollout_index)
-        return Journal(self._bus if task.durability == "turn" else None, subject)
+    async def _made(self, attempts: Attempts, turn: Turn, *, known: bool) -> RolloutRecord:
+        losses = attempts.account.spent.losses
+        if losses >= MAX_LOSSES:
+            return attempts.failed(
+                RuntimeFault(
+                    f"{losses} agent workers in a row were lost while they worked on this rollout, the last "
+                    "ones on no other that had lost as many; see their logs"
+                )
+            )
+        return await attempts.run(known=known, wait=turn.take if turn.limited else None)
+
+    async def _note_given_back(self, attempts: Attempts) -> None:
+        """Say that this worker lives and gives the task back; without it, the next one counts a loss."""
+        try:
+            with anyio.move_on_after(GIVE_BACK_S, shield=True):
+                await attempts.account.give_back()
+        except GymError as error:
+            logger().info("it is not noted that a task is given back", error=str(error))
+
+    async def _note_time(self) -> None:
+        """Note how long attempts have taken, each once in a while."""
+        while True:
+            await anyio.sleep(NOTE_S)
+            due = [one for run in self._running.values() for one in run.values() if one.account.due]
+            for attempts in due:
+                try:
+                    await attempts.account.note(working=True)
+                except GymError as error:
+                    logger().info("the time of a rollout is not noted", error=str(error))

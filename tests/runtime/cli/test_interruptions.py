@@ -15,6 +15,13 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from gym_runtime import connect
+from gym_runtime.client import RunInfo, make_pools
+from gym_runtime.files.rows import expand
+from gym_runtime.system.private_broker import Broker
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import running
+from gym_runtime.workers.adapter import ModelSettings
 from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
@@ -89,6 +96,66 @@ async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: i
     assert set(before) <= set(after)
     assert len(after) == ROLLOUTS
     assert set(after.values()) == {1}
+
+
+@pytest.mark.parametrize("count", [0, 40])
+async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp_path: Path) -> None:
+    more = ("--state-dir", str(tmp_path / "state"))
+    with stub_engine.running("--latency-s", "0.2") as engine:
+        with started(command(engine, tmp_path, *more)) as process:
+            if count:
+                await some_rows(tmp_path, count)
+            else:
+                while engine.stats().requests < 24:
+                    await anyio.sleep(0.01)
+            family = psutil.Process(process.pid).children(recursive=True)
+            os.kill(process.pid, signal.SIGKILL)
+            await anyio.to_thread.run_sync(process.wait)
+            with anyio.fail_after(10):
+                await gone(family)
+        run = json.loads((tmp_path / "out_run.json").read_bytes())["run"]
+        with started(command(engine, tmp_path, *more, "--resume")) as process:
+            assert await anyio.to_thread.run_sync(process.wait) == 0
+        asked = engine.stats().requests
+    assert json.loads((tmp_path / "out_run.json").read_bytes())["run"] == run
+    after = keys(tmp_path)
+    assert len(after) == ROLLOUTS
+    assert set(after.values()) == {1}
+    # Two turns each; only what the engine was at work on, or the worker had not stored, is asked for again.
+    assert asked <= 2 * ROLLOUTS + 32
+    state = Broker(tmp_path / "state")
+    async with connect(nats=state.start()) as gym:
+        left = {kind: await gym.bus.counts(f"{kind}.>") for kind in ("task", "rollout", "journal")}
+        assert [info.state for info in await gym.runs()] == ["finished"]
+    state.stop()
+    assert left == {"task": {}, "rollout": {}, "journal": {}}
+
+
+async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
+    model = ModelSettings(provider="scripted", name="message")
+    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
+    lines = [ROW % number for number in range(10)]
+    tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
+    broker = Broker(tmp_path / "state")
+    url = broker.start()
+    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
+    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
+    try:
+        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
+            await gym.open_run(RunInfo(run="r", total=10))
+            await gym.publish(tasks[:9])
+            with started(collect) as process:
+                # The last one does not come: nothing but time brings the others to the disk.
+                await some_rows(tmp_path, 9)
+                process.send_signal(signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(process.wait) == 130
+            await gym.publish(tasks[9:])
+            with started(collect) as process:
+                assert await anyio.to_thread.run_sync(process.wait) == 0
+            assert (await gym.run("r")).state == "finished"
+        assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
+    finally:
+        broker.stop()
 
 
 async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -112,13 +112,14 @@ def test_a_mistake_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows_failures.jsonl"])
-def test_collected_rows_are_never_appended_to_others(
+def test_collected_rows_are_never_appended_to_those_of_another_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / name).write_text("{}\n")
+    row = '{"_ng_task_index":0,"_ng_rollout_index":0,"_gym":{"rollout_id":"other-run.0.0"}}\n'
+    (tmp_path / name).write_text(row)
     line = ["collect", "some-run", "-o", str(tmp_path / "rows.jsonl"), "--nats", "nats://127.0.0.1:1"]
     assert main.run(line) == 2
-    assert f"{name} has rows already" in capsys.readouterr().err
+    assert f"{name}:1 is of run 'other-run', not of 'some-run'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

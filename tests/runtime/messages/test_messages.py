@@ -92,6 +92,12 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Request(body=Raw(b"[]"), deadline_s=1.5, retries=0),
         b'{"body":[],"deadline_s":1.5,"retries":0}',
     ),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), deadline_s=1.5, left_s=0.5, deaths=2, place=True),
+        b'{"body":[],"deadline_s":1.5,"left_s":0.5,"deaths":2,"place":true}',
+    ),
+    (calls.decode_request, Request(body=Raw(b"[]"), left_s=0.5), b'{"body":[],"left_s":0.5}'),
     (calls.decode_reply, RpcReply(), b"{}"),
     (calls.decode_reply, RpcReply(retries=3), b'{"retries":3}'),
     (
@@ -249,11 +255,12 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             agent="tool_loop",
             row=Raw(b"{}"),
             max_staleness=0,
+            taken_up=True,
             attached=True,
             opens_first=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
-        b'"max_staleness":0,"attended":true,"opens_first":true}',
+        b'"max_staleness":0,"taken_up":true,"attended":true,"opens_first":true}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (

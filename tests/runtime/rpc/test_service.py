@@ -173,6 +173,19 @@ async def test_a_request_that_comes_after_its_deadline_is_not_worked_on(bus: Bus
         assert service.in_use == 0
 
 
+@pytest.mark.parametrize("off_s", [-60.0, 60.0])
+async def test_what_is_left_counts_and_not_the_senders_clock(bus: Bus, off_s: float) -> None:
+    gate = Gate()
+    async with serving(bus, gate.handle):
+        asked = calls.Request(body=calls.pack(0), deadline_s=clock.now() + off_s, left_s=5.0)
+        began_s = clock.now()
+        answer = await bus.request("model.policy", calls.encode(asked), deadline_s=began_s + 10)
+        fault = calls.decode_reply(answer).fault
+        assert fault is not None
+        assert fault.name == "DeadlineExceeded"
+        assert clock.now() == pytest.approx(began_s + 5, abs=0.01)
+
+
 async def test_work_ends_at_its_deadline_and_who_still_waits_hears_it(bus: Bus) -> None:
     gate = Gate()
     async with serving(bus, gate.handle) as service:

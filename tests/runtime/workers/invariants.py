@@ -6,6 +6,7 @@ from collections import Counter
 
 import structlog
 from gym_runtime.messages.outcomes import Cancelled, Completed, Truncated
+from gym_runtime.rollout.account import NOTES
 from runtime.workers.sample_environments import TURNS
 from runtime.workers.simulation import Plan, Play, play
 
@@ -39,8 +40,9 @@ def violations(plan: Plan, played: Play) -> list[str]:
     # An overtaken attempt may commit after its run was closed: once, as always.
     if played.stored["rollout"] > len(plan.rollouts) * played.parts:
         found.append(f"{played.stored['rollout']} records are stored")
-    if played.stored["journal"] > len(plan.rollouts) * played.parts * TURNS:
-        found.append(f"{played.stored['journal']} turns are stored")
+    # So may the last turns and notes of what was in progress when its run was closed.
+    if played.stored["journal"] > len(plan.rollouts) * played.parts * (TURNS + NOTES):
+        found.append(f"{played.stored['journal']} turns and notes are stored")
     return found
 
 

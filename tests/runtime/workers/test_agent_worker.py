@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -12,16 +13,17 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Rollout, Session, Task, Verdict, clock, tool
-from gym_runtime.bus.interface import QueueDepth
+from gym_runtime.bus.interface import Incoming, QueueDepth
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import ModelRefused, ModelUnavailable
+from gym_runtime.errors import Fenced, ModelRefused, ModelUnavailable
 from gym_runtime.messages.items import FunctionCall
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import encode_spec
 from gym_runtime.rollout.agent import Agent
+from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.workers.agent_worker import MAX_DELIVERIES
+from gym_runtime.workers.turns import MAX_LOSSES
 from runtime.workers.hosting import Mailbox, background, environment, row, settled
 from runtime.workers.small_system import (
     Engine,
@@ -367,7 +369,7 @@ class Shorter:
 async def test_a_journal_of_another_agents_code_leads_to_a_fresh_start_and_the_row_says_so(
     system: SmallSystem, ledger: Mailbox[str], agent: Agent, outcome: Outcome, opened: int
 ) -> None:
-    engine = Engine(answer(function_call("work")), Hang(), by_attempt={5: [answer("done")]})
+    engine = Engine(answer(function_call("work")), Hang(), by_attempt={3: [answer("done")]})
     await system.add_model(engine)
     await system.add_agent()
     await system.enqueue(rollout_task(row()))
@@ -377,7 +379,7 @@ async def test_a_journal_of_another_agents_code_leads_to_a_fresh_start_and_the_r
     (record,) = await system.records(1)
     assert record.outcome == outcome
     about = row_of(record)["_gym"]
-    assert (record.attempt, about["resumed_turns"], about["rebuilt_sessions"]) == (5, 0, 0)
+    assert (record.attempt, about["resumed_turns"], about["rebuilt_sessions"]) == (3, 0, 0)
     (why,) = about["started_anew"]
     assert why.startswith("JournalMismatch: the agent makes a tool call that its journal does not have")
     await settled(lambda: ledger.items.count("close") == ledger.items.count("open") == opened)
@@ -395,7 +397,9 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(s
             await anyio.sleep_forever()
 
     await system.enqueue(rollout_task(row(), max_attempts=2))
-    for delivery in range(1, MAX_DELIVERIES + 1):
+    # Of the first one nothing is known: it may never have had the task.
+    lost = MAX_LOSSES + 1
+    for delivery in range(1, lost + 1):
         name = f"agent-{delivery}"
         await system.add_agent({"tool_loop": Poisoned()}, name=name)
         await begun.until(delivery)
@@ -403,10 +407,250 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(s
     await system.add_agent(name="last")
     (record,) = await system.records(1)
     assert fault_of(record)[0] == "runtime"
-    assert "delivered 9 times" in message_of(record)
-    assert begun.items == [1 + 2 * delivery for delivery in range(MAX_DELIVERIES)]
-    assert record.attempt == 2 * MAX_DELIVERIES
+    assert f"{MAX_LOSSES} agent workers in a row were lost" in message_of(record)
+    assert begun.items == list(range(1, lost + 1))
+    assert record.attempt == lost + 1
     await settled_depth(system)
+
+
+async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:
+    begun: Mailbox[int] = Mailbox()
+
+    class Waiting:
+        async def run(self, rollout: Rollout) -> None:
+            begun.put(rollout.attempt)
+            await anyio.sleep_forever()
+
+    await system.add_model(Engine(answer("done")))
+    await system.enqueue(rollout_task(row()))
+    for delivery in range(1, 3 * MAX_LOSSES):
+        name = f"agent-{delivery}"
+        await system.add_agent({"tool_loop": Waiting()}, name=name)
+        await begun.until(delivery)
+        system.stop(name)
+    await system.add_agent(name="last")
+    (record,) = await system.records(1)
+    assert record.outcome == Completed()
+
+
+async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem) -> None:
+    begun: Mailbox[int] = Mailbox()
+    gate = anyio.Event()
+
+    class Gated:
+        async def run(self, rollout: Rollout) -> None:
+            begun.put(rollout.attempt)
+            await gate.wait()
+            await rollout.respond()
+
+    def receive(incoming: Incoming) -> None:
+        tasks.start_soon(system.bus.publish, incoming.reply, b"")
+
+    await system.add_model(Engine(answer("done")))
+    await system.add_agent({"tool_loop": Gated()})
+    await system.enqueue(rollout_task(row(), attached=True))
+    async with anyio.create_task_group() as tasks:
+        for delivery in range(1, 3 * MAX_LOSSES):
+            async with system.bus.serve("client.run", receive):
+                with anyio.fail_after(60):
+                    await begun.until(delivery)
+            await anyio.sleep(3)
+        gate.set()
+        async with system.bus.serve("client.run", receive):
+            (record,) = await system.records(1)
+        tasks.cancel_scope.cancel()
+    assert record.outcome == Completed()
+
+
+# -- one deadline, one budget, one number of tries ------------------------------------------------------
+
+
+async def lost_often(system: SmallSystem, agent: Agent, each_s: float) -> None:
+    """Workers with this agent, one after the other; each is killed after a while."""
+    delivery = 0
+    while not await system.bus.counts("rollout.run.>"):
+        delivery += 1
+        name = f"agent-{delivery}"
+        await system.add_agent({"tool_loop": agent}, name=name)
+        with anyio.move_on_after(each_s):
+            await system.records(1)
+        system.kill(name)
+
+
+async def test_the_tries_of_a_rollout_are_counted_over_its_deliveries(system: SmallSystem) -> None:
+    begun: Mailbox[Rollout] = Mailbox()
+
+    class Failing:
+        async def run(self, rollout: Rollout) -> None:
+            begun.put(rollout)
+            if rollout.attempt % 2:
+                raise ModelUnavailable("503")
+            await anyio.sleep_forever()
+
+    await system.enqueue(rollout_task(row(), max_attempts=3))
+    with anyio.fail_after(600):
+        await lost_often(system, Failing(), 5.0)
+    (record,) = await system.records(1)
+    assert fault_of(record)[0] == "model"
+    # 1, 3 and 5 failed; 2 and 4 were lost with their workers.
+    assert [rollout.attempt for rollout in begun.items] == [1, 2, 3, 4, 5]
+
+
+async def test_the_retries_of_a_rollout_are_counted_over_its_deliveries(system: SmallSystem) -> None:
+    left: list[int] = []
+
+    class Spending:
+        async def run(self, rollout: Rollout) -> None:
+            budget = rollout._budget  # pyright: ignore[reportPrivateUsage]
+            left.append(budget.left)
+            budget.take(10)
+            raise ModelUnavailable("503")
+
+    await system.enqueue(rollout_task(row(), max_attempts=2))
+    await system.add_agent({"tool_loop": Spending()}, name="a")
+    await settled(lambda: len(left) == 1)
+    system.stop("a")
+    await system.add_agent({"tool_loop": Spending()}, name="b")
+    await system.records(1)
+    assert left == [RETRIES, RETRIES - 10]
+
+
+async def test_the_time_of_a_rollout_is_counted_over_its_attempts(system: SmallSystem) -> None:
+    left: list[float] = []
+
+    class Failing:
+        async def run(self, rollout: Rollout) -> None:
+            left.append(rollout.deadline_s - clock.now())
+            await anyio.sleep(6)
+            raise ModelUnavailable("503")
+
+    await system.add_agent({"tool_loop": Failing()})
+    began_s = clock.now()
+    (record,) = await system.make(rollout_task(row(), timeout_s=10, max_attempts=9))
+    assert fault_of(record)[0] == "deadline"
+    assert clock.now() == pytest.approx(began_s + 10, abs=0.5)
+    assert left == pytest.approx([10, 4], abs=0.5)
+
+
+async def test_the_time_of_a_rollout_is_counted_over_its_deliveries_and_not_between_them(
+    system: SmallSystem,
+) -> None:
+    left: Mailbox[float] = Mailbox()
+
+    class Waiting:
+        async def run(self, rollout: Rollout) -> None:
+            left.put(rollout.deadline_s - clock.now())
+            await anyio.sleep_forever()
+
+    await system.enqueue(rollout_task(row(), timeout_s=32, durability="result"))
+    for delivery, end in enumerate((system.stop, system.kill), 1):
+        await system.add_agent({"tool_loop": Waiting()}, name=f"agent-{delivery}")
+        await left.until(delivery)
+        await anyio.sleep(10)
+        end(f"agent-{delivery}")
+        await anyio.sleep(100)
+    await system.add_agent({"tool_loop": Waiting()}, name="last")
+    await left.until(3)
+    began_s = clock.now()
+    (record,) = await system.records(1)
+    assert fault_of(record)[0] == "deadline"
+    # What is not noted by a worker that is lost is a sixteenth of the whole, and a look each second.
+    assert left.items == pytest.approx([32, 22, 12], abs=0.01) or left.items[2] < 12 + 32 / 16 + 1
+    assert clock.now() == pytest.approx(began_s + left.items[2], abs=0.5)
+
+
+# -- what an agent raises in a task group of its own ----------------------------------------------------
+
+
+class Grouped:
+    """Raises in nested task groups, beside a task that is cancelled for it; then it asks the model."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = errors
+        self.asked = 0
+
+    async def run(self, rollout: Rollout) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise BaseExceptionGroup("outer", [BaseExceptionGroup("inner", list(self.errors))])
+        await rollout.respond()
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [ModelUnavailable("503")],
+        [ModelUnavailable("503"), asyncio.CancelledError()],
+        [asyncio.CancelledError(), ExceptionGroup("more", [ModelUnavailable("503"), ValueError("x")])],
+    ],
+)
+async def test_an_error_in_an_agents_task_group_is_as_retryable_as_alone(
+    system: SmallSystem, errors: list[BaseException]
+) -> None:
+    await system.add_model(Engine(answer("done")))
+    await system.add_agent({"tool_loop": Grouped(*errors)})
+    (record,) = await system.make(rollout_task(row()))
+    assert (record.outcome, record.attempt) == (Completed(), 2)
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "said"),
+    [
+        ([ModelUnavailable("503"), ModelRefused("no")], "model", "no"),
+        ([ValueError("a bug"), asyncio.CancelledError()], "runtime", "a bug"),
+        ([asyncio.CancelledError()], "runtime", "the agent cancelled itself"),
+    ],
+)
+async def test_an_agents_group_of_errors_fails_its_rollout_by_the_one_that_matters(
+    system: SmallSystem, errors: list[BaseException], kind: str, said: str
+) -> None:
+    worker = await system.add_agent({"tool_loop": Grouped(*errors)})
+    (record,) = await system.make(rollout_task(row()))
+    assert fault_of(record)[0] == kind
+    assert said in message_of(record)
+    assert worker.in_use == 0
+    # The worker goes on.
+    (record,) = await system.make(rollout_task(b"{}", run="second"))
+    assert fault_of(record)[0] == "task"
+
+
+async def test_an_attempt_that_is_fenced_in_a_task_group_stops_in_silence(system: SmallSystem) -> None:
+    begun: Mailbox[int] = Mailbox()
+
+    class Overtaken:
+        async def run(self, rollout: Rollout) -> None:
+            begun.put(rollout.attempt)
+            raise ExceptionGroup("group", [ModelRefused("no"), ExceptionGroup("inner", [Fenced("gone")])])
+
+    worker = await system.add_agent({"tool_loop": Overtaken()})
+    await system.enqueue(rollout_task(row()))
+    await begun.until(1)
+    await settled(lambda: worker.in_use == 0)
+    assert await system.bus.counts("rollout.run.>") == {}
+
+
+async def test_a_cancellation_from_outside_beats_what_an_agents_group_raises(system: SmallSystem) -> None:
+    begun: Mailbox[int] = Mailbox()
+
+    class Cleaning:
+        async def run(self, rollout: Rollout) -> None:
+            async def fails_when_stopped() -> None:
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    raise ModelUnavailable("the engine hung up")
+
+            begun.put(rollout.attempt)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fails_when_stopped())
+
+    await system.add_agent({"tool_loop": Cleaning()})
+    await system.enqueue(rollout_task(row()))
+    await begun.until(1)
+    await system.bus.publish("cancel.run", b"")
+    (record,) = await system.records(1)
+    assert record.outcome == Cancelled()
+    assert begun.items == [1]
 
 
 class LoseAcks:

@@ -1,0 +1,116 @@
+"""A run whose client died, taken up by the next one.
+
+The broker still has what the dead client did not come to: results that are in no file, journals of what was
+in progress, tasks that wait. The next client goes on with the *same* run, so that results stay committed
+once, journals are found, and an attempt that is still being made counts. What waits in the queue is dropped
+and published again, with the settings of now; a second attempt at what is in progress is stopped by the
+journal, or its result is refused. When the run is over, all of it goes, as ever.
+
+A run that was ended in order (finished, cancelled, Ctrl-C) has left nothing. So has one whose broker is gone:
+a private one without ``--state-dir``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus
+from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
+from gym_runtime.files.keys import KeyCounts
+from gym_runtime.files.resume import Progress
+from gym_runtime.messages.outcomes import Cancelled, Failed, decode_record
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import decode_run
+from gym_runtime.rollout.journal import journal_subject
+
+ANSWER_S = 2.0
+
+
+def _nothing_settled(task_index: int, rollout_index: int) -> bool:
+    return False
+
+
+class Remains(msgspec.Struct, frozen=True):
+    """What a dead client's run has left.
+
+    Attributes:
+        results: rollouts whose results are stored and stand in no file; they need not be made.
+        begun: rollouts that have a journal, from which their next attempt goes on.
+        settled: whether a rollout, by its task's and its own index, stands in a file.
+    """
+
+    results: KeyCounts
+    begun: KeyCounts
+    settled: Callable[[int, int], bool] = _nothing_settled
+
+    def has_result(self, task_index: int, rollout_index: int) -> bool:
+        """The rollout's result only has to be read."""
+        return (task_index, rollout_index) in self.results
+
+    def resumed(self, task: RolloutSpec) -> RolloutSpec:
+        """The task as it is to be published."""
+        key = (task.task_index, task.rollout_index)
+        return msgspec.structs.replace(task, taken_up=True) if key in self.begun else task
+
+
+async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
+    """Find what a run's client has left, and make room for the next; None if that is nothing.
+
+    Args:
+        progress: what the files have.
+
+    Raises:
+        UsageError: the run's client is alive.
+    """
+    found = await bus.latest(f"runs.{run}")
+    if not found or decode_run(found[0].payload).state != "active":
+        return None
+    if await _answers(bus, run):
+        raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
+    await bus.forget(f"task.*.*.{run}")
+    results, begun = KeyCounts(), KeyCounts()
+    for subject in await bus.counts(f"rollout.{run}.>"):
+        key = _key(subject, 2)
+        if progress.settled(*key):
+            continue
+        if await _on_file(bus, subject, progress, key):
+            # It failed, and is made again from the start: it has its limits anew.
+            journal = journal_subject(run, *key)
+            for pattern in (subject, journal, f"{journal}.spent"):
+                await bus.forget(pattern)
+        else:
+            results.put(*key, 1)
+    for subject in await bus.counts(f"journal.{run}.>"):
+        begun.put(*_key(subject, 3), 1)
+    return Remains(results, begun, progress.settled)
+
+
+async def _answers(bus: Bus, run: str) -> bool:
+    try:
+        await bus.request(f"alive.client.{run}", b"", deadline_s=clock.now() + ANSWER_S)
+    except (NoWorker, BrokerError):
+        # Nobody is there, or these credentials may not ask; the lock on the files still keeps two apart.
+        return False
+    except GymError:
+        pass
+    return True
+
+
+async def _on_file(bus: Bus, subject: str, progress: Progress, key: tuple[int, int]) -> bool:
+    """Whether a stored result is one of the failures that the files have."""
+    attempts = progress.attempts(*key)
+    if not attempts:
+        return False
+    stored = await bus.latest(subject)
+    if not stored:
+        return False
+    record = decode_record(stored[0].payload)
+    return isinstance(record.outcome, Failed | Cancelled) and record.attempt <= attempts
+
+
+def _key(subject: str, at: int) -> tuple[int, int]:
+    parts = subject.split(".")
+    return int(parts[at]), int(parts[at + 1])

@@ -1,0 +1,110 @@
+"""One rollout that ends its workers fails, alone, after few of them; all others are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from gym_runtime import connect
+from gym_runtime.client import make_pools
+from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, running
+from gym_runtime.workers.adapter import ModelSettings
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
+
+ENVIRONMENTS = Path(__file__).parent / "environments"
+ROWS = 400
+POISON = 123
+
+
+def row(number: int, poison: bool, **more: Any) -> bytes:
+    said = f"{'poison' if poison else 'task'} {number}"
+    params = {"input": [{"role": "user", "content": said}]}
+    return msgspec.json.encode({"responses_create_params": params, "poison": poison, **more})
+
+
+async def run(
+    environment: str, *, poison: set[int], model: str = "scripted", **more: Any
+) -> tuple[list[RolloutRecord], Counter[str]]:
+    """All records, and how many workers of each kind were started again."""
+    restarts: Counter[str] = Counter()
+
+    async def watch(system: System) -> None:
+        async for event in system.events():
+            if event.event == "restarted":
+                restarts[event.kind] += 1
+
+    settings = ModelSettings(provider=model, name="message")
+    pools = make_pools([environment], settings, workers=2, concurrency=1024)
+    rows = [row(number, number in poison, **more) for number in range(ROWS)]
+    records: list[RolloutRecord] = []
+    async with running(SystemSpec(pools=pools)) as system, anyio.create_task_group() as tasks:
+        tasks.start_soon(watch, system)
+        async with connect(nats=system.url) as gym:
+            async for record in gym.rollouts(rows, environment=environment):
+                records.append(record)
+        tasks.cancel_scope.cancel()
+    return records, restarts
+
+
+def failures(records: list[RolloutRecord]) -> dict[int, str]:
+    assert len(records) == len({record.task_index for record in records}) == ROWS
+    failed = {
+        record.task_index: f"{record.outcome.fault.stage}: {record.outcome.fault.message}"
+        for record in records
+        if isinstance(record.outcome, Failed)
+    }
+    others = [record for record in records if record.task_index not in failed]
+    assert {type(record.outcome) for record in others} == {Completed}
+    assert all(record.reward == 1.0 for record in others)
+    return failed
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 0.5])
+async def test_a_verification_that_ends_its_worker(takes_s: float) -> None:
+    records, restarts = await run("poison", poison={POISON}, takes_s=takes_s)
+    failed = failures(records)
+    assert list(failed) == [POISON]
+    assert "workers of resource 'poison' ended one after the other" in failed[POISON]
+    assert restarts == {"resource": 4}
+
+
+async def test_several_of_them() -> None:
+    poison = {3, 99, 250}
+    records, restarts = await run("poison", poison=poison)
+    assert set(failures(records)) == poison
+    assert set(restarts) == {"resource"}
+    assert restarts["resource"] <= 12
+
+
+async def test_a_session_that_cannot_be_rebuilt() -> None:
+    records, restarts = await run("poison_once", poison={POISON})
+    assert list(failures(records)) == [POISON]
+    assert restarts == {"resource": 4}
+
+
+async def test_a_conversation_that_ends_its_model_worker() -> None:
+    records, restarts = await run("poison", poison={POISON}, model="poison_model")
+    failed = failures(records)
+    assert list(failed) == [POISON]
+    assert "workers of model" in failed[POISON]
+    assert restarts == {"model": 4}
+
+
+async def test_a_rollout_that_ends_its_agent_worker() -> None:
+    records, restarts = await run("poison_asked", poison={POISON})
+    failed = failures(records)
+    assert list(failed) == [POISON]
+    assert "agent workers in a row were lost" in failed[POISON]
+    assert restarts["agent"] <= 6

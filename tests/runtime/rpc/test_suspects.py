@@ -1,0 +1,169 @@
+"""Which call ends its workers: it is found, asked no more, and the others never fail for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime import clock
+from gym_runtime.errors import GymError, ResourceError
+from gym_runtime.messages import calls
+from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.service import Service
+from gym_runtime.rpc.suspects import ALONE_AT, GROUP, MAX_DEATHS
+from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.memory import MemoryBroker
+from msgspec import Raw
+from runtime.workers.hosting import hosting
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+class Pool:
+    """Workers of which some calls end one; its slot is filled again each time.
+
+    Attributes:
+        deaths: how many workers ended.
+        most: by how many deaths they had, the most calls that one worker executed at once.
+        beside: the most others that a worker executed beside a call that is to be alone.
+    """
+
+    def __init__(self, broker: MemoryBroker, poison: set[str], takes_s: float) -> None:
+        self.deaths = 0
+        self.most: Counter[int] = Counter()
+        self.beside = 0
+        self._broker = broker
+        self._poison = poison
+        self._takes_s = takes_s
+
+    async def fill(self, slot: str) -> None:
+        number = 0
+        while True:
+            number += 1
+            await self._live(f"{slot}-{number}")
+            await anyio.sleep(0.2)
+
+    async def _live(self, name: str) -> None:
+        at_once: Counter[int] = Counter()
+
+        async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+            at_once[asked.deaths] += 1
+            self.most[asked.deaths] = max(self.most[asked.deaths], at_once[asked.deaths])
+            if any(at_once[deaths] for deaths in range(ALONE_AT, MAX_DEATHS + 1)):
+                self.beside = max(self.beside, at_once.total() - 1)
+            try:
+                await anyio.sleep(self._takes_s)
+                if asked.rollout in self._poison:
+                    self.deaths += 1
+                    bus.cut()
+                    scope.cancel()
+                    await anyio.sleep_forever()
+            finally:
+                at_once[asked.deaths] -= 1
+            return calls.pack(name)
+
+        with anyio.CancelScope() as scope:
+            async with self._broker.connect(name) as bus, hosting() as tasks:
+                service = Service(
+                    bus, kind="resource", worker=name, pools=["shop"], capacity=1000, handle=handle
+                )
+                presence = Heartbeat(worker=name, kind="resource", pools=["shop"], capacity=1000, places=True)
+                tasks.start_soon(announce, bus, lambda: presence)
+                await service.run(ready=lambda: None)
+
+
+class Scene:
+    """Callers with a router each, and a pool of two."""
+
+    def __init__(self, pool: Pool, routers: list[Router]) -> None:
+        self.pool = pool
+        self.routers = routers
+
+    async def ask_all(self, rollouts: int, limit_s: float = 600.0) -> dict[str, GymError | None]:
+        """Each rollout's call, all at once; how it ended."""
+        ends: dict[str, GymError | None] = {}
+
+        async def one(number: int) -> None:
+            name = f"r.{number}"
+            request = calls.Request(
+                body=Raw(b"{}"), deadline_s=clock.now() + limit_s, key=f"{name}.1.x.1", rollout=name
+            )
+            try:
+                await self.routers[number % 2].ask("resource", "shop", request, Budget())
+                ends[name] = None
+            except GymError as error:
+                ends[name] = error
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(rollouts):
+                tasks.start_soon(one, number)
+        return ends
+
+
+@pytest.fixture(params=[0.01, 2.0], ids=["short calls", "long calls"])
+async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
+    async with AsyncExitStack() as connections, hosting() as tasks:
+        broker = MemoryBroker()
+
+        async def make(*poison: str) -> Scene:
+            pool = Pool(broker, set(poison), request.param)
+            routers: list[Router] = []
+            for number in range(2):
+                bus = await connections.enter_async_context(broker.connect(f"caller-{number}"))
+                routers.append(Router(bus, "resource"))
+                tasks.start_soon(routers[-1].run)
+            tasks.start_soon(pool.fill, "a")
+            tasks.start_soon(pool.fill, "b")
+            await anyio.sleep(3)
+            return Scene(pool, routers)
+
+        yield make
+
+
+async def test_one_call_that_ends_its_workers_ends_four_of_them_and_no_other_fails(make: Any) -> None:
+    scene = await make("r.7")
+    ends = await scene.ask_all(400)
+    error = ends.pop("r.7")
+    assert isinstance(error, ResourceError)
+    assert not error.retryable
+    assert "4 workers of resource 'shop' ended one after the other" in str(error)
+    assert {name: error for name, error in ends.items() if error is not None} == {}
+    assert scene.pool.deaths == MAX_DEATHS
+    assert scene.pool.most[2] <= GROUP
+    assert scene.pool.beside == 0
+
+
+async def test_several_such_calls_cost_four_workers_each_at_most(make: Any) -> None:
+    poison = [f"r.{number}" for number in range(0, 400, 97)]
+    scene = await make(*poison)
+    ends = await scene.ask_all(400)
+    assert sorted(name for name, error in ends.items() if error is not None) == sorted(poison)
+    assert scene.pool.deaths <= MAX_DEATHS * len(poison)
+    assert scene.pool.most[2] <= GROUP
+    assert scene.pool.most[3] <= 1
+    assert scene.pool.beside == 0
+
+
+async def test_an_answer_clears_a_call_and_only_that_one() -> None:
+    budget = Budget()
+    budget.died("a", "resource.1")
+    budget.died("a", "resource.2")
+    assert (budget.deaths, budget.deaths_of("resource.1"), budget.deaths_of("resource.3")) == (1, 1, 0)
+    await anyio.sleep(60)
+    assert budget.died("b", "resource.1") == 2
+    budget.answered("resource.2")
+    budget.answered("model.m1")
+    assert (budget.deaths, budget.deaths_of("resource.2")) == (2, 0)
+    budget.answered("resource.1")
+    assert (budget.deaths, budget.deaths_of("resource.1")) == (0, 0)

@@ -1,0 +1,95 @@
+"""A test that hangs fails alone, by name, wherever it hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HANGING = """
+import asyncio, subprocess, time
+import pytest
+
+pytestmark = pytest.mark.timeout(3)
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio", {"use_uvloop": True}
+
+
+def test_in_a_call():
+    time.sleep(1000)
+
+
+def test_in_a_process():
+    subprocess.run(["sleep", "1000"])
+
+
+@pytest.mark.anyio
+async def test_in_a_coroutine():
+    await asyncio.sleep(1000)
+
+
+async def stubborn(times):
+    for _ in range(times):
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            pass
+
+
+kept = []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("times", [2, 1000])
+async def test_at_the_end_of_the_loop(times):
+    kept.append(asyncio.get_running_loop().create_task(stubborn(times)))
+    await asyncio.sleep(0)
+
+
+def test_that_ends():
+    pass
+
+
+@pytest.mark.anyio
+async def test_that_ends_too():
+    await asyncio.sleep(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread\n")
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "time_limits",
+            "-q",
+            "-rA",
+            "-p",
+            "no:cacheprovider",
+            str(tmp_path),
+        ],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = ended.stdout
+    assert "5 failed, 2 passed" in said, said + ended.stderr
+    hanging = ("in_a_call", "in_a_process", "in_a_coroutine")
+    for name in (*hanging, "at_the_end_of_the_loop[2]", "at_the_end_of_the_loop[1000]"):
+        assert f"FAILED test_hanging.py::test_{name}" in said, said
+    for name in ("that_ends", "that_ends_too"):
+        assert f"PASSED test_hanging.py::test_{name}" in said, said
