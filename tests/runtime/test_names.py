@@ -468,6 +468,7 @@ NO_NAMES = {
     "member.worker": "checked where the member is made",
     "self.worker": "of a Heartbeat, whose type checks it when it is decoded",
     "own": "this worker's own id",
+    "request.key.rpartition('.')[2]": "names a call within its rollout; no subject",
     "worker": "of a Heartbeat, or the token of a subject that was received",
 }
 

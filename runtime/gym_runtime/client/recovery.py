@@ -21,6 +21,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
+from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import Cancelled, Failed, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import decode_run
@@ -65,6 +66,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
     Raises:
         UsageError: the run's client is alive.
     """
+    run = token(run, "run")
     found = await bus.latest(f"runs.{run}")
     if not found or decode_run(found[0].payload).state != "active":
         return None
@@ -90,7 +92,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
 
 async def _answers(bus: Bus, run: str) -> bool:
     try:
-        await bus.request(f"alive.client.{run}", b"", deadline_s=clock.now() + ANSWER_S)
+        await bus.request(f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.now() + ANSWER_S)
     except (NoWorker, BrokerError):
         # Nobody is there, or these credentials may not ask; the lock on the files still keeps two apart.
         return False

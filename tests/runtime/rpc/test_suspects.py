@@ -12,7 +12,8 @@ import pytest
 from gym_runtime import clock
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages import calls
-from gym_runtime.rpc.registry import Heartbeat, announce
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
@@ -121,7 +122,7 @@ async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
             routers: list[Router] = []
             for number in range(2):
                 bus = await connections.enter_async_context(broker.connect(f"caller-{number}"))
-                routers.append(Router(bus, "resource"))
+                routers.append(Router(bus))
                 tasks.start_soon(routers[-1].run)
             tasks.start_soon(pool.fill, "a")
             tasks.start_soon(pool.fill, "b")

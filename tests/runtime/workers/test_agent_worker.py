@@ -13,13 +13,15 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Rollout, Session, Task, Verdict, clock, tool
-from gym_runtime.bus.interface import Incoming, QueueDepth
+from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import Fenced, ModelRefused, ModelUnavailable
 from gym_runtime.messages.items import FunctionCall
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import encode_spec
 from gym_runtime.rollout.agent import Agent
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
@@ -443,22 +445,23 @@ async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem
             await gate.wait()
             await rollout.respond()
 
-    def receive(incoming: Incoming) -> None:
-        tasks.start_soon(system.bus.publish, incoming.reply, b"")
+    member = Heartbeat(worker="run", kind="client", pools=[])
+
+    async def be_there() -> None:
+        await announce(system.bus, lambda: member)
 
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Gated()})
     await system.enqueue(rollout_task(row(), attached=True))
-    async with anyio.create_task_group() as tasks:
-        for delivery in range(1, 3 * MAX_LOSSES):
-            async with system.bus.serve("client.run", receive):
-                with anyio.fail_after(60):
-                    await begun.until(delivery)
-            await anyio.sleep(3)
-        gate.set()
-        async with system.bus.serve("client.run", receive):
-            (record,) = await system.records(1)
-        tasks.cancel_scope.cancel()
+    for delivery in range(1, 3 * MAX_LOSSES):
+        async with background(be_there):
+            with anyio.fail_after(60):
+                while len(begun.items) < delivery:
+                    await anyio.sleep(0.1)
+        await anyio.sleep(3)
+    gate.set()
+    async with background(be_there):
+        (record,) = await system.records(1)
     assert record.outcome == Completed()
 
 
