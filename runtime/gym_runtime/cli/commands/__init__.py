@@ -10,7 +10,7 @@ from collections.abc import Callable
 import typer
 
 from gym_runtime.cli import flags
-from gym_runtime.cli.commands import data, environments, runs, systems
+from gym_runtime.cli.commands import data, environments, runs, systems, viewing
 from gym_runtime.cli.signature import spread
 
 COMMANDS: dict[str, dict[str, Callable[..., int | None]]] = {
@@ -23,7 +23,13 @@ COMMANDS: dict[str, dict[str, Callable[..., int | None]]] = {
         "weights": systems.weights,
         "gateway": systems.gateway,
     },
-    "Look around": {"status": systems.status, "ls": systems.ls},
+    "Look around": {
+        "view": viewing.view,
+        "show": viewing.show,
+        "compare": viewing.compare,
+        "status": systems.status,
+        "ls": systems.ls,
+    },
     "Write environments": {
         "new": environments.new,
         "test": environments.check,
