@@ -30,6 +30,7 @@ from gym_runtime.cli.options import (
     ReverifyOptions,
     RunOptions,
     StartOptions,
+    ViewOptions,
 )
 
 Index = Annotated[int | None, Parameter(validator=Number(gte=0))]
@@ -166,6 +167,50 @@ def ls(
     statuses.ls(what, broker, as_json=json, markdown=markdown)
 
 
+def view(*places: Path, options: Annotated[ViewOptions, FLAT] = ViewOptions()) -> int:
+    """Show rollouts on a page: why this reward, which tasks carry signal, what failed, two runs compared.
+
+    For NeMo Gym's files too. The page is served to this machine only; the address carries a token. With a
+    broker it shows the running system as well.
+
+    Args:
+        places: Files of rollouts, or folders; by default results.
+    """
+    from gym_runtime.cli import view as viewing
+
+    return viewing.view(replace(options, places=places))
+
+
+def show(
+    rollout: str,
+    /,
+    *,
+    folder: Annotated[Path, Parameter(name="--in")] = Path("results"),
+    json: AsJson = False,
+) -> int:
+    """Show one rollout in the terminal: its verdict, then its conversation.
+
+    Args:
+        rollout: A rollout's id; or a file with a line's number, or with TASK.ROLLOUT, as in FILE:N.
+        folder: Where rollouts with an id are looked for.
+    """
+    from gym_runtime.cli import show as showing
+
+    return showing.show(showing.ShowOptions(rollout=rollout, folder=folder, json=json))
+
+
+def compare(a: Path, b: Path, /, *, json: AsJson = False) -> int:
+    """Compare two runs task by task: which is better, by how much, and which tasks flipped.
+
+    Args:
+        a: Rollouts of the first run.
+        b: Rollouts of the second.
+    """
+    from gym_runtime.cli import compare as comparing
+
+    return comparing.compare(comparing.CompareOptions(a=a, b=b, json=json))
+
+
 def new(
     name: str,
     /,
@@ -241,7 +286,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
     "Make rollouts": [run, start, publish, collect, cancel, weights, gateway],
-    "Look around": [status, ls],
+    "Look around": [view, show, compare, status, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare],
 }

@@ -309,6 +309,24 @@ class PrepareOptions:
     json: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions:
+    """What ``view`` was asked to do.
+
+    Attributes:
+        port: Where the page is served; 0 lets the system choose.
+        no_open: Only print the address.
+        export: Write the page and the rollouts into this folder, for any static host; as one file if the
+            name ends in .html.
+    """
+
+    places: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 0
+    no_open: bool = False
+    export: Path | None = None
+    broker: Broker = BrokerOptions()
+
+
 def parse_urls(text: str | None) -> tuple[str, ...]:
     """One or several URLs, separated by commas."""
     return tuple(url.strip() for url in (text or "").split(",") if url.strip())

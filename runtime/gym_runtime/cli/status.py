@@ -189,15 +189,18 @@ def status(broker: BrokerOptions, *, as_json: bool) -> None:
     """Print what is alive and what is waiting."""
     found = remote.ask(broker, lambda gym: gym.status())
     if as_json:
-        terminal.print_json(
-            {
-                "workers": [_in_full(worker) for worker in found.workers],
-                "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
-                "runs": [_in_full(run) for run in found.runs],
-            }
-        )
+        terminal.print_json(full_status(found))
     else:
         _show_status(found)
+
+
+def full_status(found: Status) -> dict[str, Any]:
+    """A system's state as ``status --json`` prints it, with every field."""
+    return {
+        "workers": [_in_full(worker) for worker in found.workers],
+        "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
+        "runs": [_in_full(run) for run in found.runs],
+    }
 
 
 def _show_status(found: Status) -> None:

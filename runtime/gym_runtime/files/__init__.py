@@ -4,7 +4,7 @@
      lines       ▲                        appender, lock
      reader      │                          │
      diagnosis   │                          │
-               resume ◀── manifest          ▼
+               resume ◀── manifest          ├──▶ index, entry ──▶ *.jsonl.idx
                 keys                      metrics ──▶ OUT_aggregate_metrics.json
                                            sample, scores
                                           profile ──▶ OUT_reward_profiling.jsonl

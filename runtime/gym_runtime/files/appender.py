@@ -32,6 +32,10 @@ class Appender:
     Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode. But
     whatever the umask, not everybody may write what others train on.
     It writes only when it is called: a caller that has nothing to append calls `flush` when it is idle.
+
+    Attributes:
+        lines: how many were appended.
+        end_bytes: where the next line will stand in the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,6 +48,7 @@ class Appender:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        self.end_bytes = os.fstat(self._fd).st_size
         self._synced_s = time.monotonic()
         self._flushed_s = self._synced_s - FLUSH_S
         self._dirty = False
@@ -60,6 +65,7 @@ class Appender:
             line = msgspec.json.format(line, indent=-1)
         self._pending += (line, b"\n")
         self._pending_bytes += len(line) + 1
+        self.end_bytes += len(line) + 1
         self.lines += 1
         if self._pending_bytes >= FLUSH_BYTES or time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()

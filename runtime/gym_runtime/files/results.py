@@ -6,6 +6,7 @@ OUT_materialized_inputs.jsonl    what was asked for: each rollout's row, setting
 OUT_aggregate_metrics.json       per agent: statistics over rollouts and over groups
 OUT_reward_profiling.jsonl       per task: statistics of its rollouts
 OUT_run.json                     the manifest, which ``--resume`` compares
+*.jsonl.idx                      beside rollouts and failures: their index (`gym_runtime.files.index`)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from msgspec import Raw
 
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.appender import MODE, Appender, repair_tail
+from gym_runtime.files.row_appender import RowAppender
 from gym_runtime.files.rows import materialize
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -99,8 +101,8 @@ class ResultWriter:
 
     def __init__(self, files: OutputFiles) -> None:
         self.files = files
-        self._rollouts = Appender(files.rollouts)
-        self._failures: Appender | None = None
+        self._rollouts = RowAppender(files.rollouts)
+        self._failures: RowAppender | None = None
 
     def __enter__(self) -> ResultWriter:
         return self
@@ -118,7 +120,7 @@ class ResultWriter:
         """
         if isinstance(record.outcome, (Failed, Cancelled)):
             if self._failures is None:
-                self._failures = Appender(self.files.failures)
+                self._failures = RowAppender(self.files.failures)
             self._failures.append(failure_row(record))
         else:
             self._rollouts.append(bytes(record.row))
@@ -134,7 +136,7 @@ class ResultWriter:
             for appender in self._appenders():
                 stack.callback(appender.close)
 
-    def _appenders(self) -> list[Appender]:
+    def _appenders(self) -> list[RowAppender]:
         return [self._rollouts, *([self._failures] if self._failures else [])]
 
 

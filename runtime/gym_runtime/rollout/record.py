@@ -101,6 +101,8 @@ def make_record(
         about["weight_versions"] = rollout.weight_versions
     if rollout is not None and rollout.tokens:
         about["token_segments"] = segments(rollout.tokens)[-1] + 1
+    if rollout is not None:
+        about["timing"] = rollout.times.fields()
     row["_gym"] = about
     return RolloutRecord(
         run=task.run,

@@ -25,6 +25,7 @@ from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_model import RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession
+from gym_runtime.rollout.times import RolloutTimes
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
 
@@ -70,6 +71,7 @@ class Rollout:
         output: what was added to the conversation after the row's input: the transcript.
         truncated: why the rollout was cut short, or None.
         weight_versions: the versions of the model's weights that answered, as far as the engine said.
+        times: how long each turn and the verification took.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Rollout:
         self.output: list[Raw] = []
         self.tokens: dict[int, calls.Tokens] = {}
         self.weight_versions: list[str] = []
+        self.times = RolloutTimes()
         self.last_response: Response | None = None
         self._router = router
         self._budget = budget or Budget()
@@ -133,7 +136,7 @@ class Rollout:
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
-        with tracing.span("turn", turn=self.turns):
+        with tracing.span("turn", turn=self.turns), self.times.model():
             response, answer = await self._model.ask(self._call_params, [*self.input, *self.output])
         return self._take(response, answer)
 
@@ -150,7 +153,7 @@ class Rollout:
         Raises:
             GymError: as `respond`.
         """
-        with tracing.span("turn", turn=self.turns):
+        with tracing.span("turn", turn=self.turns), self.times.model():
             response, answer = await self._model.ask_apart(params, items, prefix)
         return self._count(response, answer)
 
@@ -184,6 +187,12 @@ class Rollout:
         Raises:
             SessionLost: the worker that holds the session is gone.
         """
+        with self.times.tools():
+            outputs = await self._call_tools(function_calls)
+        for call, output in zip(function_calls, outputs, strict=True):
+            self.output.append(tool_output(call.call_id, output or ""))
+
+    async def _call_tools(self, function_calls: Sequence[FunctionCall]) -> list[str | None]:
         outputs: list[str | None] = [None] * len(function_calls)
 
         async def one(index: int) -> None:
@@ -201,8 +210,7 @@ class Rollout:
         else:
             for index in range(len(function_calls)):
                 await one(index)
-        for call, output in zip(function_calls, outputs, strict=True):
-            self.output.append(tool_output(call.call_id, output or ""))
+        return outputs
 
     async def open(self) -> None:
         """Open the session now, where its environment may refuse the row; else the first call opens it."""
@@ -224,13 +232,14 @@ class Rollout:
     async def step(self, turn: Turn) -> calls.StepAnswer:
         """Hand the model's answer to a step-by-step environment; its observation is appended."""
         call = calls.Step(response=Raw(_encode(turn.response)))
-        answer = calls.decode_step_answer(await self._session.ask(call))
+        with self.times.tools():
+            answer = calls.decode_step_answer(await self._session.ask(call))
         self.output += answer.items
         return answer
 
     async def verify(self) -> Verdict:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
-        with tracing.span("verify"):
+        with tracing.span("verify"), self.times.verification():
             answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
         return _decode_verdict(answer).checked()
 

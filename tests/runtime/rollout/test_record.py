@@ -128,7 +128,10 @@ async def test_without_components_there_is_no_field_for_them() -> None:
 async def test_what_only_this_runtime_knows_stands_apart() -> None:
     record = await make(answer(function_call("work")), answer("done"), max_turns=2, run="r", attempt_base=1)
     gym = row_of(record)["_gym"]
-    assert gym.pop("duration_s") >= 0
+    duration_s, timing = gym.pop("duration_s"), gym.pop("timing")
+    assert [sorted(turn) for turn in timing["turns"]] == [["model_s", "tool_s"], ["model_s"]]
+    turns_s = sum(sum(turn.values()) for turn in timing["turns"])
+    assert 0 <= turns_s + timing.get("verify_s", 0) <= duration_s + 0.01
     assert gym == {
         "rollout_id": "r.0.0",
         "attempt": 2,

@@ -1,0 +1,48 @@
+"""Where the time of a rollout goes: at the model, in tools, in verification; as it stands in the row."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from gym_runtime import clock
+
+
+class RolloutTimes:
+    """Seconds, by turn. A model's time includes the waiting for it and every retry."""
+
+    def __init__(self) -> None:
+        self._turns: list[dict[str, float]] = []
+        self._verify_s = 0.0
+
+    @contextmanager
+    def model(self) -> Generator[None]:
+        """A turn: the model is asked within the block. One that raises is none."""
+        start_s = clock.now()
+        yield
+        self._turns.append({"model_s": _since(start_s)})
+
+    @contextmanager
+    def tools(self) -> Generator[None]:
+        """Tools are called, or a step is made, for the latest turn."""
+        start_s = clock.now()
+        yield
+        if self._turns:
+            turn = self._turns[-1]
+            turn["tool_s"] = round(turn.get("tool_s", 0.0) + _since(start_s), 4)
+
+    @contextmanager
+    def verification(self) -> Generator[None]:
+        """The transcript is judged."""
+        start_s = clock.now()
+        yield
+        self._verify_s = _since(start_s)
+
+    def fields(self) -> dict[str, Any]:
+        """``turns``, a list of ``model_s`` and ``tool_s``; and ``verify_s``, if it was judged."""
+        return {"turns": self._turns} | ({"verify_s": self._verify_s} if self._verify_s else {})
+
+
+def _since(start_s: float) -> float:
+    return round(max(0.0, clock.now() - start_s), 4)  # the time of day may be set back

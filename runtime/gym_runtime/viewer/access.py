@@ -1,0 +1,79 @@
+"""What the viewer's server answers: requests with the token, by this machine's own name, from its own page.
+
+Rollouts are private and the server stands on a port that every program and every web page on this machine
+can reach. So a request needs the token (in the address once, then in a cookie), a ``Host`` that is ours
+(a foreign name that resolves to 127.0.0.1 is refused), and no foreign origin. The page may load nothing
+but its own files, so that text of a model that became markup by mistake could neither run nor speak to
+anyone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Access:
+    """The checks of one server on one port of the loopback address."""
+
+    def __init__(self, port: int, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self.port = port
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._origins = {f"http://{host}" for host in self._hosts}
+        self._cookie = f"gym_viewer_{port}"  # cookies are shared by all ports of a host
+
+    @property
+    def url(self) -> str:
+        """The address that opens the page."""
+        return f"http://127.0.0.1:{self.port}/?token={self.token}"
+
+    def refusal(self, request: web.BaseRequest) -> str | None:
+        """Why a request is refused, or None."""
+        if request.method not in ("GET", "HEAD"):
+            return "this server is only read from"
+        if request.headers.get("Host", "") not in self._hosts:
+            return "this server answers to its own name only"
+        if request.headers.get("Origin", f"http://127.0.0.1:{self.port}") not in self._origins:
+            return "this server answers its own page only"
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and (
+            request.headers.get("Sec-Fetch-Mode") != "navigate"
+        ):
+            return "this server answers its own page only"
+        given = request.query.get("token") or request.cookies.get(self._cookie, "")
+        if not hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
+            return "open the address that gym-runtime view printed: it carries the token"
+        return None
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse with 403, or answer; a request with the token in its address gets the cookie."""
+        reason = self.refusal(request)
+        if reason is not None:
+            return web.Response(status=403, text=reason + "\n")
+        response = await handler(request)
+        if request.query.get("token"):
+            response.set_cookie(self._cookie, self.token, httponly=True, samesite="Strict", path="/")
+        return response
+
+    async def protect(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Puts the protecting headers on an answer, whatever it is, before it is sent."""
+        for name, value in _HEADERS.items():
+            response.headers[name] = value

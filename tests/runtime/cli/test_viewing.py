@@ -1,0 +1,156 @@
+"""``view --export``, ``show`` and ``compare`` as they are typed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from gym_runtime.cli.main import run
+
+
+def row(task: int, rollout: int, reward: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "responses_create_params": {"input": [{"role": "user", "content": f"What is {task} + {task}?"}]},
+        "response": {
+            "id": f"r{task}.{rollout}",
+            "model": "m",
+            "output": [
+                {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a": 2}'},
+                {"type": "function_call_output", "call_id": "c", "output": '{"error": "b is missing"}'},
+                {"type": "message", "role": "assistant", "content": "It is \x1b[2J4."},
+            ],
+        },
+        "reward": reward,
+        "reward_components": {"format": 1.0},
+        "extracted_answer": "4",
+        "expected_answer": str(2 * task),
+        "judge_evaluations": [{"verdict_label": "[[A!=B]]", "response": {"output": [{"content": "No."}]}}],
+        "_ng_task_index": task,
+        "_ng_rollout_index": rollout,
+        "agent_ref": {"name": "sums"},
+        "_gym": {
+            "rollout_id": f"20261122-aaa.{task}.{rollout}",
+            "attempt": 2,
+            "started_anew": ["the session is lost"],
+            "outcome": {"type": "truncated", "reason": "max_turns"},
+            "turns": 2,
+        },
+        **changes,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two runs of four tasks with two rollouts each; the second solves one task more."""
+    for name, solved in (("a", 2), ("b", 3)):
+        rows = [row(task, rollout, float(task < solved)) for task in range(4) for rollout in range(2)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+        manifest = {"run": "20261122-aaa" if name == "a" else "20261122-bbb", "digest": "d", "rows": 4}
+        (tmp_path / f"{name}_run.json").write_text(json.dumps({**manifest, "rollouts": 8, "settings": {}}))
+    fault = {"kind": "model", "stage": "turn", "message": "no answer"}
+    failed = row(9, 0, 0.0, _ng_failure_class="model", _ng_failure=fault)
+    (tmp_path / "a_failures.jsonl").write_text(json.dumps(failed) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("how", ["20261122-aaa.2.1", "{}/a.jsonl:6", "{}/a.jsonl:2.1"])
+def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", how.format(results), "--in", str(results)]) == 0
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert lines[0] == ["reward", "0", "truncated", "20261122-aaa.2.1"]
+    for expected in (
+        "of which format 1",
+        "found extracted_answer: 4",
+        "expected expected_answer: 4",
+        "judge_evaluation [[A!=B]]: No.",
+        "limit max_turns",
+        "tool error turn 1: b is missing",
+        "attempt 2, started again: the session is lost",
+    ):
+        assert expected.split() in lines
+    assert "What is 2 + 2?" in said
+    assert "\x1b" not in said
+
+
+def test_show_a_failure(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", f"{results}/a.jsonl:9.0"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("reward -  failed")
+    assert "model in turn: no answer" in said
+
+
+def test_show_as_json(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", f"{results}/b.jsonl:1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == row(0, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("x", "'x' names no rollout; give RUN.TASK.ROLLOUT, FILE:LINE or FILE:TASK.ROLLOUT"),
+        ("{}/x.jsonl:1", "there is no file"),
+        ("{}/a.jsonl:99", "has no line 99"),
+        ("{}/a.jsonl:7.7", "has no rollout 7.7"),
+        ("20261122-ccc.0.0", "no run below"),
+        ("20261122-aaa.7.7", "has no rollout 7.7"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(
+    named: str, message: str, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", named.format(results), "--in", str(results)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(results / "a.jsonl"), str(results / "b.jsonl")]
+    assert run(["compare", *files]) == 0
+    said = capsys.readouterr().out
+    assert "difference +0.25 over 4 tasks, 95 % interval +0 to +0.75" in said
+    assert "1 better, 3 equal, 0 worse" in said
+    assert "8 truncated, 1 failed" in said
+    assert run(["compare", *files, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["comparison"]["wins"] == 1
+    assert document["a"]["figures"]["outcomes"] == {"truncated": 8, "failed": 1}
+    assert len(document["comparison"]["pairs"]) == 4
+    assert run(["compare", files[0], str(results / "x.jsonl")]) == 2
+
+
+def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = results / "shared" / "page.html"
+    assert run(["view", str(results), "--export", str(target)]) == 0
+    assert capsys.readouterr().out.startswith("1 files, ")
+    assert target.is_file()
+    assert run(["view", str(results / "none"), "--no-open"]) == 2
+    assert "there is no file or folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_view_serves_until_it_is_interrupted(results: Path) -> None:
+    command = [sys.executable, "-m", "gym_runtime.cli.main", "view", str(results)]
+    nats = ["--nats", "nats://127.0.0.1:1"]
+    process = subprocess.Popen([*command, *nats], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    url = process.stdout.readline().decode().strip()
+    children = psutil.Process(process.pid).children()
+    with urllib.request.urlopen(url) as answer:
+        assert b'<div id="app">' in answer.read()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert b"the page shows files only: no broker at nats://127.0.0.1:1" in said
+    assert b"Traceback" not in said
+    assert len(children) == 1
+    psutil.wait_procs(children, timeout=5)
+    assert not children[0].is_running()

@@ -1,0 +1,277 @@
+"""The index beside result rows: what it says of any line, and that it never lies about the file."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.errors import Fault
+from gym_runtime.files.entry import OUTCOMES, Entry, pattern, read_entry
+from gym_runtime.files.index import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    IndexedRow,
+    IndexFile,
+    index_path,
+    read_index,
+)
+from gym_runtime.files.results import OutputFiles, ResultWriter
+from gym_runtime.files.row_appender import RowAppender
+from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
+from gym_runtime.viewer.indexing import complete_index
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+ROW: dict[str, Any] = {
+    "responses_create_params": {"input": [{"role": "user", "content": "2 + 2?"}]},
+    "response": {"id": "r", "created_at": 1790000000.5, "usage": {"input_tokens": 7, "output_tokens": 9}},
+    "reward": 0.5,
+    "_ng_task_index": 3,
+    "_ng_rollout_index": 1,
+    "agent_ref": {"name": "mcqa"},
+    "_gym": {"attempt": 2, "outcome": {"type": "completed"}, "turns": 4, "tool_calls": 3, "duration_s": 1.5},
+}
+
+
+def line(**changes: Any) -> bytes:
+    return json.dumps({**ROW, **changes}).encode()
+
+
+def entries(rows: Path) -> list[IndexedRow]:
+    return list(read_index(index_path(rows).read_bytes()[HEADER_BYTES:]))
+
+
+def index(rows: Path) -> list[IndexedRow]:
+    for _ in complete_index(rows):
+        pass
+    return entries(rows)
+
+
+def test_an_entry_says_what_one_filters_by() -> None:
+    assert read_entry(line(), 0) == Entry(
+        task=3,
+        rollout=1,
+        environment="mcqa",
+        outcome=OUTCOMES.index("completed"),
+        reward=0.5,
+        attempt=2,
+        turns=4,
+        tool_calls=3,
+        input_tokens=7,
+        output_tokens=9,
+        duration_s=1.5,
+        created_s=1790000000,
+        key=read_entry(line(), 0).key,
+    )
+
+
+def test_a_failure_has_no_reward_and_says_whose_fault_it_was() -> None:
+    fault = {"kind": "model", "stage": "turn", "message": "no answer from 10.0.0.7:8000 after 30.5 s"}
+    entry = read_entry(line(_ng_failure_class="model", _ng_failure=fault), 0)
+    assert OUTCOMES[entry.outcome] == "failed"
+    assert math.isnan(entry.reward)
+    assert entry.fault == "model\x1fturn\x1fno answer from … after … s"
+
+
+def test_a_row_of_nemo_gym() -> None:
+    theirs = {name: ROW[name] for name in ("responses_create_params", "response", "reward", "agent_ref")}
+    theirs["response"]["output"] = [{"type": "function_call_output", "call_id": "c", "output": "4"}]
+    theirs["response"]["incomplete_details"] = {"reason": "max_output_tokens"}
+    entry = read_entry(json.dumps(theirs).encode(), 17)
+    assert (entry.task, entry.rollout, entry.tool_calls) == (17, 0, 1)
+    assert (OUTCOMES[entry.outcome], entry.fault) == ("truncated", "limit\x1f\x1fmax_output_tokens")
+    judged = {**theirs, "_ng_failure_class": "judge_failed", "_ng_failure_judge_error": "no verdict in it"}
+    assert read_entry(json.dumps(judged).encode(), 0).fault == "judge_failed\x1f\x1fno verdict in it"
+
+
+def test_the_key_of_a_prompt_does_not_depend_on_its_layout() -> None:
+    prompt = {"input": [{"role": "user", "content": 'é "2 + 2"?'}]}
+    layouts = [
+        json.dumps(prompt),
+        json.dumps(prompt, ensure_ascii=False),
+        json.dumps(prompt, separators=(",", ":")),
+        json.dumps(prompt, indent=1),
+    ]
+    keys = {read_entry(b'{"responses_create_params":%s}' % one.encode(), 0).key for one in layouts}
+    assert len(keys) == 1
+    other = {"input": [{"role": "user", "content": 'é "2 - 2"?'}]}
+    assert read_entry(line(responses_create_params=other), 0).key not in keys
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("task 17 of run 'abc': no answer", "task … of run …: no answer"),
+        ("deadline after 30.5 s", "deadline after … s"),
+        ("request 0af3bb9e-1111-2222-3333-0123456789ab failed", "request … failed"),
+        ("the verifier raised KeyError", "the verifier raised KeyError"),
+    ],
+)
+def test_equal_failures_have_equal_patterns(message: str, expected: str) -> None:
+    assert pattern(message) == expected
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    changes=st.dictionaries(st.sampled_from([*ROW, "_ng_failure_class", "_ng_failure"]), ANYTHING),
+    position=st.integers(0, 2**40),
+)
+def test_any_row_has_an_entry_that_fits_a_record(
+    changes: dict[str, Any], position: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = line(**changes)
+    entry = read_entry(text, position)
+    assert 0 <= entry.task < 2**32
+    rows = tmp_path_factory.mktemp("any") / "rows.jsonl"
+    rows.write_bytes(text + b"\n")
+    (found,) = index(rows)
+    assert (found.offset, found.size) == (0, len(text) + 1)
+
+
+@given(data=st.binary(max_size=300))
+def test_any_bytes_can_be_indexed(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    rows = tmp_path_factory.mktemp("any") / "rows.jsonl"
+    rows.write_bytes(line() + b"\n" + data)
+    found = index(rows)
+    whole = line() + b"\n" + data
+    for row in found:
+        assert whole[: row.offset].endswith(b"\n") or row.offset == 0
+        assert whole[row.offset : row.offset + row.size].strip()
+
+
+def record(task: int, *, failed: bool = False) -> RolloutRecord:
+    row = {**ROW, "_ng_task_index": task, "response": {**ROW["response"], "id": f"r{task}"}}
+    fault = Fault(kind="model", message=f"no answer to call {task}", stage="turn")
+    return RolloutRecord(
+        run="r",
+        task_index=task,
+        rollout_index=1,
+        environment="mcqa",
+        outcome=Failed(fault=fault) if failed else Completed(),
+        row=Raw(json.dumps(row).encode()),
+    )
+
+
+def test_what_the_writer_indexes_is_what_a_scan_finds(tmp_path: Path) -> None:
+    files = OutputFiles.beside(tmp_path / "out.jsonl")
+    for part in (range(5), range(5, 9)):  # the second part resumes
+        with ResultWriter(files) as writer:
+            for task in part:
+                writer.write(record(task))
+                writer.write(record(100 + task, failed=True))
+                if task % 2:
+                    writer.flush()
+    for rows in (files.rollouts, files.failures):
+        written = index_path(rows).read_bytes()
+        index_path(rows).unlink()
+        assert len(index(rows)) == 9
+        assert index_path(rows).read_bytes() == written
+
+
+def test_the_index_never_runs_ahead_of_the_rows(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    appender = RowAppender(rows)
+    for number in range(200):
+        appender.append(line(_ng_task_index=number))
+        indexed = entries(rows)
+        if indexed:
+            assert indexed[-1].offset + indexed[-1].size <= rows.stat().st_size
+    appender.close()
+    assert len(entries(rows)) == 200
+
+
+def test_a_broken_index_is_cut_and_continued(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(b"".join(line(_ng_task_index=number) + b"\n" for number in range(10)))
+    whole = index(rows)
+    path = index_path(rows)
+    data = path.read_bytes()
+    for size in (0, 10, HEADER_BYTES, HEADER_BYTES + RECORD_BYTES, len(data) - 30):
+        path.write_bytes(data[:size])
+        assert index(rows) == whole
+    path.write_bytes(b"\0" * len(data))
+    assert index(rows) == whole
+
+
+def test_rows_that_a_crash_took_leave_the_index(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    lines = [line(_ng_task_index=number) + b"\n" for number in range(10)]
+    rows.write_bytes(b"".join(lines))
+    index(rows)
+    rows.write_bytes(b"".join(lines[:6]) + lines[6][:20])
+    assert [row.entry.task for row in index(rows)] == list(range(6))
+
+
+def test_another_file_under_the_name_is_indexed_anew(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line(_ng_task_index=1) + b"\n")
+    index(rows)
+    rows.write_bytes(line(_ng_task_index=2, agent_ref={"name": "xstest"}) + b"\n")
+    assert [(row.entry.task, row.entry.environment) for row in index(rows)] == [(2, "xstest")]
+
+
+def test_one_process_at_a_time_writes_an_index(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    appender = RowAppender(rows)
+    appender.append(line())
+    assert IndexFile.open(rows) is None
+    assert list(complete_index(rows)) == []
+    appender.close()
+    assert len(entries(rows)) == 1
+
+
+def test_a_folder_that_cannot_be_written_does_not_stop_the_rows(tmp_path: Path) -> None:
+    index_path(tmp_path / "out.jsonl").mkdir()  # root may write anywhere, but not into a folder
+    appender = RowAppender(tmp_path / "out.jsonl")
+    appender.append(line())
+    appender.close()
+    assert (tmp_path / "out.jsonl").read_bytes() == line() + b"\n"
+
+
+def test_an_appender_that_finds_unindexed_rows_leaves_the_index_to_its_readers(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line(_ng_task_index=0) + b"\n")
+    appender = RowAppender(rows)
+    appender.append(line(_ng_task_index=1))
+    appender.close()
+    assert [row.entry.task for row in index(rows)] == [0, 1]
+
+
+def test_a_torn_tail_is_left_out_and_a_missing_newline_is_not(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line(_ng_task_index=0) + b"\n" + line(_ng_task_index=1)[:-5])
+    assert [row.entry.task for row in index(rows)] == [0]
+    rows.write_bytes(line(_ng_task_index=0) + b"\n" + line(_ng_task_index=1))
+    assert [row.entry.task for row in index(rows)] == [0, 1]
+    with rows.open("ab") as file:
+        file.write(b"\n" + line(_ng_task_index=2) + b"\n")
+    assert [row.entry.task for row in index(rows)] == [0, 1, 2]
+
+
+def test_many_names_are_told_apart_up_to_a_limit(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    names = [f"environment-{'x' * (number % 90)}-{number}" for number in range(300)]
+    rows.write_bytes(b"".join(line(agent_ref={"name": name}) + b"\n" for name in names))
+    found = [row.entry.environment for row in index(rows)]
+    assert found[:255] == names[:255]
+    assert set(found[255:]) == {"(others)"}
+
+
+def test_the_header_covers_the_beginning_of_the_file(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line() + b"\n")
+    index(rows)
+    header = index_path(rows).read_bytes()[:HEADER_BYTES]
+    assert header[:8] == b"GYMINDEX"
+    assert int.from_bytes(header[16:20], "little") == zlib.crc32(line() + b"\n")

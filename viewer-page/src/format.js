@@ -1,0 +1,39 @@
+// Numbers and spans as people read them.
+const whole = new Intl.NumberFormat("en");
+
+export const count = (value) => whole.format(value);
+export const reward = (value) => (value === null || Number.isNaN(value) ? "–" : String(Number(value.toPrecision(4))));
+export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
+
+export function short(value) {
+  if (Math.abs(value) >= 1e9) return `${trim(value / 1e9)}G`;
+  if (Math.abs(value) >= 1e6) return `${trim(value / 1e6)}M`;
+  if (Math.abs(value) >= 1e4) return `${trim(value / 1e3)}k`;
+  return Number.isInteger(value) ? whole.format(value) : trim(value);
+}
+
+const trim = (value) => String(Number(value.toPrecision(3)));
+
+export function span(seconds) {
+  if (!seconds) return "–";
+  if (seconds < 0.0995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 1 : 0)} ms`;
+  if (seconds < 60) return `${trim(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${String(Math.round(seconds % 60)).padStart(2, "0")} s`;
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+export function bytes(value) {
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (value < 1000 || unit === "GB") return `${trim(value)} ${unit}`;
+    value /= 1000;
+  }
+}
+
+export function when(seconds) {
+  return seconds ? new Date(seconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : "";
+}
+
+export function plural(value, one, many = `${one}s`) {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}

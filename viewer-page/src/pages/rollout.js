@@ -1,0 +1,155 @@
+// One rollout. The verdict comes first: why this reward. Then the conversation, its times, its tokens, and the row.
+import { Component } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { html } from "../html.js";
+import { change, format, route } from "../route.js";
+import { LARGE_ROW_BYTES } from "../source.js";
+import { card, conversation } from "../row.js";
+import { OUTCOMES, PARTS } from "../columns.js";
+import { bytes, count, plural, short, span } from "../format.js";
+import { Dots, Reward } from "../rewards.js";
+import { siblings } from "./rollouts.js";
+import { Conversation } from "../conversation.js";
+import { Tokens } from "../tokens.js";
+import { Timeline } from "../timeline.js";
+
+const TABS = { "": "Conversation", timeline: "Timeline", tokens: "Tokens", row: "Row" };
+
+// What cannot be drawn is shown as it stands in the file: one row never breaks the page.
+class Guard extends Component {
+  componentDidCatch(error) {
+    this.setState({ error });
+  }
+
+  render({ instead, children }, { error }) {
+    return error ? html`<div class="broken" role="alert"><strong>This row has a form that the page does not know.</strong> ${error.message}</div>${instead}` : children;
+  }
+}
+
+// -> { row, text, error, asks }: a row that is very large is fetched when it is asked for.
+export function useRow(run, i) {
+  const [got, set] = useState({}), large = run.columns.size[i] > LARGE_ROW_BYTES;
+  const fetchRow = () => {
+    let alive = true;
+    run.text(i).then((text) => alive && set(read(run.columns, i, text)), (error) => alive && set({ error: error.message }));
+    return () => (alive = false);
+  };
+  useEffect(() => {
+    set({ asks: large });
+    return large ? undefined : fetchRow();
+  }, [run, i]);
+  return { ...got, load: () => { set({}); fetchRow(); } };
+}
+
+function read(columns, i, text) {
+  let row;
+  try {
+    row = JSON.parse(text);
+  } catch (error) {
+    return { text, error: `This line of the file is not JSON: ${error.message}` };
+  }
+  if (row === null || typeof row !== "object" || Array.isArray(row)) return { text, error: "This line of the file is JSON, but no object." };
+  const other = row._ng_task_index !== undefined && row._ng_task_index !== columns.task[i] && row._ng_task_index >= 0 && row._ng_task_index < 2 ** 32;
+  return { text, row, error: other ? "The index does not belong to this file: another row stands here. Delete the .idx file and open it again." : "" };
+}
+
+export function Rollout({ run, i, back }) {
+  const { columns } = run, got = useRow(run, i), tab = TABS[route.value.params.tab] ? route.value.params.tab : "";
+  return html`<article class="rollout">
+    <${Heading} run=${run} i=${i} back=${back} />
+    ${got.error ? html`<div class="broken" role="alert"><strong>This row cannot be shown.</strong> ${got.error}</div>` : null}
+    ${got.asks && !got.row && !got.text ? html`<div class="broken"><strong>This row is large: ${bytes(columns.size[i])}.</strong> <button onClick=${got.load}>Load it all the same</button></div>` : null}
+    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} row=${got.row} />
+      <div class="tabs" role="tablist" aria-label="Views of the rollout">${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
+      <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
+        ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} />`}
+      </div><//>`
+    : got.text ? html`<${Raw} run=${run} i=${i} got=${got} />` : got.asks ? null : html`<p class="quiet">Reading …</p>`}
+  </article>`;
+}
+
+const Said = ({ row }) => html`<${Conversation} items=${conversation(row)} />`;
+
+function Heading({ run, i, back }) {
+  const { columns } = run, group = siblings(columns, i);
+  return html`<header class="heading"><a class="back" href=${back} aria-label="Back to the list">←</a>
+    <h1>${columns.envs[columns.env[i]] || "rollout"} <span class="quiet">task</span> ${columns.task[i]} <span class="quiet">rollout</span> ${columns.rollout[i]}</h1>
+    ${group.length > 1 ? html`<span class="group"><span class="quiet">its group</span> <${Dots} columns=${columns} rows=${group} current=${i} link=${(k) => format(["run", run.id, "rollouts", columns.id(k)], route.value.params)} /></span>` : null}
+  </header>`;
+}
+
+function Verdict({ run, i, row }) {
+  const { columns } = run, about = card(row), outcome = OUTCOMES[columns.outcome[i]];
+  const facts = [
+    about.turns ? plural(about.turns, "turn") : "", about.calls ? plural(about.calls, "tool call") : "", about.usage.output_tokens ? `${short(about.usage.output_tokens)} tokens out, ${short(about.usage.input_tokens ?? 0)} in` : "",
+    about.seconds ? span(about.seconds) : "", about.model,
+  ].filter(Boolean);
+  return html`<section class=${`verdict ${outcome}`} aria-label="Verdict">
+    <div class="score"><${Reward} value=${about.reward} big /><span class=${`outcome ${outcome}`}>${outcome}</span></div>
+    <div class="why">
+      ${about.failure ? html`<div class="reason bad"><h2>Failed${about.failure.kind ? `: ${about.failure.kind}` : ""}${about.failure.stage ? ` in ${about.failure.stage}` : ""}</h2>
+        <p class="said">${about.failure.message || about.failure.class}</p><small class="quiet">${[about.failure.name, about.failure.class, about.failure.retryable === true ? "may be tried again" : row._ng_failure_terminal ? "not tried again" : ""].filter(Boolean).join(" · ")}</small></div>` : null}
+      ${about.components.length ? html`<div class="reason"><h2>Made of</h2><ul class="components">${about.components.map(([name, value]) => html`<li><span>${name}</span><span class="track"><span class=${value >= 1 ? "one" : value > 0 ? "part" : "zero"} style=${{ width: `${100 * Math.min(1, Math.abs(value))}%` }}></span></span><${Reward} value=${value} /></li>`)}</ul></div>` : null}
+      ${about.found.length || about.expected.length ? html`<div class="reason pair">
+        ${about.found.length ? html`<div><h2>Found in the answer</h2>${about.found.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}
+        ${about.expected.length ? html`<div><h2>Expected</h2>${about.expected.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}</div>` : null}
+      ${about.judged.map(({ name, label, text }) => html`<div class="reason"><h2>${name.replaceAll("_", " ")}${label ? html` <span class="tag">${label}</span>` : null}</h2><${Long} text=${text} /></div>`)}
+      ${about.limits.length ? html`<div class="reason warn"><h2>Stopped by a limit</h2><p>${about.limits.join(", ")}</p></div>` : null}
+      ${about.toolError ? html`<div class="reason warn"><h2>First tool error, in turn ${about.toolError.turn}</h2><p class="said">${about.toolError.error}</p></div>` : null}
+      ${about.attempt > 1 || about.again.length || about.resumed || about.rebuilt ? html`<div class="reason"><h2>Attempt ${about.attempt}</h2><ul>
+        ${about.again.map((why) => html`<li>started again: ${why}</li>`)}${about.resumed ? html`<li>${plural(about.resumed, "turn")} of an earlier attempt went on</li>` : null}${about.rebuilt ? html`<li>${plural(about.rebuilt, "session")} rebuilt</li>` : null}
+        ${about.attempt > 1 && !about.again.length && !about.resumed ? html`<li>the attempts before are not explained in the row</li>` : null}</ul></div>` : null}
+      ${about.others.length ? html`<details class="reason"><summary>${plural(about.others.length, "further field")}</summary>${about.others.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</details>` : null}
+      <p class="facts quiet">${facts.join(" · ")}</p>
+      <${Commands} run=${run} i=${i} />
+    </div></section>`;
+}
+
+function Value({ name, value }) {
+  const short = JSON.stringify(value), said = typeof value === "string" ? value : short.length > 60 ? JSON.stringify(value, null, 1) : short;
+  return html`<div class="value"><small class="quiet">${name}</small><${Long} text=${said === "" ? "(empty)" : said} code=${typeof value === "object" && short.length > 60} /></div>`;
+}
+
+function Long({ text, most = 600, code = false }) {
+  const [open, setOpen] = useState(false);
+  return html`<div class=${code || text.length > most ? "said long" : "said"} tabindex=${code || text.length > most ? 0 : undefined}>${open || text.length <= most ? text : `${text.slice(0, most)} …`}${text.length > most ? html` <button class="more" onClick=${() => setOpen(!open)}>${open ? "less" : `all ${count(text.length)} characters`}</button>` : null}</div>`;
+}
+
+// What to type to see, judge again or repeat just this one.
+function Commands({ run, i }) {
+  const { columns } = run, part = PARTS[columns.part[i]];
+  const path = (run.about?.path ?? `${run.id}.jsonl`).replace(/\.jsonl$/, part === "failures" ? "_failures.jsonl" : ".jsonl");
+  const file = /^[\w./~@%+,:-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`, env = columns.envs[columns.env[i]];
+  const name = /^[\w.-]+$/.test(env) ? env : "NAME";
+  const one = `tail -c +${columns.offset[i] + 1} ${file} | head -n 1 > one.jsonl`;
+  const settings = run.about?.manifest?.settings ?? {}, model = typeof settings.model === "string" && /^[\w./:@-]+$/.test(settings.model) ? ` --model ${settings.model}` : "";
+  const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}}' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
+  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${model} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file.endsWith("'") ? `${file}:${columns.task[i]}.${columns.rollout[i]}` : `${file}:${columns.task[i]}.${columns.rollout[i]}`}`]];
+  return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h3>${title}</h3><${Copied} text=${command} /></div>`)}</details>`;
+}
+
+export function Copied({ text }) {
+  const [done, setDone] = useState(false);
+  return html`<div class="copied"><pre tabindex="0">${text}</pre><button onClick=${() => navigator.clipboard?.writeText(text).then(() => setDone(true))}>${done ? "copied" : "copy"}</button></div>`;
+}
+
+const RAW_CHARACTERS = 200_000;
+
+function Raw({ run, i, got }) {
+  const [all, setAll] = useState(false), whole = got.row ? JSON.stringify(got.row, compact(got.row), 1) : got.text;
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([got.text], { type: "application/json" }));
+    link.download = `${run.id}-${run.columns.task[i]}.${run.columns.rollout[i]}.json`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  };
+  return html`<div class="raw"><p class="quiet">${bytes(run.columns.size[i])} at byte ${count(run.columns.offset[i])} of the ${PARTS[run.columns.part[i]]}. <button onClick=${save}>Save</button></p>
+    <pre tabindex="0">${all || whole.length <= RAW_CHARACTERS ? whole : whole.slice(0, RAW_CHARACTERS)}</pre>
+    ${!all && whole.length > RAW_CHARACTERS ? html`<button onClick=${() => setAll(true)}>Show all ${count(whole.length)} characters</button>` : null}</div>`;
+}
+
+// Long lists of numbers on one line.
+function compact() {
+  return (name, value) => (Array.isArray(value) && value.length > 16 && typeof value[0] === "number" ? `[${value.slice(0, 12).join(", ")}, … ${value.length} numbers]` : value);
+}

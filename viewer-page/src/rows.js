@@ -1,0 +1,51 @@
+// The rows of a run that a state of the page means.
+import { parse, select, sorted } from "./query.js";
+import { signal } from "@preact/signals";
+
+export const allRows = (run) => run.cached("all", () => select(run.columns, []));
+
+const found = signal({ key: "", rows: new Set(), done: true }); // the text search that runs, or ran last
+let abort = new AbortController();
+
+// { rows, error, searching } for a query and an order.
+export function rowsFor(run, query = "", sort = "row") {
+  const { terms, texts, error } = parse(query);
+  let only = null, searching = false;
+  if (texts.length) {
+    // All words must be there; the longest is sought, the others are looked for in the same go.
+    const key = JSON.stringify([run.id, run.version.value, texts]);
+    if (found.value.key !== key) start(run, key, texts);
+    only = found.value.key === key ? found.value.rows : new Set();
+    searching = !(found.value.key === key && found.value.done);
+  }
+  const name = JSON.stringify([run.version.value, query, sort, only?.size ?? -1]);
+  if (run.lastRows?.name !== name) {
+    const start_ms = performance.now();
+    run.lastRows = { name, rows: sorted(run.columns, error ? allRows(run) : select(run.columns, terms, only), sort) };
+    globalThis.lastQueryMs = performance.now() - start_ms; // tests/bench/view.py reads it
+  }
+  return { rows: run.lastRows.rows, error, searching };
+}
+
+async function start(run, key, texts) {
+  abort.abort();
+  abort = new AbortController();
+  const mine = abort.signal;
+  queueMicrotask(() => (found.value = { key, rows: new Set(), done: false }));
+  await new Promise((done) => setTimeout(done, 250)); // until the typing stops
+  let rows = null;
+  try {
+    for (const [at, text] of texts.entries()) {
+      const last = at === texts.length - 1;
+      let these = new Set();
+      await run.search(text, (so_far, done) => {
+        these = rows ? new Set([...so_far].filter((row) => rows.has(row))) : so_far;
+        if (last && !mine.aborted) found.value = { key, rows: new Set(these), done };
+      }, mine);
+      rows = these;
+      if (mine.aborted) return;
+    }
+  } catch (error) {
+    if (!mine.aborted) found.value = { key, rows: rows ?? new Set(), done: true, error: error.message };
+  }
+}

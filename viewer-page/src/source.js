@@ -1,0 +1,194 @@
+// Where the page has its data from: the server, the files of an export, or the page itself (one HTML file).
+// An export has the same index, and rows in compressed chunks, since many static hosts know no ranges.
+import { signal } from "@preact/signals";
+import { Columns, PARTS, RECORD_BYTES } from "./columns.js";
+
+export const LARGE_ROW_BYTES = 8e6;
+export const runs = signal(null); // { mode, runs }
+export const problem = signal("");
+const opened = new Map();
+const embedded = () => document.getElementById("embedded");
+
+async function get(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Error("The viewer does not answer. Is gym-runtime view still running?");
+  }
+  if (!answer.ok) throw new Error(answer.status === 403 ? (await answer.text()).trim() : `${path}: ${answer.status} ${answer.statusText}`);
+  return answer;
+}
+
+export async function loadRuns() {
+  try {
+    const given = embedded();
+    runs.value = given ? JSON.parse(given.textContent) : await (await get("data/runs.json")).json();
+    problem.value = "";
+  } catch (error) {
+    problem.value = error.message;
+  }
+}
+
+export function openRun(id) {
+  if (!opened.has(id)) opened.set(id, new Run(id));
+  return opened.get(id);
+}
+
+export class Run {
+  constructor(id) {
+    this.id = id;
+    this.columns = new Columns();
+    this.version = signal(0); // counts every growth
+    this.state = signal({ loading: true, indexed: 0, bytes: 0, torn: 0, error: "", live: false });
+    this.memo = new Map();
+  }
+
+  get about() {
+    return runs.value?.runs.find((run) => run.id === this.id);
+  }
+
+  // A value that is computed once for each state of the rows.
+  cached(name, compute) {
+    const known = this.memo.get(name);
+    if (known?.version === this.version.value) return known.value;
+    const value = compute();
+    this.memo.set(name, { version: this.version.value, value });
+    if (this.memo.size > 24) this.memo.delete(this.memo.keys().next().value);
+    return value;
+  }
+
+  // Load once; with `follow` go on while the page shows this run.
+  load() {
+    this.loading ??= (this.about?.chunks ? this.#loadChunks() : this.#loadRecords()).catch((error) => {
+      this.state.value = { ...this.state.value, loading: false, error: error.message };
+      this.loading = null;
+    });
+    return this.loading;
+  }
+
+  async #loadRecords() {
+    this.places ??= PARTS.map(() => ({ next: 0, generation: "", bytes: 0, indexed: 0, busy: true }));
+    for (;;) {
+      let grown = false;
+      for (const [part, name] of PARTS.entries()) if (this.about?.parts[name]) grown = (await this.#records(part, name)) || grown;
+      const here = this.places.filter((_, part) => this.about?.parts[PARTS[part]]);
+      const busy = here.some((place) => place.busy || place.more);
+      if (grown) this.#grown();
+      this.state.value = {
+        loading: busy, error: "", live: grown && !busy,
+        indexed: here.reduce((sum, place) => sum + place.indexed, 0), bytes: here.reduce((sum, place) => sum + place.bytes, 0),
+        torn: busy ? 0 : here.reduce((sum, place) => sum + place.bytes - place.indexed, 0),
+      };
+      if (!busy) return;
+      if (!here.some((place) => place.more)) await new Promise((done) => setTimeout(done, 120));
+    }
+  }
+
+  async #records(part, name) {
+    const place = this.places[part];
+    const answer = await get(`data/${encodeURIComponent(this.id)}/${name}.idx?from=${place.next}`);
+    const head = (header) => answer.headers.get(header) ?? "";
+    const generation = head("X-Generation");
+    if (place.generation && generation !== place.generation) {
+      // The file is another than before: all anew, and the other part with it.
+      this.columns = new Columns();
+      this.places = PARTS.map(() => ({ next: 0, generation: "", bytes: 0, indexed: 0, busy: true }));
+      await answer.body?.cancel();
+      return true;
+    }
+    const buffer = await answer.arrayBuffer();
+    Object.assign(place, {
+      bytes: Number(head("X-Rows-Bytes")), indexed: Number(head("X-Indexed-Bytes")), generation,
+      busy: head("X-Indexing") === "1", more: Number(head("X-More-Bytes")) > 0,
+    });
+    if (!buffer.byteLength) return false;
+    place.next = Math.max(place.next, RECORD_BYTES) + buffer.byteLength;
+    this.columns.add(part, buffer);
+    return true;
+  }
+
+  async #loadChunks() {
+    for (const [part, name] of PARTS.entries()) {
+      const about = this.about.parts[name];
+      if (about) this.columns.add(part, (await bytesOf(about.index, `data/${this.about.folder}/${name}.idx.gz`)).slice(RECORD_BYTES));
+    }
+    this.#grown();
+    this.state.value = { loading: false, indexed: 1, bytes: 1, torn: 0, error: "", live: false };
+  }
+
+  #grown() {
+    this.columns.supersede();
+    this.version.value++;
+  }
+
+  // Ask again for what came since; the server makes the index of rows that have none.
+  async follow() {
+    if (runs.value?.mode !== "server" || this.following || this.state.value.loading) return;
+    this.following = true;
+    this.loading = null;
+    try {
+      await this.load();
+    } finally {
+      this.following = false;
+    }
+  }
+
+  // The text of a row.
+  async text(i) {
+    const { columns } = this, part = PARTS[columns.part[i]], from = columns.offset[i], size = columns.size[i];
+    const about = this.about;
+    if (about?.chunks) {
+      const starts = about.parts[part].chunks;
+      let k = starts.length - 1;
+      while (starts[k] > from) k--;
+      const data = await this.#chunk(part, k);
+      return new TextDecoder().decode(new Uint8Array(data, from - starts[k], size));
+    }
+    const answer = await get(`data/${encodeURIComponent(this.id)}/${part}.jsonl`, { headers: { Range: `bytes=${from}-${from + size - 1}` } });
+    return new TextDecoder().decode(await answer.arrayBuffer());
+  }
+
+  #chunk(part, k) {
+    const name = `${part}-${k}`;
+    if (this.lastChunk?.name !== name) {
+      const given = this.about.parts[part].data?.[k];
+      this.lastChunk = { name, data: bytesOf(given, `data/${this.about.folder}/${name}.gz`) };
+    }
+    return this.lastChunk.data;
+  }
+
+  // Numbers of rows with a text in them, as they are found; `take` gets a growing set.
+  async search(text, take, signal) {
+    const found = new Set();
+    if (this.about?.chunks) {
+      const needle = JSON.stringify(text).slice(1, -1);
+      for (let i = 0; i < this.columns.rows && !signal.aborted; i++) {
+        if ((await this.text(i)).includes(needle)) found.add(i);
+        if (i % 500 === 0) take(found, false);
+      }
+      return signal.aborted || take(found, true);
+    }
+    for (const [part, name] of PARTS.entries()) {
+      if (!this.about?.parts[name]) continue;
+      const places = new Map();
+      for (let i = 0; i < this.columns.rows; i++) if (this.columns.part[i] === part) places.set(this.columns.offset[i], i);
+      const answer = await get(`data/${encodeURIComponent(this.id)}/${name}.found?q=${encodeURIComponent(text)}`, { signal });
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = ""; ; ) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        for (const line of lines) if (line && places.has(Number(line))) found.add(places.get(Number(line)));
+        take(found, false);
+      }
+    }
+    take(found, true);
+  }
+}
+
+async function bytesOf(given, path) {
+  const packed = given ? new Blob([Uint8Array.from(atob(given), (c) => c.charCodeAt(0))]).stream() : (await get(path)).body;
+  return new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}

@@ -1,0 +1,28 @@
+// What the engine sampled: a token a box, coloured by its log-probability, one block for each model call.
+import { useState } from "preact/hooks";
+import { html } from "./html.js";
+import { count, plural } from "./format.js";
+import { output } from "./row.js";
+
+const MOST_TOKENS = 2000;
+// The probabilities at which the colour changes: from sure to most unlikely.
+const STEPS = [0.9, 0.5, 0.2, 0.05, 0.01, 0];
+const step = (logprob) => STEPS.findIndex((least) => Math.exp(logprob) >= least);
+
+export function Tokens({ row }) {
+  const calls = output(row).filter((item) => item.tokens);
+  if (!calls.length) return html`<p class="quiet">The row has no tokens. <code>--return-token-ids</code> puts them there.</p>`;
+  const segments = new Set(calls.map(({ tokens }) => tokens.segment)).size;
+  return html`<div class="tokens">
+    <p class="quiet">${plural(calls.length, "model call")}, ${plural(segments, "segment")} to train on. Probability: ${STEPS.map((least, at) => html`<span class=${`token p${at}`}>${at === 0 ? "≥ 0.9" : `≥ ${least}`}</span> `)}</p>
+    ${calls.map((item) => html`<${Call} item=${item} />`)}</div>`;
+}
+
+function Call({ item: { turn, tokens } }) {
+  const [all, setAll] = useState(false), { ids, logprobs, texts } = tokens;
+  const mean = logprobs.length ? logprobs.reduce((sum, one) => sum + one, 0) / logprobs.length : null;
+  const versions = tokens.versions.map((one) => (typeof one === "string" ? one : (one.version ?? one.weights ?? JSON.stringify(one)))).join(", ");
+  return html`<section><h3>Turn ${turn} <small class="quiet">${[`${plural(ids.length, "token")} after ${count(tokens.prompt)}`, mean === null ? "" : `mean log-probability ${mean.toFixed(3)}, least ${Math.min(...logprobs.slice(0, 1e5)).toFixed(2)}`, tokens.segment ? `segment ${tokens.segment}` : "", versions ? `weights ${versions}` : ""].filter(Boolean).join(" · ")}</small></h3>
+    <p class="stream">${ids.slice(0, all ? undefined : MOST_TOKENS).map((id, at) => html`<span class=${`token ${logprobs[at] === undefined ? "" : `p${step(logprobs[at])}`}`} title=${`${id}${logprobs[at] === undefined ? "" : `: log-probability ${logprobs[at].toFixed(3)}`}`}>${texts ? texts[at].replaceAll("\n", "⏎\n") : id}</span>`)}</p>
+    ${!all && ids.length > MOST_TOKENS ? html`<button onClick=${() => setAll(true)}>Show all ${count(ids.length)} tokens</button>` : null}</section>`;
+}
