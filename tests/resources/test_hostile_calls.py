@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_runtime import Episode
-from gym_runtime.environment import catalogue
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replay import session_of
 from gym_runtime.environment.verdict import Reply
 from gym_runtime.errors import UsageError
@@ -80,7 +80,7 @@ EXPRESSIONS = (
 async def test_no_expression_holds_the_loop(number: int) -> None:
     environment = catalogue.environment("gsm8k_aviary")
     try:
-        catalogue.require(environment)
+        requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
     resource = environment.resource
