@@ -1,4 +1,4 @@
-"""Shell completion: each shell's script is valid, and completes commands and flags where the shell is there."""
+"""Shell completion: each shell's script is valid; bash completes commands and flags by it."""
 
 from __future__ import annotations
 
