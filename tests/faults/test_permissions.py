@@ -21,6 +21,7 @@ import msgspec
 import pytest
 from gym_runtime import connect
 from gym_runtime.bus import connection as nats
+from gym_runtime.bus import nkeys
 from gym_runtime.bus.connection import NatsBus
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
 from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
@@ -53,7 +54,6 @@ ROWS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keys, certificates and configuration, as the script makes them."""
-    pytest.importorskip("nkeys", reason="NKeys need pip install 'gym-runtime[nkeys]'")
     folder = tmp_path_factory.mktemp("identities")
     script = [sys.executable, str(DEPLOY / "make_identities.py"), str(folder)]
     subprocess.run([*script, "--host", "127.0.0.1", "--host", "localhost"], check=True, capture_output=True)
@@ -291,14 +291,12 @@ async def test_a_roles_answers_are_read_by_nobody_else(url: str, folder: Path, r
 async def test_without_a_key_or_trust_nobody_enters(
     url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import nkeys
-
     monkeypatch.delenv(CREDENTIALS)
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with nats.connect(url):
             pass
     stranger = tmp_path / "stranger.seed"
-    stranger.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    stranger.write_text(nkeys.new_seed())
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with nats.connect(url, credentials=stranger):
             pass

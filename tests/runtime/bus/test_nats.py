@@ -91,6 +91,17 @@ def link_of(bus: NatsBus) -> Connection:
     return bus._link  # type: ignore[attr-defined,return-value]
 
 
+@contextlib.asynccontextmanager
+async def linked(*urls: str) -> AsyncIterator[Connection]:
+    """A connection without a bus on it, as an operator has it."""
+    link = Connection(parse(urls))
+    await link.dial()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        yield link
+        await link.close()
+
+
 class Inbox:
     """Collects what arrives."""
 
@@ -221,27 +232,23 @@ async def test_an_error_inside_the_context_is_raised_as_it_is(broker_url: str, p
 
 @pytest.mark.asyncio
 async def test_streams_of_the_operator_keep_their_settings(broker_url: str, prefix: str) -> None:
-    link = Connection()
-    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"max_age":3600000000000}' % (
         (prefix.encode(),) * 2
     )
-    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
-    async with connect(broker_url, prefix=prefix) as bus:
-        assert await bus.commit("rollout.r.1", b"x")
-    info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
-    assert b'"max_age":3600000000000' in info.payload
-    assert b'"allow_direct":true' in info.payload
-    await link.close()
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
+        async with connect(broker_url, prefix=prefix) as bus:
+            assert await bus.commit("rollout.r.1", b"x")
+        info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
+        assert b'"max_age":3600000000000' in info.payload
+        assert b'"allow_direct":true' in info.payload
 
 
 @pytest.mark.asyncio
 async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: str) -> None:
-    link = Connection()
-    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
-    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
-    await link.close()
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
     with pytest.raises(BrokerError, match=f"{prefix}_TASKS exists with other settings"):
         async with connect(broker_url, prefix=prefix):
             pass
@@ -288,30 +295,28 @@ async def test_failover_leaves_a_frozen_broker_with_unsent_bytes_and_fails_what_
 ) -> None:
     quick(monkeypatch)
     pids = dict(start_server("") for _ in range(2))
-    link = Connection()
-    await link.dial(parse(list(pids)), name="test", credentials=None, tls=None)
-    first = link.url
-    back = anyio.Event()
-    link.watch(lambda up: back.set() if up else None)
-    link.listen("never", lambda *_: None)
-    raised: list[Exception] = []
+    async with linked(*pids) as link:
+        first = link.url
+        back = anyio.Event()
+        link.watch(lambda up: back.set() if up else None)
+        link.listen("never", lambda *_: None)
+        raised: list[Exception] = []
 
-    async def ask() -> None:
-        try:
-            await link.ask("never", b"", within_s=15)
-        except ConnectionLost as error:
-            raised.append(error)
+        async def ask() -> None:
+            try:
+                await link.ask("never", b"", within_s=15)
+            except ConnectionLost as error:
+                raised.append(error)
 
-    with frozen(pids[first]):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            for _ in range(20):
-                await link.send("x", b"x" * 500_000)
-            await back.wait()
-    assert raised
-    assert link.url != first
-    await link.settle()
-    await link.close()
+        with frozen(pids[first]):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                for _ in range(20):
+                    await link.send("x", b"x" * 500_000)
+                await back.wait()
+        assert raised
+        assert link.url != first
+        await link.settle()
 
 
 @pytest.mark.asyncio
@@ -392,8 +397,8 @@ async def test_an_error_of_the_broker_costs_the_connection_but_not_the_client(
         link, inbox, back = link_of(bus), Inbox(), anyio.Event()
         link.watch(lambda up: back.set() if up else None)
         async with bus.serve("x", inbox):
-            # nats-py closes for good on "-ERR 'Maximum Payload Violation'".
-            link._wire.write(b"PUB x %d\r\n" % (link.max_payload + 1))
+            # It ends the connection with "-ERR 'Maximum Payload Violation'".
+            link._socket.write(b"PUB x %d\r\n" % (link.max_payload + 1))
             await back.wait()
             await bus.publish("x", b"after")
             await inbox.full()
@@ -615,13 +620,11 @@ async def test_a_commit_knows_its_own_record_when_the_answer_was_lost(
 async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_id(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = Connection()
-    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"duplicate_window":100000000}' % (
         (prefix.encode(),) * 2
     )
-    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
-    await link.close()
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
     # The repetition comes after the window in which the broker would have recognised it.
     monkeypatch.setattr("gym_runtime.bus.streams.PAUSES_S", (0.5, 0.5))
     async with connect(broker_url, prefix=prefix) as bus:
