@@ -12,7 +12,8 @@ writes into DIR, readable by its owner only:
 ``server.pem``, ``.key``  the broker's certificate and key
 ========================  ================================================================================
 
-Existing keys are kept, so it can be run again for another host. Needs gym-runtime and the ``openssl`` program.
+Existing keys are kept, so it can be run again for another host. Needs gym-runtime and the ``openssl``
+program.
 """
 
 from __future__ import annotations

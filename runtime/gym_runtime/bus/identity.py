@@ -107,14 +107,17 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: The credentials file cannot be used.
         """
-        if self.credentials is not None:
-            return self._signed(self.credentials, nonce) if nonce else {}
         known = {"user": self.user, "pass": self.password, "auth_token": self.token}
-        return {name: value for name, value in known.items() if value is not None}
+        proof = {name: value for name, value in known.items() if value is not None}
+        if self.credentials is not None:
+            proof |= self._signed(self.credentials, nonce)
+        return proof
 
     @staticmethod
     def _signed(credentials: Path, nonce: str) -> dict[str, str]:
         keys = read_keys(credentials)
+        if not nonce:
+            return {}
         try:
             signature = nkeys.sign(keys.seed, nonce)
             who = {"jwt": keys.jwt} if keys.jwt else {"nkey": nkeys.public_key(keys.seed)}

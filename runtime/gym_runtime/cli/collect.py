@@ -40,8 +40,10 @@ def collect(options: CollectOptions) -> int:
 
                 for line in missing:
                     display.note(line)
-                if await gym.follow(options.run, info.total, take):
-                    await gym.finish_run(info)
+                complete = await gym.follow(options.run, info.total, take)
+                info = await gym.run(options.run)
+                if complete or info.state == "cancelled":
+                    await gym.finish_run(info, state="cancelled" if info.state == "cancelled" else "finished")
             display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
 
     with Lock(files.rollouts):

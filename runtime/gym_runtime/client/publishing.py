@@ -94,18 +94,22 @@ class Flow(Runs):
             self._tasks.start_soon(answer, incoming)
 
         name = token(run.run, "run")
+        run = msgspec.structs.replace(run, attached=True)
         attached = AttachedRun(run)
         async with self.bus.serve(f"client.{name}", receive):
             try:
                 await self.open_run(run)
+                self._tasks.start_soon(self._tidy)
                 yield attached
             finally:
                 # What ended the run is what is to be told, not that it could not be closed.
                 with anyio.move_on_after(5, shield=True), suppress(GymError):
-                    if not attached.finished:
-                        # First: who still writes a journal that is freed would take himself for overtaken.
-                        await self.bus.publish(f"cancel.{name}", b"")
                     await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
+
+    async def _tidy(self) -> None:
+        # Nothing waits for it, and the next client tries again.
+        with suppress(GymError):
+            await self.close_abandoned()
 
     async def make(
         self, specs: Iterable[RolloutSpec], run: RunInfo, *, in_flight: int = IN_FLIGHT
@@ -201,7 +205,7 @@ class Flow(Runs):
             if count >= expected():
                 scope.cancel()
 
-        async with background() as tasks:
+        async with self.followed(run), background() as tasks:
             tasks.start_soon(stop_when_over, tasks.cancel_scope)
             if recount is not None:
                 tasks.start_soon(stop_when_complete, tasks.cancel_scope, recount)
@@ -234,7 +238,9 @@ class Flow(Runs):
             tasks.start_soon(self.bus.forget, done)
 
     async def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
-        """The records of a run that somebody else published, until it is finished or cancelled.
+        """The records of a run that was published elsewhere, until it is finished or cancelled.
+
+        They stay at the broker until `finish_run`; the last client that follows the run then frees them.
 
         Raises:
             UsageError: there is no such run, or it is over and not all of its records are stored any more.
@@ -244,8 +250,11 @@ class Flow(Runs):
 
         async def work() -> None:
             complete = await self.follow(run, info.total, stream.send)
-            if not complete and (await self.run(run)).state == "finished":
+            now = await self.run(run)
+            if not complete and now.state == "finished":
                 raise UsageError(f"run '{run}' is finished, and its records are not stored any more")
+            if now.state != "active" and not now.closed:
+                await self.finish_run(now, state=now.state)
 
         async with aclosing(self._yielded(work, stream)) as records:
             async for record in records:

@@ -160,7 +160,8 @@ class Router:
 
     async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
         """Send a request that nobody waits for an answer to."""
-        await self._bus.publish(f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}", encode(request))
+        subject = f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}"
+        await self._bus.publish(subject, encode(request), run=request.run)
 
     async def _ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
@@ -171,7 +172,7 @@ class Router:
         hops = self.waiting.setdefault(request.rollout, [])
         hops.append(hop)
         try:
-            data = await self._exchange(view, hop, payload, request.deadline_s, headers)
+            data = await self._exchange(view, hop, payload, request, headers)
         except anyio.get_cancelled_exc_class():
             await self._abort(view.kind, pool, worker, request)
             raise
@@ -202,7 +203,7 @@ class Router:
         view: WorkerRegistry,
         hop: InFlightRequest,
         payload: bytes,
-        deadline_s: float,
+        request: Request,
         headers: Headers | None,
     ) -> bytes:
         data: bytes | None = None
@@ -210,7 +211,9 @@ class Router:
             view.begin(hop.worker, hop.scope)
         try:
             with hop.scope:
-                data = await self._bus.request(hop.subject, payload, deadline_s=deadline_s, headers=headers)
+                data = await self._bus.request(
+                    hop.subject, payload, deadline_s=request.deadline_s, headers=headers, run=request.run
+                )
         finally:
             if hop.worker is not None:
                 view.end(hop.worker, hop.scope)

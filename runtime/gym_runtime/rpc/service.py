@@ -101,11 +101,11 @@ class Service:
             return
         pool = incoming.subject.split(".", 2)[1]
         if request.deadline_s <= clock.now():
-            tasks.start_soon(self._answer, incoming, self._too_late(pool))
+            tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)
             return
         if self.in_use >= self.capacity and incoming.reply:
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
-            tasks.start_soon(self._answer, incoming, busy)
+            tasks.start_soon(self._answer, incoming, busy, request.run)
             return
         self.in_use += 1
         tasks.start_soon(self._serve, pool, request, incoming)
@@ -142,7 +142,7 @@ class Service:
             if not self.in_use:
                 self._idle.set()
         if reply is not None:
-            await self._answer(incoming, reply)
+            await self._answer(incoming, reply, request.run)
 
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> RpcReply:
         set_rollout(request.rollout, request.attempt)
@@ -165,12 +165,12 @@ class Service:
     def _too_late(self, pool: str) -> RpcReply:
         return self._failure(DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'"))
 
-    async def _answer(self, incoming: Incoming, reply: RpcReply) -> None:
+    async def _answer(self, incoming: Incoming, reply: RpcReply, run: str) -> None:
         if not incoming.reply:
             return
         try:
-            await self._bus.publish(incoming.reply, encode(reply))
+            await self._bus.publish(incoming.reply, encode(reply), run=run)
         except GymError as error:
             logger().warning("an answer was not delivered", error=str(error))
             if reply.fault is None:
-                await self._answer(incoming, self._failure(error))
+                await self._answer(incoming, self._failure(error), run)

@@ -21,10 +21,10 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, Failed, encode_record
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
-from gym_runtime.messages.run_info import decode_run
+from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts
-from gym_runtime.rollout.journal import Journal, journal_subject
+from gym_runtime.rollout.journal import FRESH_S, Journal, journal_subject
 from gym_runtime.rollout.record import make_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
@@ -99,7 +99,10 @@ class AgentWorker:
         """``cancel.<run>`` or ``cancel.<run>.<task_index>[.<rollout_index>]``."""
         _, run, *rest = incoming.subject.split(".")
         prefix = ".".join([run, *rest])
-        self._cancellations.add(prefix)
+        if incoming.payload == CLOSED:
+            self._cancellations.close(run)
+        else:
+            self._cancellations.add(prefix)
         for rollout_id, attempts in list(self._running.get(run, {}).items()):
             if f"{rollout_id}.".startswith(f"{prefix}."):
                 attempts.cancel()
@@ -155,8 +158,23 @@ class AgentWorker:
 
     async def _over(self, run: str) -> bool:
         """Whether a run has ended, so that its records may be gone."""
+        info = await self._info(run)
+        return info is not None and info.state != "active"
+
+    async def _closed(self, run: str, since_s: float) -> bool:
+        """Whether nothing more is to be stored for a run.
+
+        A signal says so. It may be missed by a worker that was frozen or disconnected for long, so an attempt
+        that took long looks.
+        """
+        if not self._cancellations.closed(run) and anyio.current_time() < since_s + FRESH_S:
+            return False
+        info = await self._info(run)
+        return info is not None and info.closed
+
+    async def _info(self, run: str) -> RunInfo | None:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")
-        return bool(found) and decode_run(found[0].payload).state != "active"
+        return decode_run(found[0].payload) if found else None
 
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
         before = task.attempt_base + (delivery.deliveries - 1) * task.max_attempts
@@ -166,6 +184,7 @@ class AgentWorker:
         attempt = Attempts(task, self._agents[task.agent], self._router, journal, self.worker)
         siblings = self._running.setdefault(task.run, {})
         siblings[task.rollout_id] = attempt
+        since_s = anyio.current_time()
         try:
             logs.set_rollout(task.rollout_id, before + 1)
             with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
@@ -180,6 +199,10 @@ class AgentWorker:
                     record = await attempt.run(before)
                 if attempt.detached and isinstance(record.outcome, Cancelled):
                     return await delivery.release(RETURN_S)
+                if await self._closed(task.run, since_s):
+                    logger().info("the run is closed; a result is not stored")
+                    await journal.discard()
+                    return await delivery.ack()
                 if not isinstance(record.outcome, Cancelled):
                     await journal.confirm()
                 if not await self._bus.commit(subject, encode_record(record)):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -1140,25 +1141,59 @@ async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, pr
 
 
 @pytest.mark.asyncio
-async def test_a_blob_of_many_chunks_is_stored_once(broker_url: str, prefix: str) -> None:
+async def test_a_blob_of_many_chunks_is_stored_once_for_each_run(broker_url: str, prefix: str) -> None:
     large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
+
+    async def stored() -> list[str]:
+        return sorted(await bus._streams.counts(f"{prefix}.blob.>"))
+
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.append("journal.r1.1", large)
+        first = await stored()
+        assert len(first) == 5
+        assert {subject.rpartition(".")[0].split(".")[1:4] == ["blob", "run", "r1"] for subject in first}
+        await bus.append("journal.r1.2", large)
+        await bus.publish("x", large, run="r1")
+        assert await stored() == first
+        # A message that may live longer, or of another run, has a blob of its own.
+        await bus.enqueue("task.agent.environment.r1", large)
+        await bus.append("journal.r2.1", large)
+        assert len(await stored()) == 15
+        # A run's blobs are forgotten together, and stored again where they are needed again.
+        assert await bus.forget(blobs.of_run("r1")) == 10
+        assert [subject.split(".")[3] for subject in await stored()] == ["r2"] * 5
+        await bus.append("journal.r1.3", large)
+        assert [record.payload for record in await bus.latest("journal.r1.3")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_blobs_of_no_run_expire_soon(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "SIGNAL_LIFE_S", 1)
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.publish("x", os.urandom(INLINE_BYTES + 1))
+        stored = await bus._streams.counts(f"{prefix}.blob.>")
+        assert {subject.split(".")[1:3] == ["blob", "brief"] for subject in stored} == {True}
+        with anyio.fail_after(10):
+            while await bus._streams.counts(f"{prefix}.blob.>"):
+                await anyio.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_what_is_stored_of_a_large_payload_says_nothing_of_it(broker_url: str, prefix: str) -> None:
+    large = b"the same sentence again. " * 40_000
     async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
-        await bus.append("journal.1", large)
-        stored = await bus.latest("journal.1")
-        assert stored[0].payload == large
-        before = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
-        for same in (bus, other):
-            await same.append("journal.2", large)
-            await same.publish("x", large)
-        after = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
-        assert before is not None
-        assert after is not None
-        assert before.sequence == after.sequence
-        # A message that may live longer makes the blob live longer.
-        await other.enqueue("task.a.1", large)
-        after = await bus._streams.last(before.subject.decode())
-        assert after is not None
-        assert after.sequence > before.sequence
+        await bus.append("journal.r1.1", large)
+        chunks = [
+            kept.payload
+            for subject in await bus._streams.counts(f"{prefix}.blob.>")
+            if (kept := await bus._streams.direct(subject)) is not None
+        ]
+        assert sum(map(len, chunks)) >= len(large)
+        assert not any(b"sentence" in chunk for chunk in chunks)
+        assert all(len(zlib.compress(chunk)) >= len(chunk) for chunk in chunks)
+        assert [record.payload for record in await other.latest("journal.r1.1")] == [large]
 
 
 @pytest.mark.asyncio
@@ -1169,17 +1204,59 @@ async def test_a_payload_that_looks_like_a_reference_is_none(broker_url: str, pr
 
 
 @pytest.mark.asyncio
-async def test_a_damaged_or_vanished_blob_is_an_error(broker_url: str, prefix: str) -> None:
+async def test_a_chunk_cannot_be_replaced(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_runtime.bus.streams.PATIENCE_S", 0.1)
+    large = os.urandom(INLINE_BYTES + 1)
     async with connect(broker_url, prefix=prefix) as bus:
-        await bus.append("journal.1", b"x" * (INLINE_BYTES + 1))
-        stored = await bus._streams.counts(f"{prefix}.blob.>")
-        (chunk,) = (subject for subject in stored if not subject.endswith(".whole"))
-        await bus._streams.store(chunk, b"y" * (INLINE_BYTES + 1), {})
-        with pytest.raises(BrokerError, match="damaged"):
-            await bus.latest("journal.1")
-        await bus._streams.purge(f"{prefix}.blob.>")
-        with pytest.raises(BrokerError, match="gone"):
-            await bus.latest("journal.1")
+        await bus.append("journal.r1.1", large)
+        for subject in await bus._streams.counts(f"{prefix}.blob.>"):
+            for headers in ({}, {"Nats-Rollup": "sub"}, {"Nats-Rollup": "all"}, {"Nats-TTL": "1"}):
+                with pytest.raises(BrokerError, match="refuses"):
+                    await bus._streams.store(subject, b"y", headers)
+        assert [record.payload for record in await bus.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_a_chunk_that_is_not_what_was_stored_is_named_and_never_used(
+    broker_url: str, prefix: str
+) -> None:
+    large = os.urandom(2 * blobs.CHUNK_BYTES + 5)
+    async with connect(broker_url, prefix=prefix) as bus, linked(broker_url) as operator:
+        await bus.append("journal.r1.1", large)
+        chunks = [
+            subject
+            for subject in sorted(await bus._streams.counts(f"{prefix}.blob.>"))
+            if not subject.endswith(".whole")
+        ]
+        kept = [await bus._streams.direct(subject) for subject in chunks]
+        first, second, third = (one.payload for one in kept if one is not None)
+        flipped = bytes([second[0] ^ 1]) + second[1:]
+        # As an operator may: the stream itself is changed.
+        for other in (flipped, first, third, second[:-1], second + b"x", b""):
+            await bus._streams.purge(chunks[1])
+            await operator.ask(chunks[1], other, within_s=5)
+            with pytest.raises(BrokerError, match=r"blob blob\.run\.r1\.\w+\.1 is damaged"):
+                await bus.latest("journal.r1.1")
+        await bus._streams.purge(chunks[1])
+        with pytest.raises(BrokerError, match=r"blob\.run\.r1\.\w+\.1 is gone"):
+            await bus.latest("journal.r1.1")
+        await operator.ask(chunks[1], second, within_s=5)
+        assert [record.payload for record in await bus.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_the_stream_of_blobs_of_an_older_version_is_brought_up_to_date(
+    broker_url: str, prefix: str
+) -> None:
+    config = {"name": f"{prefix}_BLOBS", "subjects": [f"{prefix}.blob.>"], "discard": "old"}
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_BLOBS", json.dumps(config).encode(), within_s=5)
+        async with connect(broker_url, prefix=prefix):
+            info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_BLOBS", b"", within_s=5)
+    now = json.loads(info.payload)["config"]
+    assert (now["discard"], now["discard_new_per_subject"], now["max_msgs_per_subject"]) == ("new", True, 1)
 
 
 @pytest.mark.asyncio
@@ -1190,7 +1267,7 @@ async def test_a_reference_that_is_none_is_an_error(broker_url: str, prefix: str
             link_of(bus).post(incoming.reply, blobs.MAGIC + incoming.payload)
 
         async with bus.serve("x", answer):
-            for damaged in (b"", b'{"digest":"../x","size_bytes":1,"chunk_bytes":1}'):
+            for damaged in (b"", b'{"id":"../x","key":"","size_bytes":1,"chunk_bytes":1}'):
                 with pytest.raises(BrokerError, match="reference"):
                     await bus.request("x", damaged, deadline_s=soon())
 
