@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
 from gym_runtime import connect
+from gym_runtime.bus import addresses, identity, nkeys
 from gym_runtime.bus import connection as nats
-from gym_runtime.bus import nkeys
 from gym_runtime.bus.connection import NatsBus
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
 from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.link import Role
+from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
@@ -33,6 +35,7 @@ from gym_runtime.system.private_broker import find_binary
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
+from runtime.workers.hosting import Mailbox
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -277,6 +280,222 @@ async def test_a_role_does_not_hear_what_is_not_for_it(
         with pytest.raises(BrokerError, match="does not let these credentials listen on"):
             async with bus.serve(pattern, lambda incoming: None):
                 pass
+
+
+# ---- every verb of JetStream's interface and every subject, for every role
+
+STREAMS = {
+    "gym_TASKS": "gym.task.>",
+    "gym_ROLLOUTS": "gym.rollout.>",
+    "gym_JOURNAL": "gym.journal.>",
+    "gym_RUNS": "gym.runs.>",
+    "gym_LEASES": "gym.lease.>",
+    "gym_BLOBS": "gym.blob.>",
+}
+OF_THE_ACCOUNT = (
+    "INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.TEMPLATE.NAMES", "META.LEADER.STEPDOWN", "SERVER.REMOVE",
+    "ACCOUNT.PURGE.GYM", "ACCOUNT.STREAM.MOVE.GYM.gym_TASKS",
+)  # fmt: skip
+OF_A_STREAM = (
+    "STREAM.INFO.S", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.DELETE.S", "STREAM.PURGE.S",
+    "STREAM.MSG.GET.S", "STREAM.MSG.DELETE.S", "STREAM.SNAPSHOT.S", "STREAM.RESTORE.S",
+    "STREAM.LEADER.STEPDOWN.S", "STREAM.PEER.REMOVE.S", "DIRECT.GET.S", "DIRECT.GET.S.FILTER",
+    "CONSUMER.CREATE.S", "CONSUMER.CREATE.S.c", "CONSUMER.CREATE.S.c.FILTER",
+    "CONSUMER.CREATE.S.c.gym.>", "CONSUMER.DURABLE.CREATE.S.c", "CONSUMER.NAMES.S", "CONSUMER.LIST.S",
+    "CONSUMER.INFO.S.c", "CONSUMER.DELETE.S.c", "CONSUMER.PAUSE.S.c", "CONSUMER.RESET.S.c",
+    "CONSUMER.UNPIN.S.c", "CONSUMER.LEADER.STEPDOWN.S.c", "CONSUMER.MSG.NEXT.S.c",
+)  # fmt: skip
+SUBJECTS = (
+    "gym.task.a.e.r", "gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.runs.r", "gym.runs.r.cancelled.0",
+    "gym.blob.run.r.i.0", "gym.blob.brief.i.0", "gym.lease.barrier", "gym.lease.agent.w",
+    "gym.lease.resource.w", "gym.lease.model.w", "gym.cancel.r", "gym.control.w", "gym.client.r",
+    "gym.follow.r", "gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.abort.w",
+    "gym.abort.model.p", "gym.abort.resource.e", "gym.holds.w", "gym.over.e", "another.subject",
+    "$SYS.REQ.SERVER.PING",
+    *(f"_INBOX.gym.{role}.{use}.x.1" for role in ("client", *WORKERS) for use in ("r", "s")),
+)  # fmt: skip
+
+
+def read(stream: str) -> list[str]:
+    """The verbs with which a role reads a stream through a consumer of its own."""
+    return [
+        f"CONSUMER.{verb}"
+        for verb in (f"CREATE.{stream}.c.FILTER", f"MSG.NEXT.{stream}.c", f"DELETE.{stream}.c")
+    ]
+
+
+MAY_ASK: dict[Role, list[str]] = {
+    "client": [
+        "INFO",
+        *(
+            f"STREAM.{verb}.{stream}"
+            for verb in ("CREATE", "UPDATE", "INFO", "MSG.GET")
+            for stream in STREAMS
+        ),
+        *(f"STREAM.PURGE.{stream}" for stream in STREAMS if stream != "gym_LEASES"),
+        "CONSUMER.INFO.gym_TASKS.c",
+        "DIRECT.GET.gym_BLOBS.FILTER",
+        *read("gym_ROLLOUTS"),
+        *read("gym_RUNS"),
+        *read("gym_LEASES"),
+    ],
+    "agent": [
+        "INFO",
+        "CONSUMER.CREATE.gym_TASKS.c.FILTER",
+        "CONSUMER.MSG.NEXT.gym_TASKS.c",
+        "STREAM.INFO.gym_JOURNAL",
+        "STREAM.PURGE.gym_JOURNAL",
+        "STREAM.MSG.GET.gym_JOURNAL",
+        "STREAM.MSG.GET.gym_ROLLOUTS",
+        "STREAM.MSG.GET.gym_RUNS",
+        "DIRECT.GET.gym_BLOBS.FILTER",
+        *read("gym_JOURNAL"),
+        *read("gym_RUNS"),
+        *read("gym_LEASES"),
+    ],
+    "resource": [
+        "INFO",
+        "STREAM.INFO.gym_ROLLOUTS",
+        "STREAM.MSG.GET.gym_RUNS",
+        "DIRECT.GET.gym_BLOBS.FILTER",
+    ],
+    "model": ["INFO", "DIRECT.GET.gym_BLOBS.FILTER"],
+}
+"""What each role may ask of JetStream. Everything else of the two lists above is refused."""
+
+BLOBS = ["gym.blob.run.r.i.0", "gym.blob.brief.i.0"]
+ANSWERS = [f"_INBOX.gym.{role}.r.x.1" for role in ("client", *WORKERS)]
+MAY_PUBLISH: dict[Role, list[str]] = {
+    "client": [
+        *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.lease.barrier", "gym.cancel.r"),
+        *("gym.control.w", "gym.client.r", "gym.follow.r", *BLOBS),
+        *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
+    ],
+    "agent": [
+        *("gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.lease.agent.w", "gym.lease.barrier", *BLOBS),
+        *("gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.holds.w", "gym.over.e"),
+        *("gym.abort.w", "gym.abort.model.p", "gym.abort.resource.e", "gym.client.r"),
+        "$JS.ACK.gym_TASKS.c.1.1.1.1.1",
+    ],
+    "resource": ["gym.lease.resource.w", *BLOBS, *ANSWERS],
+    "model": ["gym.lease.model.w", *BLOBS, *ANSWERS],
+}
+MAY_HEAR: dict[Role, list[str]] = {
+    "client": [
+        *("gym.lease.barrier", "gym.lease.agent.w", "gym.lease.resource.w", "gym.lease.model.w"),
+        *("gym.client.r", "gym.follow.r", "_INBOX.gym.client.r.x.1", "_INBOX.gym.client.s.x.1"),
+    ],
+    "agent": [
+        *("gym.lease.barrier", "gym.lease.agent.w", "gym.lease.resource.w", "gym.lease.model.w"),
+        *("gym.cancel.r", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
+    ],
+    "resource": [
+        *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.over.e"),
+        *("gym.holds.w", "gym.lease.agent.w", "_INBOX.gym.resource.r.x.1", "_INBOX.gym.resource.s.x.1"),
+    ],
+    "model": [
+        *("gym.model.p", "gym.model.p.w", "gym.abort.w", "gym.abort.model.p", "gym.control.w"),
+        *("gym.holds.w", "gym.lease.agent.w", "_INBOX.gym.model.r.x.1", "_INBOX.gym.model.s.x.1"),
+    ],
+}
+
+
+def in_full(verb: str) -> str:
+    """A verb of the tables as the subject on the wire."""
+    stream = next((name for name in STREAMS if name in verb), "")
+    return f"$JS.API.{verb.replace('FILTER', STREAMS.get(stream, ''))}"
+
+
+class Probe(nats.Connection):
+    """Says what the broker refused."""
+
+    refused: set[str]
+
+    def _on_refusal(self, text: str) -> None:
+        self.refused.add(text.split('"')[1])
+
+    async def may(self, subjects: list[str], attempt: Callable[[str], object]) -> list[str]:
+        """Those of the subjects for which the attempt was not refused."""
+        self.refused = set()
+        for subject in subjects:
+            attempt(subject)
+        await self.settle()
+        assert self.up
+        return sorted(set(subjects) - self.refused)
+
+
+@asynccontextmanager
+async def probing(url: str, folder: Path, role: Role) -> AsyncGenerator[Probe]:
+    probe = Probe(
+        addresses.parse(url),
+        inbox=f"_INBOX.gym.{role}",
+        credentials=folder / f"{role}.seed",
+        tls=identity.trust(),
+    )
+    await probe.dial()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(probe.run)
+        yield probe
+        await probe.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("role", ["client", *WORKERS])
+async def test_each_role_may_do_what_the_tables_say_and_nothing_else(
+    url: str, folder: Path, role: Role
+) -> None:
+    verbs = [re.sub(r"\.S\b", f".{stream}", verb) for verb in OF_A_STREAM for stream in STREAMS]
+    asked = [in_full(verb) for verb in (*OF_THE_ACCOUNT, *verbs)]
+    acks = [f"$JS.{kind}.{stream}.c.1.1.1.1.1" for kind in ("ACK", "FC") for stream in STREAMS]
+    # Without a subject to answer to, what is allowed is not done.
+    async with probing(url, folder, role) as probe:
+        may_ask = await probe.may(asked, lambda subject: probe.post(subject, b""))
+        assert may_ask == sorted(map(in_full, MAY_ASK[role]))
+        said = [*SUBJECTS, *acks]
+        assert await probe.may(said, lambda subject: probe.post(subject, b"")) == sorted(MAY_PUBLISH[role])
+        heard = await probe.may(
+            [*SUBJECTS, ">", "gym.>", "_INBOX.>", "$JS.>", "$SYS.>"],
+            lambda subject: probe.listen(subject, lambda *_: None),
+        )
+        assert heard == sorted(MAY_HEAR[role])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("role", ["resource", "model"])
+async def test_who_lacks_the_reference_reads_no_large_payload_and_replaces_none(
+    url: str, folder: Path, role: Role
+) -> None:
+    secret = b"a secret of another rollout " * 20_000
+    async with as_role(url, folder, "client") as client, probing(url, folder, role) as thief:
+        await client.enqueue("task.nobody.environment.theft", secret)
+        taken: set[str] = set()
+        chunks = [">", "run.>", "*.*.*.*", "run.theft.*.0", "run.theft.*.whole"]
+        for pattern in chunks:
+            answer = await thief.ask(f"$JS.API.DIRECT.GET.gym_BLOBS.gym.blob.{pattern}", b"", within_s=5)
+            assert b"secret" not in answer.payload
+            if subject := decode_headers(answer.header).get("Nats-Subject"):
+                taken.add(subject)
+        # That a subject can be learned is why the chunk is encrypted, and why it cannot be replaced.
+        assert taken
+        for subject in taken:
+            for header in (
+                {},
+                {"Nats-Rollup": "sub"},
+                {"Nats-TTL": "1"},
+                {"Nats-Expected-Last-Sequence": "0"},
+            ):
+                stored = await thief.ask(subject, b"forged", header=encode_headers(header), within_s=5)
+                assert b"error" in stored.payload
+        done = Mailbox[bytes]()
+
+        async def handle(delivery: Delivery) -> None:
+            done.put(delivery.payload)
+            await delivery.ack()
+
+        async with as_role(url, folder, "agent") as agent, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: agent.pull("task.nobody.>", consumer="n", slots=1, handle=handle))
+            assert await done.until(1) == [secret]
+            tasks.cancel_scope.cancel()
 
 
 @pytest.mark.anyio

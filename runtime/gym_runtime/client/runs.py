@@ -11,6 +11,7 @@ import msgspec
 from gym_runtime import clock
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.client.background import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token
@@ -118,11 +119,13 @@ class Runs:
             with suppress(GymError):
                 await self.bus.publish(incoming.reply, b"")
 
-        async with anyio.create_task_group() as tasks:
-            subject = f"follow.{token(run, 'run')}"
-            async with self.bus.serve(subject, lambda incoming: tasks.start_soon(answer, incoming)):
+        async with background() as tasks:
+
+            def receive(incoming: Incoming) -> None:
+                tasks.start_soon(answer, incoming)
+
+            async with self.bus.serve(f"follow.{token(run, 'run')}", receive):
                 yield
-            tasks.cancel_scope.cancel()
 
     async def _close_unless_followed(self, info: RunInfo) -> None:
         if not await self._answers(f"follow.{info.run}"):

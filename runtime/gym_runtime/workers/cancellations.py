@@ -27,6 +27,8 @@ class Cancellations:
             run = decode_run(record.payload)
             if run.state == "cancelled":
                 self.add(run.run)
+            if run.closed:
+                self.close(run.run)
         for record in await bus.latest("runs.*.cancelled.>"):
             _, run, _, *rest = record.subject.split(".")
             self.add(".".join([run, *rest]))
@@ -40,7 +42,7 @@ class Cancellations:
         _remember(self._closed, run)
 
     def closed(self, run: str) -> bool:
-        """Whether a run was closed since this worker began."""
+        """Whether a run was closed; if so, look whether it still is."""
         return run in self._closed
 
     def cover(self, task: RolloutSpec) -> bool:
