@@ -107,6 +107,7 @@ class Runs:
                 await self._free(name)
 
     async def _free(self, run: str) -> None:
+        run = token(run, "run")
         kept = (f"task.*.*.{run}", f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>")
         for pattern in (*kept, blobs.of_run(run)):
             await self.bus.forget(pattern)
@@ -128,7 +129,7 @@ class Runs:
                 yield
 
     async def _close_unless_followed(self, info: RunInfo) -> None:
-        if not await self._answers(f"follow.{info.run}"):
+        if not await self._answers(f"follow.{token(info.run, 'run')}"):
             await self.close_run(info, state=info.state)
 
     async def _answers(self, subject: str) -> bool:
@@ -148,10 +149,11 @@ class Runs:
         """
         for info in await self.runs():
             due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()
-            # A client that only has to reconnect answers the second time.
-            if due and not await self._answers(f"client.{info.run}"):
+            subject = f"client.{token(info.run, 'run')}"
+            if due and not await self._answers(subject):
+                # A client that only has to reconnect answers the second time.
                 await anyio.sleep(RECONNECT_S)
-                if not await self._answers(f"client.{info.run}"):
+                if not await self._answers(subject):
                     await self.close_run(info, state="cancelled")
 
     def _sweep(self, run: str) -> Sweep:

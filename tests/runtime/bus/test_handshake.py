@@ -28,8 +28,6 @@ from gym_runtime.errors import BrokerError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.asyncio
-
 INFO = b'INFO {"max_payload":8388608}\r\n'
 
 
@@ -47,12 +45,13 @@ async def saying(*lines: bytes) -> AsyncGenerator[str]:
             if lines[-1:] != (b"",):
                 await anyio.sleep_forever()
 
-    async with anyio.create_task_group() as tasks:
+    async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)
         yield f"nats://127.0.0.1:{port}"
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -76,9 +75,10 @@ async def test_what_is_no_broker_or_does_not_want_us_is_said(
                 pass
 
 
+@pytest.mark.asyncio
 async def test_of_several_brokers_one_that_is_there_will_do(broker_url: str) -> None:
     async with connect(["nats://127.0.0.1:9", broker_url, "nats://127.0.0.1:10"], prefix="several") as bus:
-        assert bus.url in broker_url.replace("gym:", "") or bus.url.rpartition(":")[2] in broker_url
+        assert bus.url.rpartition(":")[2] == broker_url.rpartition(":")[2]
 
 
 # What a broker says to: headers, a large payload, and a request that nobody serves.
@@ -95,7 +95,8 @@ def transcript(url: str) -> bytes:
         stream.sendall(
             connect_command("transcript", user, tls=False)
             + subscribe_command(1, "transcript.*")
-            + subscribe_command(2, "transcript.inbox", "queue")
+            + subscribe_command(2, "transcript.inbox")
+            + subscribe_command(3, "transcript.>", "queue")
             + publish_command("transcript.a", "", 0, 5)
             + b"hello"
             + CRLF
@@ -107,7 +108,7 @@ def transcript(url: str) -> bytes:
             + CRLF
             + PING
         )
-        while not said.endswith(b"PONG\r\n"):
+        while b"PONG\r\n" not in said:
             said += stream.recv(65536)
     return said
 
@@ -130,11 +131,12 @@ def heard(data: bytes, pieces: list[int]) -> tuple[list[tuple[int, bytes, bytes,
     return messages, lines
 
 
-async def test_a_real_brokers_answers_are_understood(conversation: bytes) -> None:
+def test_a_real_brokers_answers_are_understood(conversation: bytes) -> None:
     messages, lines = heard(conversation, [len(conversation)])
     assert decode_info(lines[0]).max_payload >= len(LARGE)
-    assert lines[1:] == [b"PONG"]
-    by_sid = {sid: [m for m in messages if m[0] == sid] for sid in (1, 2)}
+    assert lines[1:2] == [b"PONG"]
+    by_sid = {sid: [m for m in messages if m[0] == sid] for sid in (1, 2, 3)}
+    assert [m[1:] for m in by_sid[3]] == [m[1:] for m in by_sid[1]]
     assert by_sid[1][0] == (1, b"transcript.a", b"", b"", b"hello")
     assert by_sid[1][1] == (1, b"transcript.b", b"transcript.inbox", HEADER, LARGE)
     assert [(m[1], status(m[3]), m[4]) for m in by_sid[2]] == [(b"transcript.inbox", 503, b"")]
@@ -145,6 +147,3 @@ async def test_a_real_brokers_answers_are_understood(conversation: bytes) -> Non
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=20))
 def test_a_real_brokers_answers_may_be_split_anywhere(conversation: bytes, pieces: list[int]) -> None:
     assert heard(conversation, pieces) == heard(conversation, [len(conversation)])
-
-
-test_a_real_brokers_answers_may_be_split_anywhere.pytestmark = [pytest.mark.slow]  # not a coroutine

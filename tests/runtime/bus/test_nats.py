@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -14,7 +13,7 @@ import sys
 import textwrap
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ import uvloop
 from gym_runtime.bus import blobs, reader
 from gym_runtime.bus import connection as nats
 from gym_runtime.bus import nats as client
-from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.connection import Connection, NatsBus, connect
 from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, Lease, QueueDepth, Record
 from gym_runtime.bus.link import Answer
@@ -37,9 +35,8 @@ from gym_runtime.errors import (
     PayloadTooLarge,
     UsageError,
 )
-from gym_runtime.system.private_broker import Broker, find_binary
-
-StartServer = Callable[[str], tuple[str, int]]
+from gym_runtime.system.private_broker import Broker
+from runtime.bus.conftest import StartServer, frozen, linked
 
 _numbers = itertools.count()
 
@@ -58,49 +55,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker.stop()
 
 
-@pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Starts a plain nats-server with a configuration of one's own; returns its URL and process id."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(config: str) -> tuple[str, int]:
-        folder = tmp_path / f"server{len(running)}"
-        folder.mkdir()
-        (folder / "conf").write_text(f'listen: "127.0.0.1:-1"\n{config}\n')
-        command = [find_binary(), "-c", str(folder / "conf"), "--ports_file_dir", str(folder)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        running.append(process)
-        ports = folder / f"nats-server_{process.pid}.ports"
-        while True:
-            try:
-                return json.loads(ports.read_text())["nats"][0], process.pid
-            except (FileNotFoundError, ValueError):
-                assert process.poll() is None
-                time.sleep(0.002)
-
-    yield start
-    for process in running:
-        process.kill()
-        process.wait()
-
-
 def soon(seconds: float = 10.0) -> float:
     return time.time() + seconds
 
 
 def link_of(bus: NatsBus) -> Connection:
     return bus._link  # type: ignore[attr-defined,return-value]
-
-
-@contextlib.asynccontextmanager
-async def linked(*urls: str) -> AsyncIterator[Connection]:
-    """A connection without a bus on it, as an operator has it."""
-    link = Connection(parse(urls))
-    await link.dial()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(link.run)
-        yield link
-        await link.close()
 
 
 class Inbox:
@@ -120,15 +80,6 @@ class Inbox:
         with anyio.fail_after(15):
             await self._full.wait()
         return self.got
-
-
-@contextlib.contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 async def until_empty(bus: NatsBus) -> None:
