@@ -2,8 +2,7 @@
 
 `connect` opens it and makes a `NatsBus` of it. `Connection` is the `gym_runtime.bus.link.Link` beneath: it
 speaks the protocol of `gym_runtime.bus.wire` over a `Socket`. Messages go from the socket to a plain
-function, sending is an append to a list that is written once per turn of the event loop, and requests share
-one inbox.
+function, what is sent goes through an `Outgoing` list, and requests share one inbox.
 
 Laws:
 
@@ -40,6 +39,7 @@ from gym_runtime.bus.identity import Identity, credentials_for, trust
 from gym_runtime.bus.interests import Interest, Interests
 from gym_runtime.bus.link import Answer, Listener, Role
 from gym_runtime.bus.nats import NatsBus
+from gym_runtime.bus.outgoing import Outgoing
 from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.servers import Servers
 from gym_runtime.bus.socket import Socket
@@ -47,7 +47,6 @@ from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import (
     CRLF,
     NO_RESPONDERS,
-    PING,
     PONG,
     Info,
     OutOfStep,
@@ -97,19 +96,14 @@ class Connection:
         )
         self._introduce = partial(shake_hands, name=name, identity=identity, tls=tls)
         self._interests = Interests()
-        self._socket = Socket(self._interests.receive, self._kick)
+        self._outgoing = Outgoing(PENDING_BYTES)
+        self._socket = Socket(self._interests.receive, self._outgoing.kick)
         self._info = Info()
         self._connected = False
         self._is_up = asyncio.Event()
         self._finished = False
         self._running = anyio.CancelScope()
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._kicked = False
-        self._pings_due = 0
         self._pings_unanswered = 0
-        self._pongs: list[asyncio.Future[None]] = []
-        self._room_waiters: list[asyncio.Future[None]] = []
         self._watchers: list[Callable[[bool], None]] = []
         self._sid = 0
         self._inboxes = 0
@@ -162,7 +156,7 @@ class Connection:
         """
         server = self._servers.next()
         server.failures += 1
-        socket = Socket(self._interests.receive, self._kick)
+        socket = Socket(self._interests.receive, self._outgoing.kick)
         try:
             with anyio.fail_after(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: socket, server.host, server.port)
@@ -177,7 +171,7 @@ class Connection:
         self._connected = True
         socket.hand_lines_to(self._on_line)
         socket.write(self._interests.commands())
-        self._write_pending()
+        self._outgoing.attach(socket)
 
     async def run(self) -> None:
         """Keep the connection, until it is closed."""
@@ -202,7 +196,7 @@ class Connection:
                 log.warning("the broker does not answer", url=self.url, pings=self._pings_unanswered)
                 return
             self._pings_unanswered += 1
-            self._ping(None)
+            self._outgoing.ping()
 
     async def _reconnect(self) -> None:
         first_s, most_s = RECONNECT_S
@@ -272,9 +266,7 @@ class Connection:
 
     async def settle(self) -> None:
         if self._connected:
-            pong: asyncio.Future[None] = self._loop.create_future()
-            self._ping(pong)
-            await pong
+            await self._outgoing.ping()
 
     def post(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
         if self._finished:
@@ -285,20 +277,17 @@ class Connection:
                 f"{len(payload)} bytes and {len(header)} of headers on {subject!r}; the broker takes "
                 f"{self._info.max_payload}"
             )
-        self._queue(publish_command(subject, reply, len(header), size))
-        if header:
-            self._pending.append(header)
-        self._pending += (payload, CRLF)
-        self._pending_bytes += size
+        command = publish_command(subject, reply, len(header), size)
+        self._outgoing.add((command, header, payload, CRLF), size + len(command))
 
     async def send(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
-        if self._finished or self._pending_bytes > PENDING_BYTES:
+        if self._finished or self._outgoing.full:
             await self._room()
         self.post(subject, payload, reply=reply, header=header)
 
     async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
         end = self._loop.time() + within_s
-        if not self._is_up.is_set() or self._finished or self._pending_bytes > PENDING_BYTES:
+        if not self._is_up.is_set() or self._finished or self._outgoing.full:
             with anyio.move_on_after(within_s) as scope:
                 await self.wait_up()
                 await self._room()
@@ -321,13 +310,13 @@ class Connection:
     async def close(self) -> None:
         if self._finished:
             return
-        self._write_pending()
+        self._outgoing.write()
         self._finished = True
         self._running.cancel()
         unsent = self._socket.paused
         self._set_down(_CLOSED)
         self._is_up.set()
-        self._wake_room()
+        self._outgoing.wake()
         try:
             if not unsent:
                 with anyio.move_on_after(CLOSE_S):
@@ -337,58 +326,20 @@ class Connection:
             self._socket.abort()
 
     def _queue(self, command: bytes) -> None:
-        self._pending.append(command)
-        self._pending_bytes += len(command)
-        if not self._kicked:
-            self._kicked = True
-            self._loop.call_soon(self._write_pending)
-
-    def _kick(self) -> None:
-        if (self._pending or self._pings_due) and not self._kicked:
-            self._kicked = True
-            self._loop.call_soon(self._write_pending)
-
-    def _write_pending(self) -> None:
-        """Write what this turn of the loop sent; when the socket is full, `_kick` comes again later."""
-        self._kicked = False
-        if not self._connected or self._socket.paused:
-            return
-        pending, self._pending = self._pending, []
-        pending.append(PING * self._pings_due)
-        self._pending_bytes = self._pings_due = 0
-        self._socket.write(b"".join(pending))
-        self._wake_room()
-
-    def _ping(self, pong: asyncio.Future[None] | None) -> None:
-        self._pongs.append(self._loop.create_future() if pong is None else pong)
-        self._pings_due += 1
-        self._kick()
+        self._outgoing.add((command,), len(command))
 
     async def _room(self) -> None:
-        while not self._finished and self._pending_bytes > PENDING_BYTES:
-            waiter = self._loop.create_future()
-            self._room_waiters.append(waiter)
-            await waiter
+        while not self._finished and self._outgoing.full:
+            await self._outgoing.room()
         if self._finished:
             raise ConnectionLost(_CLOSED)
-
-    def _wake_room(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _set_down(self, why: str) -> None:
         was_up = self._is_up.is_set()
         self._is_up.clear()
         self._connected = False
         self._requests.fail(why)
-        # The answer to a ping of this connection on the next one would be taken for another's.
-        self._pings_due = 0
-        pongs, self._pongs = self._pongs, []
-        for pong in pongs:
-            if not pong.done():
-                pong.set_result(None)
+        self._outgoing.detach()
         if was_up:
             for changed in list(self._watchers):
                 changed(False)
@@ -399,8 +350,7 @@ class Connection:
             self._queue(PONG)
         elif line == b"PONG":
             self._pings_unanswered = 0
-            if self._pongs and not (pong := self._pongs.pop(0)).done():
-                pong.set_result(None)
+            self._outgoing.ponged()
         elif line.startswith(b"INFO"):
             self._on_info(line)
         elif line.startswith(b"-ERR"):

@@ -16,6 +16,7 @@ from gym_runtime.bus import nkeys
 from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.link import Listener
 from gym_runtime.errors import BrokerError
+from gym_runtime.system.private_broker import Broker
 from nacl.signing import SigningKey
 from runtime.bus.conftest import StartServer, linked
 
@@ -86,16 +87,22 @@ async def test_a_broker_in_lame_duck_mode_is_left_for_another(start_server: Star
 
 
 async def test_what_is_sent_while_no_server_is_there_is_sent_later_and_in_order(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nats, "RECONNECT_S", (0.01, 0.05))
-    port = free_port()
-    config = f"port: {port}"
-    _, pid = start_server(config)
-    async with linked(f"nats://127.0.0.1:{port}") as link:
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    try:
+        await _sent_later(broker)
+    finally:
+        broker.stop()
+
+
+async def _sent_later(broker: Broker) -> None:
+    async with linked(broker.url) as link:
         back, down = Back(link), anyio.Event()
         link.watch(lambda up: None if up else down.set())
-        os.kill(pid, signal.SIGKILL)
+        os.kill(broker.pid, signal.SIGKILL)
         await down.wait()
         got: list[bytes] = []
         last = anyio.Event()
@@ -106,7 +113,7 @@ async def test_what_is_sent_while_no_server_is_there_is_sent_later_and_in_order(
             await link.send("x", b"%d" % number)
         await link.send("last", b"")
         assert not link.up
-        start_server(config)
+        broker.restart()
         await back.again()
         with anyio.fail_after(10):
             await last.wait()

@@ -411,12 +411,12 @@ async def test_a_ping_that_was_never_sent_is_not_sent_after_a_restart(
                     await bus.publish("x", b"x" * 200_000)
             tasks.start_soon(link.settle)
             await anyio.wait_all_tasks_blocked()
-            assert link._pings_due == 1
+            assert link._outgoing.pings_due == 1
             os.kill(broker.pid, signal.SIGKILL)
         broker.restart()
         await back.wait()
-        assert link._pings_due == 0
-        assert not link._pongs
+        assert link._outgoing.pings_due == 0
+        assert not link._outgoing.pongs
 
 
 async def _five_thousand_in_order(url: str, prefix: str) -> None:
