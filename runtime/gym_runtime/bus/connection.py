@@ -11,10 +11,10 @@ Laws:
 2. What is sent while there is none is kept, up to `PENDING_BYTES`, and sent after the subscriptions.
 3. An error of the broker costs one socket at most, never the connection.
 
-A client of our own, instead of nats-py: that one queues each message for a task (5.0 µs against 2.3 µs of CPU
-for each of 256 bytes), swallows cancellation in ``publish``, closes for good on an error of the broker, waits
-without limit for a lost socket, and leaves requests in flight to their time-outs. Each would have to be
-cured in its private methods.
+It does not use nats-py 2.16, which queues each message for a task (5.0 µs of CPU for a message of 256 bytes,
+here 2.3), swallows cancellation in ``publish``, closes for good on an error of the broker, waits without
+limit for a lost socket, and leaves requests in flight to their time-outs. Each can be cured in its private
+methods only.
 """
 
 from __future__ import annotations
