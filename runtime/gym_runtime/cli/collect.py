@@ -26,7 +26,7 @@ def collect(options: CollectOptions) -> int:
 
     async def main() -> None:
         async with connect(urls, prefix=options.broker.prefix) as gym:
-            info = await gym.run(options.run)
+            info = await gym.stored_run(options.run)
             missing: list[str] = []
             if info.state == "active":
                 workers = await gym.workers()
@@ -42,6 +42,8 @@ def collect(options: CollectOptions) -> int:
                     display.note(line)
                 complete = await gym.follow(options.run, info.total, take)
                 info = await gym.run(options.run)
+                if not complete and info.state == "finished":
+                    await gym.stored_run(options.run)
                 if complete or info.state == "cancelled":
                     await gym.finish_run(info, state="cancelled" if info.state == "cancelled" else "finished")
             display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)

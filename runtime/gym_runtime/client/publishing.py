@@ -17,7 +17,7 @@ from gym_runtime import tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.runs import Runs
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
@@ -245,14 +245,14 @@ class Flow(Runs):
         Raises:
             UsageError: there is no such run, or it is over and not all of its records are stored any more.
         """
-        info = await self.run(run)
+        info = await self.stored_run(run)
         stream = Stream[RolloutRecord]()
 
         async def work() -> None:
             complete = await self.follow(run, info.total, stream.send)
             now = await self.run(run)
             if not complete and now.state == "finished":
-                raise UsageError(f"run '{run}' is finished, and its records are not stored any more")
+                await self.stored_run(run)
             if now.state != "active" and not now.closed:
                 await self.finish_run(now, state=now.state)
 

@@ -58,6 +58,17 @@ class Runs:
             raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known, 'runs')}")
         return decode_run(found[0].payload)
 
+    async def stored_run(self, run: str) -> RunInfo:
+        """What is known of a run whose records are still stored.
+
+        Raises:
+            UsageError: as `run`, or the run is over and its records were freed.
+        """
+        info = await self.run(run)
+        if info.closed:
+            raise UsageError(f"run '{run}' is {info.state}, and its records are not stored any more")
+        return info
+
     async def runs(self) -> list[RunInfo]:
         """All runs that the broker remembers, oldest first."""
         return [decode_run(record.payload) for record in await self.bus.latest("runs.*")]

@@ -420,6 +420,10 @@ async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
         run = records[0].run
         with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{run}' is finished"):
             await collected(here.gym, run)
+        await open_run(here.gym, "two", 3)
+        await here.gym.cancel("two")
+        with anyio.fail_after(60), pytest.raises(UsageError, match="run 'two' is cancelled, and its records"):
+            await collected(here.gym, "two")
 
 
 @pytest.mark.slow
