@@ -12,8 +12,8 @@ writes into DIR, readable by its owner only:
 ``server.pem``, ``.key``  the broker's certificate and key
 ========================  ================================================================================
 
-Existing keys are kept, so it can be run again for another host. Needs ``pip install 'gym-runtime[nkeys]'``
-and the ``openssl`` program.
+Existing keys are kept, so it can be run again for another host. Needs gym-runtime and the ``openssl``
+program.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from gym_runtime.bus import nkeys
 
 ROLES = ("client", "agent", "resource", "model")
 DAYS = "3650"
@@ -62,14 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def public_key(seed: Path) -> str:
     """The public key of a user whose secret key is in a file, which is made if need be."""
-    try:
-        import nkeys
-    except ImportError:
-        sys.exit("make_identities: NKeys need a further package: pip install 'gym-runtime[nkeys]'")
-
     if not seed.exists():
-        seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
-    return bytes(nkeys.from_seed(bytearray(seed.read_bytes().strip())).public_key).decode()
+        seed.write_text(nkeys.new_seed())
+    return nkeys.public_key(seed.read_text().strip())
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:

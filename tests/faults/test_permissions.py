@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
 from gym_runtime import connect
+from gym_runtime.bus import addresses, identity, nkeys
 from gym_runtime.bus import connection as nats
 from gym_runtime.bus.connection import NatsBus
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
 from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.link import Role
+from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
@@ -33,6 +36,7 @@ from gym_runtime.system.private_broker import find_binary
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
+from runtime.workers.hosting import Mailbox
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -54,7 +58,6 @@ ROWS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keys, certificates and configuration, as the script makes them."""
-    pytest.importorskip("nkeys", reason="NKeys need pip install 'gym-runtime[nkeys]'")
     folder = tmp_path_factory.mktemp("identities")
     script = [sys.executable, str(DEPLOY / "make_identities.py"), str(folder)]
     subprocess.run([*script, "--host", "127.0.0.1", "--host", "localhost"], check=True, capture_output=True)
@@ -286,6 +289,230 @@ async def test_a_role_does_not_hear_what_is_not_for_it(
                 pass
 
 
+# ---- every verb of JetStream's interface and every subject, for every role
+
+STREAMS = {
+    "gym_TASKS": "gym.task.>",
+    "gym_ROLLOUTS": "gym.rollout.>",
+    "gym_JOURNAL": "gym.journal.>",
+    "gym_RUNS": "gym.runs.>",
+    "gym_BLOBS": "gym.blob.>",
+}
+OF_THE_ACCOUNT = (
+    "INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.TEMPLATE.NAMES", "META.LEADER.STEPDOWN", "SERVER.REMOVE",
+    "ACCOUNT.PURGE.GYM", "ACCOUNT.STREAM.MOVE.GYM.gym_TASKS",
+)  # fmt: skip
+OF_A_STREAM = (
+    "STREAM.INFO.S", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.DELETE.S", "STREAM.PURGE.S",
+    "STREAM.MSG.GET.S", "STREAM.MSG.DELETE.S", "STREAM.SNAPSHOT.S", "STREAM.RESTORE.S",
+    "STREAM.LEADER.STEPDOWN.S", "STREAM.PEER.REMOVE.S", "DIRECT.GET.S", "DIRECT.GET.S.FILTER",
+    "CONSUMER.CREATE.S", "CONSUMER.CREATE.S.c", "CONSUMER.CREATE.S.c.FILTER",
+    "CONSUMER.CREATE.S.c.gym.>", "CONSUMER.DURABLE.CREATE.S.c", "CONSUMER.NAMES.S", "CONSUMER.LIST.S",
+    "CONSUMER.INFO.S.c", "CONSUMER.DELETE.S.c", "CONSUMER.PAUSE.S.c", "CONSUMER.RESET.S.c",
+    "CONSUMER.UNPIN.S.c", "CONSUMER.LEADER.STEPDOWN.S.c", "CONSUMER.MSG.NEXT.S.c",
+)  # fmt: skip
+SUBJECTS = (
+    "gym.task.a.e.r", "gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.runs.r", "gym.runs.r.cancelled.0",
+    "gym.blob.run.r.i.0", "gym.blob.brief.i.0", "gym.cancel.r", "gym.control.w", "gym.follow.r",
+    *(f"gym.{verb}.{kind}.w" for verb in ("join", "alive", "gone") for kind in ("client", *WORKERS)),
+    "gym.call", "gym.members.none", "gym.members.w",
+    "gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.abort.w",
+    "gym.abort.model.p", "gym.abort.resource.e", "gym.holds.w", "gym.over.e", "another.subject",
+    "$SYS.REQ.SERVER.PING",
+    *(f"_INBOX.gym.{role}.{use}.x.1" for role in ("client", *WORKERS) for use in ("r", "s")),
+)  # fmt: skip
+
+
+def read(stream: str) -> list[str]:
+    """The verbs with which a role reads a stream through a consumer of its own."""
+    return [
+        f"CONSUMER.{verb}"
+        for verb in (f"CREATE.{stream}.c.FILTER", f"MSG.NEXT.{stream}.c", f"DELETE.{stream}.c")
+    ]
+
+
+MAY_ASK: dict[Role, list[str]] = {
+    "client": [
+        "INFO",
+        *(
+            f"STREAM.{verb}.{stream}"
+            for verb in ("CREATE", "UPDATE", "INFO", "MSG.GET")
+            for stream in STREAMS
+        ),
+        *(f"STREAM.PURGE.{stream}" for stream in STREAMS),
+        "CONSUMER.INFO.gym_TASKS.c",
+        "DIRECT.GET.gym_BLOBS.FILTER",
+        *read("gym_ROLLOUTS"),
+        *read("gym_RUNS"),
+    ],
+    "agent": [
+        "INFO",
+        "CONSUMER.CREATE.gym_TASKS.c.FILTER",
+        "CONSUMER.MSG.NEXT.gym_TASKS.c",
+        "STREAM.INFO.gym_JOURNAL",
+        "STREAM.PURGE.gym_JOURNAL",
+        "STREAM.MSG.GET.gym_JOURNAL",
+        "STREAM.MSG.GET.gym_ROLLOUTS",
+        "STREAM.MSG.GET.gym_RUNS",
+        "DIRECT.GET.gym_BLOBS.FILTER",
+        *read("gym_JOURNAL"),
+        *read("gym_RUNS"),
+    ],
+    "resource": [
+        "INFO",
+        "STREAM.INFO.gym_ROLLOUTS",
+        "STREAM.MSG.GET.gym_RUNS",
+        "DIRECT.GET.gym_BLOBS.FILTER",
+    ],
+    "model": ["INFO", "DIRECT.GET.gym_BLOBS.FILTER"],
+}
+"""What each role may ask of JetStream. Everything else of the two lists above is refused."""
+
+BLOBS = ["gym.blob.run.r.i.0", "gym.blob.brief.i.0"]
+ANSWERS = [f"_INBOX.gym.{role}.r.x.1" for role in ("client", *WORKERS)]
+JOIN, ALIVE, GONE = (
+    [f"gym.{verb}.{kind}.w" for kind in ("client", *WORKERS)] for verb in ("join", "alive", "gone")
+)
+MAY_PUBLISH: dict[Role, list[str]] = {
+    "client": [
+        *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
+        *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
+        *("gym.members.none", "gym.members.w", *ALIVE),
+        *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
+    ],
+    "agent": [
+        *("gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.join.agent.w", "gym.call", *BLOBS),
+        *("gym.members.none", "gym.members.w", *ALIVE, *GONE),
+        *("gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.holds.w", "gym.over.e"),
+        *("gym.abort.w", "gym.abort.model.p", "gym.abort.resource.e"),
+        "$JS.ACK.gym_TASKS.c.1.1.1.1.1",
+    ],
+    "resource": ["gym.join.resource.w", "gym.gone.resource.w", "gym.members.none", *BLOBS, *ANSWERS],
+    "model": ["gym.join.model.w", "gym.gone.model.w", "gym.members.none", *BLOBS, *ANSWERS],
+}
+MAY_HEAR: dict[Role, list[str]] = {
+    "client": [
+        *JOIN,
+        *("gym.alive.client.w", "gym.gone.client.w", "gym.call", "gym.follow.r"),
+        *("_INBOX.gym.client.r.x.1", "_INBOX.gym.client.s.x.1"),
+    ],
+    "agent": [
+        *JOIN,
+        *GONE,
+        *("gym.alive.agent.w", "gym.call", "gym.members.none", "gym.members.w"),
+        *("gym.cancel.r", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
+    ],
+    "resource": [
+        *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.over.e"),
+        *("gym.holds.w", "gym.alive.resource.w", "gym.gone.resource.w", "gym.call"),
+        *("_INBOX.gym.resource.r.x.1", "_INBOX.gym.resource.s.x.1"),
+    ],
+    "model": [
+        *("gym.model.p", "gym.model.p.w", "gym.abort.w", "gym.abort.model.p", "gym.control.w"),
+        *("gym.holds.w", "gym.alive.model.w", "gym.gone.model.w", "gym.call"),
+        *("_INBOX.gym.model.r.x.1", "_INBOX.gym.model.s.x.1"),
+    ],
+}
+
+
+def in_full(verb: str) -> str:
+    """A verb of the tables as the subject on the wire."""
+    stream = next((name for name in STREAMS if name in verb), "")
+    return f"$JS.API.{verb.replace('FILTER', STREAMS.get(stream, ''))}"
+
+
+class Probe(nats.Connection):
+    """Says what the broker refused."""
+
+    refused: set[str]
+
+    def _on_refusal(self, text: str) -> None:
+        self.refused.add(text.split('"')[1])
+
+    async def may(self, subjects: list[str], attempt: Callable[[str], object]) -> list[str]:
+        """Those of the subjects for which the attempt was not refused."""
+        self.refused = set()
+        for subject in subjects:
+            attempt(subject)
+        await self.settle()
+        assert self.up
+        return sorted(set(subjects) - self.refused)
+
+
+@asynccontextmanager
+async def probing(url: str, folder: Path, role: Role) -> AsyncGenerator[Probe]:
+    probe = Probe(
+        addresses.parse(url),
+        inbox=f"_INBOX.gym.{role}",
+        credentials=folder / f"{role}.seed",
+        tls=identity.trust(),
+    )
+    await probe.dial()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(probe.run)
+        yield probe
+        await probe.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("role", ["client", *WORKERS])
+async def test_each_role_may_do_what_the_tables_say_and_nothing_else(
+    url: str, folder: Path, role: Role
+) -> None:
+    verbs = [re.sub(r"\.S\b", f".{stream}", verb) for verb in OF_A_STREAM for stream in STREAMS]
+    asked = [in_full(verb) for verb in (*OF_THE_ACCOUNT, *verbs)]
+    acks = [f"$JS.{kind}.{stream}.c.1.1.1.1.1" for kind in ("ACK", "FC") for stream in STREAMS]
+    # Without a subject to answer to, what is allowed is not done.
+    async with probing(url, folder, role) as probe:
+        may_ask = await probe.may(asked, lambda subject: probe.post(subject, b""))
+        assert may_ask == sorted(map(in_full, MAY_ASK[role]))
+        said = [*SUBJECTS, *acks]
+        assert await probe.may(said, lambda subject: probe.post(subject, b"")) == sorted(MAY_PUBLISH[role])
+        heard = await probe.may(
+            [*SUBJECTS, ">", "gym.>", "_INBOX.>", "$JS.>", "$SYS.>"],
+            lambda subject: probe.listen(subject, lambda *_: None),
+        )
+        assert heard == sorted(MAY_HEAR[role])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("role", ["resource", "model"])
+async def test_who_lacks_the_reference_reads_no_large_payload_and_replaces_none(
+    url: str, folder: Path, role: Role
+) -> None:
+    secret = b"a secret of another rollout " * 20_000
+    async with as_role(url, folder, "client") as client, probing(url, folder, role) as thief:
+        await client.enqueue("task.nobody.environment.theft", secret)
+        taken: set[str] = set()
+        chunks = [">", "run.>", "*.*.*.*", "run.theft.*.0", "run.theft.*.whole"]
+        for pattern in chunks:
+            answer = await thief.ask(f"$JS.API.DIRECT.GET.gym_BLOBS.gym.blob.{pattern}", b"", within_s=5)
+            assert b"secret" not in answer.payload
+            if subject := decode_headers(answer.header).get("Nats-Subject"):
+                taken.add(subject)
+        # That a subject can be learned is why the chunk is encrypted, and why it cannot be replaced.
+        assert taken
+        for subject in taken:
+            for header in (
+                {},
+                {"Nats-Rollup": "sub"},
+                {"Nats-TTL": "1"},
+                {"Nats-Expected-Last-Sequence": "0"},
+            ):
+                stored = await thief.ask(subject, b"forged", header=encode_headers(header), within_s=5)
+                assert b"error" in stored.payload
+        done = Mailbox[bytes]()
+
+        async def handle(delivery: Delivery) -> None:
+            done.put(delivery.payload)
+            await delivery.ack()
+
+        async with as_role(url, folder, "agent") as agent, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: agent.pull("task.nobody.>", consumer="n", slots=1, handle=handle))
+            assert await done.until(1) == [secret]
+            tasks.cancel_scope.cancel()
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("role", WORKERS)
 async def test_a_roles_answers_are_read_by_nobody_else(url: str, folder: Path, role: Role) -> None:
@@ -298,14 +525,12 @@ async def test_a_roles_answers_are_read_by_nobody_else(url: str, folder: Path, r
 async def test_without_a_key_or_trust_nobody_enters(
     url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import nkeys
-
     monkeypatch.delenv(CREDENTIALS)
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with nats.connect(url):
             pass
     stranger = tmp_path / "stranger.seed"
-    stranger.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    stranger.write_text(nkeys.new_seed())
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with nats.connect(url, credentials=stranger):
             pass

@@ -22,7 +22,7 @@ HEAVY = {
     "datasets",
     "huggingface_hub",
     "jsonschema",
-    "nats",
+    "nacl",
     "numpy",
     "openai",
     "opentelemetry",
@@ -35,8 +35,8 @@ HEAVY = {
     "typer",
     "xllamacpp",
 }
-BROUGHT_ALONG = {"rich", "nats"}
-"""What structlog and nats-py import by themselves."""
+BROUGHT_ALONG = {"rich"}
+"""What structlog imports by itself."""
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -56,25 +56,6 @@ def imported(path: Path) -> set[str]:
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-@pytest.mark.slow
-def test_only_one_module_talks_to_the_brokers_client() -> None:
-    users = {relative(path) for _, path in modules() if "nats" in imported(path)}
-    assert users == {"runtime/gym_runtime/bus/library.py"}
-    assert [relative(path) for _, path in modules() if "gym_runtime.bus.library" in path.read_text()] == [
-        "runtime/gym_runtime/bus/connection.py"
-    ]
-
-
-def test_the_brokers_client_brings_no_websockets_along() -> None:
-    assert "aiohttp" not in watched("import gym_runtime.bus.connection")
-    after = "import gym_runtime.bus.connection, aiohttp; print(aiohttp.ClientSession.__name__)"
-    assert run(after).split() == ["ClientSession"]
-    before = (
-        "import aiohttp, gym_runtime.bus.connection, nats.aio.transport as t; print(t.aiohttp is aiohttp)"
-    )
-    assert run(before).split() == ["True"]
 
 
 @pytest.mark.slow

@@ -1,16 +1,27 @@
 """Large payloads by reference.
 
-A payload above `INLINE_BYTES` is cut into chunks that are stored under its SHA-256 digest, and travels as
-a reference: a zero byte, which no JSON begins with, a magic word, and a small record. An inline payload
-that happens to begin like a reference is stored as a blob too, so the two cannot be confused.
+A payload above `INLINE_BYTES` is cut into chunks that are stored apart, and travels as a reference: a zero
+byte, which no JSON begins with, a magic word, and a small record. An inline payload that happens to begin
+like a reference is stored as a blob too, so the two cannot be confused.
 
-Chunks live as long as the message that names them may: each has its own time to live. The last thing
-stored is an empty record ``whole``; whoever finds it fresh enough need not send the chunks again.
+Chunks are encrypted, with a key that only the reference holds, because every worker may read and write the
+stream of blobs: without the reference, which travels in a message of the task, the journal, the result or the
+request, a chunk says nothing. Each chunk is authenticated with its place, so one that was exchanged is named
+and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.jetstream.ESSENTIALS`).
+
+Subjects: ``blob.run.<run>.<id>.<chunk>`` where the blob is part of a run, and is forgotten with it
+(`of_run`); ``blob.brief.<id>.<chunk>`` otherwise. Each chunk has a time to live too: as long as the message
+that names it may. The last thing stored is an empty record ``whole``: while it is there, this process need
+not send the same payload again.
+
+Source: XChaCha20-Poly1305 (IETF), libsodium's, by PyNaCl.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+from base64 import b64decode, b64encode
 from collections import OrderedDict
 from typing import Annotated
 
@@ -23,36 +34,66 @@ from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES
 from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.wire import decode_headers
+from gym_runtime.bus.subjects import run_of
 from gym_runtime.errors import BrokerError, PayloadTooLarge
 
 MAGIC = b"\x00gym-blob\x00"
 CHUNK_BYTES = 1024 * 1024
 CHUNK_SLACK_BYTES = 16 * 1024
-"""Room for the headers that the broker adds when it reads a chunk back."""
+"""Room for the headers that the broker adds when it reads a chunk back, and for the authentication tag."""
 HASH_HERE_BYTES = 1024 * 1024
 """Larger payloads are hashed in a thread: about a millisecond per megabyte."""
 REMEMBERED = 1024
-ALIVE_UNTIL = "Gym-Alive-Until"
-"""Header: when a chunk vanishes, in seconds since the epoch."""
+KEY_BYTES = 32
+NONCE_BYTES = 24
+TAG_BYTES = 16
 
 SPARE = 1.25
 """How much longer than need be a chunk is kept, so that messages of some later time may name it too."""
 REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
-SIGNAL_LIFE_S = 3600
-"""For requests, answers and signals."""
+SIGNAL_LIFE_S = 300
+"""For requests, answers and signals: the other side fetches them when they arrive."""
 
 
-class Reference(msgspec.Struct, frozen=True):
-    """What travels in place of a large payload. The digest is in hexadecimal."""
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """What travels in place of a large payload.
 
-    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    Attributes:
+        run: the run that the blob is part of, or empty.
+        id: 128 random bits in hexadecimal.
+        key: the secret key of its chunks, in base64.
+    """
+
+    run: Annotated[str, msgspec.Meta(pattern=r"^[^\s.*>]{0,128}$")] = ""
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    key: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9+/]{43}=$")]
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=BLOB_BYTES)]
     chunk_bytes: Annotated[int, msgspec.Meta(ge=1)]
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.size_bytes // self.chunk_bytes)
+
+    @property
+    def root(self) -> str:
+        """The subject of its chunks, without their numbers."""
+        return f"blob.run.{self.run}.{self.id}" if self.run else f"blob.brief.{self.id}"
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A blob that this process has stored, and until when it is there."""
+
+    reference: Reference
+    alive_until_s: float
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Reference).decode
+
+
+def of_run(run: str) -> str:
+    """The pattern of a run's blobs, for `gym_runtime.bus.interface.Bus.forget`."""
+    return f"blob.run.{run}.>"
 
 
 def is_reference(payload: bytes) -> bool:
@@ -71,12 +112,13 @@ class Blobs:
     def __init__(self, link: Link, streams: Streams) -> None:
         self._link = link
         self._streams = streams
-        self._alive_until_s: OrderedDict[str, float] = OrderedDict()
+        self._sent: OrderedDict[tuple[str, bytes], Sent] = OrderedDict()
 
-    async def put(self, subject: str, payload: bytes) -> bytes:
+    async def put(self, subject: str, payload: bytes, *, run: str = "") -> bytes:
         """Store a payload for as long as a message on ``subject`` may live; returns its reference.
 
-        Idempotent: chunks that are there already are not sent again.
+        ``run`` is the run that the message is part of, where its subject does not say so. What this process
+        has sent before is not sent again while it is stored.
 
         Raises:
             PayloadTooLarge: It is larger than `BLOB_BYTES`.
@@ -85,42 +127,49 @@ class Blobs:
         if len(payload) > BLOB_BYTES:
             raise PayloadTooLarge(f"{len(payload)} bytes on {subject!r}; the limit is {BLOB_BYTES}")
         life_s = LIFE_S.get(subject.partition(".")[0], SIGNAL_LIFE_S)
-        digest = await _digest(payload)
+        run = run or run_of(subject)
+        known = (run, await _digest(payload))
+        sent = self._sent.get(known)
+        if (
+            sent is None
+            or sent.alive_until_s < clock.now() + life_s
+            or not await self._is_whole(sent.reference)
+        ):
+            sent = await self._store(payload, run, life_s)
+            self._sent[known] = sent
+            if len(self._sent) > REMEMBERED:
+                self._sent.popitem(last=False)
+        return MAGIC + _encode(sent.reference)
+
+    async def _store(self, payload: bytes, run: str, life_s: float) -> Sent:
+        key = secrets.token_bytes(KEY_BYTES)
         chunk_bytes = min(CHUNK_BYTES, self._link.max_payload - CHUNK_SLACK_BYTES)
-        reference = MAGIC + _encode(Reference(digest, len(payload), chunk_bytes))
-        root = self._streams.names.subject(f"blob.{digest}.{chunk_bytes}")
-        if await self._left_s(digest, root) >= life_s:
-            return reference
+        reference = Reference(
+            run=run,
+            id=secrets.token_hex(16),
+            key=b64encode(key).decode(),
+            size_bytes=len(payload),
+            chunk_bytes=chunk_bytes,
+        )
+        root = self._streams.names.subject(reference.root)
         kept_s = int(life_s * SPARE)
         alive_until_s = clock.now() + kept_s
-        headers = {"Nats-TTL": str(kept_s), ALIVE_UNTIL: str(alive_until_s)}
-        for number, start in enumerate(range(0, len(payload), chunk_bytes)):
-            chunk = payload[start : start + chunk_bytes]
-            await self._streams.store(f"{root}.{number}", chunk, headers)
+        headers = {"Nats-TTL": str(kept_s)}
+        for number in range(reference.chunks):
+            chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]
+            await self._streams.store(f"{root}.{number}", _seal(chunk, key, number), headers)
         await self._streams.store(f"{root}.whole", b"", headers)
-        self._remember(digest, alive_until_s)
-        return reference
+        return Sent(reference, alive_until_s)
 
-    async def _left_s(self, digest: str, root: str) -> float:
-        """For how long a blob is there for certain; 0 when it is not, or not known to be."""
-        alive_until_s = self._alive_until_s.get(digest)
-        if alive_until_s is None:
-            kept = await self._streams.direct(f"{root}.whole")
-            if kept is not None:
-                alive_until_s = float(decode_headers(kept.header).get(ALIVE_UNTIL, "0"))
-                self._remember(digest, alive_until_s)
-        return 0.0 if alive_until_s is None else alive_until_s - clock.now()
-
-    def _remember(self, digest: str, alive_until_s: float) -> None:
-        self._alive_until_s[digest] = alive_until_s
-        if len(self._alive_until_s) > REMEMBERED:
-            self._alive_until_s.popitem(last=False)
+    async def _is_whole(self, reference: Reference) -> bool:
+        """Whether a blob is still there: its run may have been forgotten."""
+        return await self._streams.direct(self._streams.names.subject(f"{reference.root}.whole")) is not None
 
     async def fetch(self, payload: bytes) -> bytes:
         """The payload that a reference stands for; any other payload as it is.
 
         Raises:
-            BrokerError: The blob is gone, or its content is not what its digest says.
+            BrokerError: The blob is gone, or a chunk is not the one that was stored; it is named.
         """
         if not is_reference(payload):
             return payload
@@ -128,20 +177,29 @@ class Blobs:
             reference = _decode(payload[len(MAGIC) :])
         except msgspec.DecodeError as error:
             raise BrokerError(f"a reference to a blob is damaged: {error}") from error
-        root = self._streams.names.subject(f"blob.{reference.digest}.{reference.chunk_bytes}")
+        key, root = b64decode(reference.key), self._streams.names.subject(reference.root)
         chunks: list[bytes] = []
-        for number in range(-(-reference.size_bytes // reference.chunk_bytes)):
+        for number in range(reference.chunks):
             kept = await self._chunk(f"{root}.{number}")
             if kept is None:
-                raise BrokerError(f"blob {reference.digest} is gone: it outlived its time at the broker")
-            chunks.append(kept.payload)
+                raise BrokerError(
+                    f"blob {reference.root}.{number} is gone: it outlived its time at the broker, or its run "
+                    "is over"
+                )
+            chunk = _open(kept.payload, key, number)
+            if chunk is None:
+                raise BrokerError(
+                    f"blob {reference.root}.{number} is damaged: it is not what its sender stored there"
+                )
+            chunks.append(chunk)
         whole = b"".join(chunks)
-        if await _digest(whole) != reference.digest:
-            raise BrokerError(f"blob {reference.digest} is damaged: its content has another digest")
+        if len(whole) != reference.size_bytes:
+            raise BrokerError(
+                f"blob {reference.root} is damaged: {len(whole)} bytes instead of {reference.size_bytes}"
+            )
         return whole
 
     async def _chunk(self, subject: str) -> Kept | None:
-        # By subject and nothing else: who knows a digest may read a blob, and nobody may list them.
         for pause_s in REPLICA_PAUSES_S:
             kept = await self._streams.direct(subject)
             if kept is not None:
@@ -151,7 +209,32 @@ class Blobs:
         return await self._streams.direct(subject)
 
 
-async def _digest(payload: bytes) -> str:
+def _seal(chunk: bytes, key: bytes, number: int) -> bytes:
+    # PyNaCl costs every process 30 ms, and most have no large payload.
+    from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
+
+    return encrypt(chunk, None, _nonce(number), key)
+
+
+def _open(chunk: bytes, key: bytes, number: int) -> bytes | None:
+    """The chunk, or None if it is another than was stored in this place."""
+    from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
+    from nacl.exceptions import CryptoError
+
+    if len(chunk) < TAG_BYTES:
+        return None
+    try:
+        return decrypt(chunk, None, _nonce(number), key)
+    except CryptoError:
+        return None
+
+
+def _nonce(number: int) -> bytes:
+    # Each key is used for one blob, so its chunks' numbers are nonces that never come twice.
+    return number.to_bytes(NONCE_BYTES, "little")
+
+
+async def _digest(payload: bytes) -> bytes:
     if len(payload) <= HASH_HERE_BYTES:
-        return hashlib.sha256(payload).hexdigest()
-    return await anyio.to_thread.run_sync(lambda: hashlib.sha256(payload).hexdigest())
+        return hashlib.sha256(payload).digest()
+    return await anyio.to_thread.run_sync(lambda: hashlib.sha256(payload).digest())

@@ -19,6 +19,9 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
+from gym_runtime.bus import nkeys
 from gym_runtime.bus.addresses import Addresses
 from gym_runtime.errors import UsageError
 
@@ -27,8 +30,9 @@ CA = "GYM_NATS_CA"
 CERTIFICATE = "GYM_NATS_CERTIFICATE"
 KEY = "GYM_NATS_KEY"
 
-_JWT = b"BEGIN NATS USER JWT"
 _SEED = re.compile(rb"SU[A-Z2-7]{56}")
+_SEED_OF_CREDS = re.compile(rb"BEGIN USER NKEY SEED-+\s+(SU[A-Z2-7]{56})\s")
+_JWT = re.compile(rb"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
 
 
 def credentials_for(where: Addresses, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -62,18 +66,61 @@ def trust(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
     return context
 
 
-def is_jwt(credentials: Path) -> bool:
-    """Whether a credentials file is a ``.creds`` file; otherwise it holds a bare seed.
+class Keys(msgspec.Struct, frozen=True):
+    """What a credentials file holds: the secret seed, and the JWT of a ``.creds`` file, or an empty one."""
+
+    seed: str
+    jwt: str = ""
+
+
+def read_keys(credentials: Path) -> Keys:
+    """The content of a credentials file.
 
     Raises:
-        UsageError: It cannot be read, or is neither.
+        UsageError: It cannot be read, or holds neither a seed nor a ``.creds`` file's JWT and seed.
     """
     try:
         content = credentials.read_bytes()
     except OSError as error:
         raise UsageError(f"credentials {credentials}: {error.strerror}") from error
-    if _JWT in content:
-        return True
     if _SEED.fullmatch(content.strip()):
-        return False
-    raise UsageError(f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds file")
+        return Keys(content.strip().decode())
+    jwt, seed = _JWT.search(content), _SEED_OF_CREDS.search(content)
+    if jwt is None or seed is None:
+        raise UsageError(f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds file")
+    return Keys(seed[1].decode(), jwt[1].decode())
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this process is to a broker: a user with a password, a token, a credentials file, or nothing."""
+
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    credentials: Path | None = None
+
+    def proof(self, nonce: str) -> dict[str, str]:
+        """The fields of CONNECT that say so; keys sign the broker's ``nonce``, if it sent one.
+
+        The file is read for each connection, so that it can be replaced before a JWT expires.
+
+        Raises:
+            UsageError: The credentials file cannot be used.
+        """
+        known = {"user": self.user, "pass": self.password, "auth_token": self.token}
+        proof = {name: value for name, value in known.items() if value is not None}
+        if self.credentials is not None:
+            proof |= self._signed(self.credentials, nonce)
+        return proof
+
+    @staticmethod
+    def _signed(credentials: Path, nonce: str) -> dict[str, str]:
+        keys = read_keys(credentials)
+        if not nonce:
+            return {}
+        try:
+            signature = nkeys.sign(keys.seed, nonce)
+            who = {"jwt": keys.jwt} if keys.jwt else {"nkey": nkeys.public_key(keys.seed)}
+        except ValueError as error:
+            raise UsageError(f"credentials {credentials}: the NKey seed is damaged: {error}") from error
+        return {**who, "sig": signature}

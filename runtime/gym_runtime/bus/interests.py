@@ -1,39 +1,32 @@
-"""The subscriptions of a connection: whoever listens, by the number that the broker knows him by.
-
-The client library subscribes anew from this table after a reconnection.
-"""
+"""The subscriptions of a connection: each listener, by the number that the broker knows it by."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import structlog
 
 from gym_runtime.bus.link import Listener
+from gym_runtime.bus.wire import subscribe_command
 
 log = structlog.get_logger(__name__)
 
 
+@dataclass
 class Interest:
     """One subscription. ``denied`` is whether the broker refused it."""
 
-    # What the client library reads of its own subscriptions.
-    _max_msgs = 0
-    _received = 0
-    _wait_for_msgs_task = None
-    _message_iterator = None
-    _pending_next_msgs_calls = None
-
-    def __init__(self, subject: str, queue: str, listener: Listener) -> None:
-        self._subject = self.subject = subject
-        self._queue = queue
-        self.listener = listener
-        self.denied = False
+    subject: str
+    queue: str
+    listener: Listener
+    denied: bool = False
 
 
 class Interests(dict[int, Interest]):
     """All of them."""
 
     def receive(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Hand a message to its listener; what nobody listens to any more is dropped."""
+        """Hand a message to its listener; a message of an ended subscription is dropped."""
         interest = self.get(sid)
         if interest is None:
             return
@@ -48,3 +41,7 @@ class Interests(dict[int, Interest]):
         for interest in self.values():
             if interest.subject == subject:
                 interest.denied = True
+
+    def commands(self) -> bytes:
+        """All subscriptions again, for a new connection."""
+        return b"".join(subscribe_command(sid, one.subject, one.queue) for sid, one in self.items())

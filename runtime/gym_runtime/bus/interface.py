@@ -31,9 +31,10 @@ than a week. After an error the caller does not know, and asks again.
 stored order, first the past, then as it comes, through reconnections; it fetches only as fast as it is
 read. `Bus.latest` reads the newest record of each subject, and `Bus.forget` deletes.
 
-**Blobs.** A payload above `INLINE_BYTES` travels by reference: the bus stores it under its content's
-digest, sends the reference, and the receiving bus fetches it before it hands it over. Callers do not see
-it. `PayloadTooLarge` only above `BLOB_BYTES`.
+**Blobs.** A payload above `INLINE_BYTES` travels by reference: the bus stores it encrypted, sends the
+reference with its key, and the receiving bus fetches it before it hands it over. Callers do not see it,
+except that a blob that is part of a run stays until it expires or ``blob.run.<run>.>`` is forgotten. Blobs of
+requests, answers and signals expire after minutes. `PayloadTooLarge` only above `BLOB_BYTES`.
 """
 
 from __future__ import annotations
@@ -109,17 +110,27 @@ class Bus(Protocol):
     """The promises above, as methods. Subjects are without the prefix."""
 
     async def request(
-        self, subject: str, payload: bytes, *, deadline_s: float, headers: Headers | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        deadline_s: float,
+        headers: Headers | None = None,
+        run: str = "",
     ) -> bytes:
         """Ask and wait for the answer. ``deadline_s`` is in seconds since the epoch.
+
+        ``run`` is the run that this is part of; a large payload is forgotten with it.
 
         Raises:
             NoWorker, ConnectionLost, DeadlineExceeded, PayloadTooLarge: as described in this module.
         """
         ...
 
-    async def publish(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
-        """Send a signal, or an answer to ``Incoming.reply``."""
+    async def publish(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, run: str = ""
+    ) -> None:
+        """Send a signal, or an answer to ``Incoming.reply``; ``run`` as for `request`."""
         ...
 
     def serve(
@@ -178,7 +189,7 @@ class Bus(Protocol):
         ...
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:
-        """Delete what is stored under a pattern (tasks included); returns how many records.
+        """Delete what is stored under a pattern (tasks and blobs included); returns how many records.
 
         With ``before`` only records with a smaller sequence; not for tasks.
         """

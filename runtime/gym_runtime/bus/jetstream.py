@@ -137,7 +137,15 @@ ESSENTIALS: dict[str, dict[str, Any]] = {
     "rollout": {"retention": "limits", "allow_direct": True},
     "journal": {"retention": "limits", "allow_direct": True},
     "runs": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1},
-    "blob": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1, "allow_msg_ttl": True},
+    "blob": {
+        "retention": "limits",
+        "allow_direct": True,
+        "max_msgs_per_subject": 1,
+        "allow_msg_ttl": True,
+        # A chunk is never replaced: every worker may store chunks, and no worker may exchange another's.
+        "discard": "new",
+        "discard_new_per_subject": True,
+    },
 }
 """What a stream must be for the promises to hold, by kind; operators may set everything else."""
 

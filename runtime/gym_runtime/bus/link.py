@@ -1,7 +1,6 @@
 """The connection as the other parts of the NATS bus see it: subjects, raw headers and bytes.
 
-Subjects here are those on the wire, with the prefix. `gym_runtime.bus.connection` keeps these promises with
-the client library; nothing else imports it.
+Subjects here are those on the wire, with the prefix. `gym_runtime.bus.connection` keeps these promises.
 """
 
 from __future__ import annotations

@@ -50,13 +50,19 @@ class NatsBus:
         return self._link.url
 
     async def request(
-        self, subject: str, payload: bytes, *, deadline_s: float, headers: Headers | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        deadline_s: float,
+        headers: Headers | None = None,
+        run: str = "",
     ) -> bytes:
         within_s = deadline_s - clock.now()
         if within_s <= 0:
             raise DeadlineExceeded(f"the deadline passed before {subject!r} was asked")
         if must_travel_by_reference(payload):
-            payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload))
+            payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload, run=run))
             within_s = deadline_s - clock.now()
         header = encode_headers(headers) if headers else b""
         answer = await self._link.ask(self._names.subject(subject), payload, within_s=within_s, header=header)
@@ -69,9 +75,11 @@ class NatsBus:
             return await work
         raise DeadlineExceeded(f"the deadline passed while a large payload for {subject!r} was on its way")
 
-    async def publish(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+    async def publish(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, run: str = ""
+    ) -> None:
         if must_travel_by_reference(payload):
-            payload = await self._blobs.put(subject, payload)
+            payload = await self._blobs.put(subject, payload, run=run)
         header = encode_headers(headers) if headers else b""
         await self._link.send(self._names.subject(subject), payload, header=header)
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import ssl
 
+from gym_runtime.bus.handshake import Refused
 from gym_runtime.bus.identity import CREDENTIALS
+from gym_runtime.bus.wire import OutOfStep
 from gym_runtime.errors import BrokerError
 
 MIN_MAX_PAYLOAD = 512 * 1024
-NKEYS_EXTRA = "gym-runtime[nkeys]"
 
 
-def unreachable(where: str, error: BaseException | None) -> BrokerError:
-    """Connecting failed, with the last of the client library's errors; None if nobody answered."""
+def is_final(error: Exception) -> bool:
+    """Whether another attempt to connect would end the same way."""
+    return isinstance(error, Refused | OutOfStep | ssl.SSLError)
+
+
+def unreachable(where: str, error: Exception | None) -> BrokerError:
+    """Connecting failed, with the last error; None if nothing answered in time."""
     text = "" if error is None else str(error).strip()
-    if "authorization" in text.lower():
+    if isinstance(error, Refused) and "authorization" in text.lower():
         return BrokerError(
             f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
             f"that {CREDENTIALS} names"
         )
-    if isinstance(error, ImportError):
-        return BrokerError(f"credentials files need a further package: pip install '{NKEYS_EXTRA}'")
-    if text.startswith("nats: '") or isinstance(error, FileNotFoundError | PermissionError | ssl.SSLError):
-        return BrokerError(f"cannot connect to the broker at {where}: {text.removeprefix('nats: ')}")
+    if error is not None and is_final(error):
+        return BrokerError(f"cannot connect to the broker at {where}: {text}")
     return BrokerError(
         f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
         "alone with 'nats-server -js', or correct the URL"

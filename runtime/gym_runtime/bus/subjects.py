@@ -30,6 +30,17 @@ STREAMS = {
 """The stream of each first token."""
 
 
+_RUN_AT = {"task": 3, "rollout": 1, "journal": 1, "runs": 1}
+"""Which token of a stored subject names the run."""
+
+
+def run_of(subject: str) -> str:
+    """The run that a stored message is part of, by its subject; empty if that says nothing."""
+    tokens = subject.split(".")
+    at = _RUN_AT.get(tokens[0], 0)
+    return tokens[at] if 0 < at < len(tokens) else ""
+
+
 class Names:
     """The translation for one prefix."""
 

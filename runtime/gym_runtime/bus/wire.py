@@ -1,29 +1,29 @@
-"""The NATS wire: bytes from one socket, cut into messages and lines; and the headers of a message.
+"""The NATS protocol without input or output: bytes in, messages and lines out; commands in, bytes out.
 
-`Wire` is what the client library calls a transport. It hands a message to a plain function from inside
-the event loop's read callback: no queue, no task and no header parsing lie between the socket and the
-subscriber. Everything that is not a message (INFO, PING, PONG, +OK, -ERR) is rare and read as lines.
+`Decoder` cuts what a broker sent into messages, which it hands to a plain function one by one, and into
+lines: everything else that a broker says (INFO, PING, PONG, +OK, -ERR), which is rare. No queue, no object
+and no header parsing lie between the bytes and that function, because this is the hot path. The other
+functions make the bytes of commands, and read and write headers.
 
-Invariants: messages are handed over in order of arrival; after ``abort`` or the loss of the connection
-`Wire.readline` returns ``b""`` and nothing waits any more.
+Invariants: messages and lines come in order, each once, however the bytes were split.
+
+Source: https://docs.nats.io/reference/reference-protocols/nats-protocol
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import re
-import ssl
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol
 
-import anyio
+import msgspec
 
 from gym_runtime.bus.interface import Headers
 from gym_runtime.errors import UsageError
 
 CRLF = b"\r\n"
+PING = b"PING\r\n"
+PONG = b"PONG\r\n"
 NO_RESPONDERS = b"NATS/1.0 503"
 MAX_LINE_BYTES = 1024 * 1024
 """The longest line a broker sends: INFO, which names every server of a cluster."""
@@ -31,53 +31,32 @@ MAX_LINE_BYTES = 1024 * 1024
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 
 
+class OutOfStep(Exception):
+    """What a broker sent is not the NATS protocol, so nothing after it can be read."""
+
+
 class Receive(Protocol):
-    """Takes one message: subscription id, subject, reply subject, raw headers, payload."""
+    """Takes one message: subscription id, subject, reply subject, raw headers, payload. Must not raise."""
 
     def __call__(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes, /) -> None: ...
 
 
-class Wire(asyncio.Protocol):
-    """One connection. The names of its methods are those that the client library calls.
+class Decoder:
+    """What one connection receives. ``line`` takes a line without its end, and must not raise."""
 
-    ``receive`` must not raise. ``resume`` is called when the socket takes bytes again.
-    """
-
-    def __init__(self, receive: Receive, resume: Callable[[], None]) -> None:
+    def __init__(self, receive: Receive, line: Callable[[bytes], None]) -> None:
         self._receive = receive
-        self._resume = resume
-        self._context = _callback_context()
-        self._transport: asyncio.Transport | None = None
+        self._line = line
         self._parts: list[bytes] = []
         self._have = 0
         self._need = 0
-        self._lines: deque[bytes] = deque()
-        self._waiting: asyncio.Future[None] | None = None
-        self._lost = asyncio.Event()
-        self._writable = asyncio.Event()
-        self._writable.set()
 
-    @property
-    def paused(self) -> bool:
-        """Whether the socket's buffer is full, or the connection gone."""
-        return not self._writable.is_set() or self._lost.is_set()
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes, and hand over what is complete.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost.set()
-        self._writable.set()
-        self._wake()
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-        self._resume()
-
-    def data_received(self, data: bytes) -> None:
+        Raises:
+            OutOfStep: This is not the protocol; the connection is of no more use.
+        """
         if self._parts:
             # A large message arrives in many pieces: they are joined once, when it is complete.
             self._parts.append(data)
@@ -87,16 +66,14 @@ class Wire(asyncio.Protocol):
             data = b"".join(self._parts)
             self._parts = []
         try:
-            used = self._context.run(self._cut, data)
-        except (ValueError, IndexError):
-            # The stream is out of step and cannot be read any further.
-            self.abort()
-            return
+            used = self._cut(data)
+        except (ValueError, IndexError) as error:
+            raise OutOfStep(str(error)) from error
         if used < len(data):
             self._parts = [data[used:]]
             self._have = len(data) - used
             if self._need == 0 and self._have > MAX_LINE_BYTES:
-                self.abort()
+                raise OutOfStep(f"a line of more than {MAX_LINE_BYTES} bytes")
 
     def _cut(self, data: bytes) -> int:
         """Hand over what is complete in ``data``; returns how many bytes that was.
@@ -130,78 +107,79 @@ class Wire(asyncio.Protocol):
                 receive(int(words[1]), words[0], reply, data[start:middle], data[middle:stop])
                 at = stop + 2
             else:
-                self._lines.append(data[at : eol + 2])
+                self._line(data[at:eol])
                 at = eol + 2
-        if self._lines:
-            self._wake()
         return at
 
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
-    async def readline(self) -> bytes:
-        """The next line that is not a message, with its end; ``b""`` when the connection is gone."""
-        while not self._lines:
-            if self._lost.is_set():
-                return b""
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        return self._lines.popleft()
+class Info(msgspec.Struct, frozen=True):
+    """What a broker says of itself; it says so again when its cluster changes.
 
-    def write(self, payload: bytes) -> None:
-        if self._transport is not None and not self._lost.is_set():
-            self._transport.write(payload)
-
-    def writelines(self, payload: Iterable[bytes]) -> None:
-        self.write(b"".join(payload))
-
-    async def drain(self) -> None:
-        """Wait until the socket takes bytes.
-
-        Raises:
-            ConnectionResetError: The connection is gone.
-        """
-        await self._writable.wait()
-        if self._lost.is_set():
-            raise ConnectionResetError("connection lost")
-
-    async def connect_tls(
-        self, uri: str, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: float
-    ) -> None:
-        assert self._transport is not None
-        loop = asyncio.get_running_loop()
-        with anyio.fail_after(connect_timeout):
-            upgraded = await loop.start_tls(self._transport, self, ssl_context, server_hostname=uri)
-        self._transport = cast(asyncio.Transport, upgraded)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close without sending what is buffered."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def wait_closed(self) -> None:
-        if self._transport is not None:
-            await self._lost.wait()
-
-
-def _callback_context() -> contextvars.Context:
-    """The context in which messages are handed over: empty, so that nothing of who connected leaks in.
-
-    But anyio can start tasks there. Where sniffio is installed, anyio asks it for the event loop, and it
-    looks for a running task, which a read callback is not, or for this variable.
+    Attributes:
+        max_payload: the largest message it takes, headers included, in bytes.
+        nonce: to be signed, where keys are asked for.
+        connect_urls: ``host:port`` of every server of the cluster.
+        cluster: its name, or empty.
+        ldm: "lame duck mode": it is about to close its connections.
     """
-    context = contextvars.Context()
+
+    max_payload: int = 1024 * 1024
+    nonce: str = ""
+    tls_required: bool = False
+    tls_available: bool = False
+    connect_urls: list[str] = []
+    cluster: str = ""
+    ldm: bool = False
+
+
+def decode_info(line: bytes) -> Info:
+    """The broker's INFO line.
+
+    Raises:
+        OutOfStep: It is another line, or damaged.
+    """
     try:
-        from sniffio import current_async_library_cvar
-    except ImportError:
-        return context
-    context.run(current_async_library_cvar.set, "asyncio")
-    return context
+        return _decode_info(line.removeprefix(b"INFO "))
+    except msgspec.DecodeError as error:
+        raise OutOfStep(f"{line[:40]!r} instead of INFO: {error}") from error
+
+
+_decode_info = msgspec.json.Decoder(Info).decode
+
+
+def connect_command(name: str, proof: dict[str, str], *, tls: bool) -> bytes:
+    """The client's introduction; ``proof`` holds the fields that say who it is."""
+    options: dict[str, Any] = {
+        "verbose": False,
+        "pedantic": False,
+        "tls_required": tls,
+        "name": name,
+        "lang": "python-gym-runtime",
+        "version": "1",
+        "protocol": 1,
+        "echo": True,
+        "headers": True,
+        "no_responders": True,
+        **proof,
+    }
+    return b"CONNECT " + msgspec.json.encode(options) + CRLF
+
+
+def subscribe_command(sid: int, subject: str, queue: str = "") -> bytes:
+    """Ask for what is sent to a subject or pattern, as one of a queue where it is named."""
+    return f"SUB {subject} {queue} {sid}\r\n".encode()
+
+
+def unsubscribe_command(sid: int) -> bytes:
+    """End a subscription."""
+    return f"UNSUB {sid}\r\n".encode()
+
+
+def publish_command(subject: str, reply: str, header_bytes: int, total_bytes: int) -> bytes:
+    """The line before a message: raw headers (if there are any), payload and `CRLF` follow."""
+    if header_bytes:
+        return f"HPUB {subject} {reply} {header_bytes} {total_bytes}\r\n".encode()
+    return f"PUB {subject} {reply} {total_bytes}\r\n".encode()
 
 
 def encode_headers(headers: Headers) -> bytes:

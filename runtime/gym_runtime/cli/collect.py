@@ -46,7 +46,7 @@ def collect(options: CollectOptions) -> int:
 
     async def main() -> None:
         async with connect(urls, prefix=options.broker.prefix) as gym:
-            info = await gym.run(options.run)
+            info = await gym.stored_run(options.run)
             missing: list[str] = []
             if info.state == "active":
                 workers = await gym.workers()
@@ -77,8 +77,13 @@ def collect(options: CollectOptions) -> int:
                     complete = await gym.follow(
                         options.run, left, take, skip=lambda task, rollout: (task, rollout) in had
                     )
-                    if complete:
-                        await gym.finish_run(info)
+                    info = await gym.run(options.run)
+                    if not complete and info.state == "finished":
+                        await gym.stored_run(options.run)
+                    if complete or info.state == "cancelled":
+                        await gym.finish_run(
+                            info, state="cancelled" if info.state == "cancelled" else "finished"
+                        )
             display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
 
     with Lock(files.rollouts):

@@ -35,6 +35,9 @@ def publish(options: PublishOptions) -> str:
                 info = run_info(dataset, settings, run, dataset.rows * settings.repeats)
                 await gym.open_run(info)
                 await gym.publish(specs(dataset, settings, run, attached=False))
+                if (now := await gym.run(run)).closed:
+                    # It was cancelled meanwhile, and what was published since then waits for nothing.
+                    await gym.close_run(now, state=now.state)
                 for line in unserved(
                     await gym.workers(),
                     agents=info.agents,

@@ -20,7 +20,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
@@ -91,6 +91,7 @@ class Flow(Runs):
 
         Tasks that are ``attached`` stop when this client is gone.
         """
+        run = msgspec.structs.replace(run, attached=True)
         attached = AttachedRun(run)
         member = Heartbeat(
             worker=token(run.run, "run"), kind="client", pools=[], host=socket.gethostname(), pid=os.getpid()
@@ -105,15 +106,18 @@ class Flow(Runs):
         try:
             await ready.wait()
             await self.open_run(run)
+            self._tasks.start_soon(self._tidy)
             yield attached
         finally:
-            # What ended the run is what is to be told, not that it could not be closed.
+            # The error that ended the run is what the caller must see, not a failure to close the run.
             with anyio.move_on_after(5, shield=True), suppress(GymError):
-                if not attached.finished:
-                    # First: who still writes a journal that is freed would take himself for overtaken.
-                    await self.bus.publish(f"cancel.{member.worker}", b"")
                 await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
             here.cancel()
+
+    async def _tidy(self) -> None:
+        # Nothing waits for it, and the next client tries again.
+        with suppress(GymError):
+            await self.close_abandoned()
 
     async def make(
         self,
@@ -235,7 +239,7 @@ class Flow(Runs):
             if count >= expected():
                 scope.cancel()
 
-        async with background() as tasks:
+        async with self.followed(run), background() as tasks:
             tasks.start_soon(stop_when_over, tasks.cancel_scope)
             if recount is not None:
                 tasks.start_soon(stop_when_complete, tasks.cancel_scope, recount)
@@ -271,18 +275,23 @@ class Flow(Runs):
             tasks.start_soon(self.bus.forget, done)
 
     async def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
-        """The records of a run that somebody else published, until it is finished or cancelled.
+        """The records of a run that was published elsewhere, until it is finished or cancelled.
+
+        They stay at the broker until `finish_run`; the last client that follows the run then frees them.
 
         Raises:
             UsageError: there is no such run, or it is over and not all of its records are stored any more.
         """
-        info = await self.run(run)
+        info = await self.stored_run(run)
         stream = Stream[RolloutRecord]()
 
         async def work() -> None:
             complete = await self.follow(run, info.total, stream.send)
-            if not complete and (await self.run(run)).state == "finished":
-                raise UsageError(f"run '{run}' is finished, and its records are not stored any more")
+            now = await self.run(run)
+            if not complete and now.state == "finished":
+                await self.stored_run(run)
+            if now.state != "active" and not now.closed:
+                await self.finish_run(now, state=now.state)
 
         async with aclosing(self._yielded(work, stream)) as records:
             async for record in records:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
 import msgspec
 
-from gym_runtime.bus.interface import Bus
+from gym_runtime import clock
+from gym_runtime.bus import blobs
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.client.background import background
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token
-from gym_runtime.messages.run_info import RunInfo, decode_run, encode_run
+from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run, encode_run
 from gym_runtime.rollout.journal import Sweep
+
+ANSWER_S = 2.0
+LATE_S = (0.1, 0.4)
+"""When a cancelled run is looked at again: what was on its way to the broker when its worker was told has
+arrived."""
+ABANDONED_S = 24 * 3600
+RECONNECT_S = 5.0
+"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
 
 
 class Runs:
@@ -43,6 +58,17 @@ class Runs:
             raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known, 'runs')}")
         return decode_run(found[0].payload)
 
+    async def stored_run(self, run: str) -> RunInfo:
+        """What is known of a run whose records are still stored.
+
+        Raises:
+            UsageError: as `run`, or the run is over and its records were freed.
+        """
+        info = await self.run(run)
+        if info.closed:
+            raise UsageError(f"run '{run}' is {info.state}, and its records are not stored any more")
+        return info
+
     async def runs(self) -> list[RunInfo]:
         """All runs that the broker remembers, oldest first."""
         return [decode_run(record.payload) for record in await self.bus.latest("runs.*")]
@@ -60,27 +86,86 @@ class Runs:
         info = await self.run(run)
         if parts:
             await self.bus.append(f"runs.{run}.cancelled{parts}", b"")
-        else:
-            await self.bus.forget(f"task.*.*.{run}")
-            await self.bus.append(f"runs.{run}", encode_run(msgspec.structs.replace(info, state="cancelled")))
-        await self.bus.publish(f"cancel.{run}{parts}", b"")
+            await self.bus.publish(f"cancel.{run}{parts}", b"")
+            return
+        await self.bus.forget(f"task.*.*.{run}")
+        info = msgspec.structs.replace(info, state="cancelled")
+        await self.bus.append(f"runs.{run}", encode_run(info))
+        await self.bus.publish(f"cancel.{run}", b"")
+        await self._close_unless_followed(info)
 
-    async def finish_run(self, run: RunInfo) -> None:
-        """Say that a run is complete. Its records stay for other collectors until the broker drops them."""
-        name = token(run.run, "run")
-        await self.bus.append(f"runs.{name}", encode_run(msgspec.structs.replace(run, state="finished")))
-        await self.bus.forget(f"journal.{name}.>")
-        await self.bus.forget(f"runs.{name}.cancelled.>")
+    async def finish_run(self, run: RunInfo, *, state: str = "finished") -> None:
+        """Say that a run is over. It is closed now, or by the last of the other clients that follow it."""
+        info = msgspec.structs.replace(run, state=state)
+        await self.bus.append(f"runs.{token(run.run, 'run')}", encode_run(info))
+        await self._close_unless_followed(info)
 
     async def close_run(self, run: RunInfo, *, state: str = "finished") -> None:
-        """Say that a run is over and free what the broker stored for it."""
+        """Say that a run is over and free all that the broker stored for it, except this summary.
+
+        The workers are told before: they stop, and store nothing more for it. What they had sent before they
+        heard so is freed by looking again.
+        """
         name = token(run.run, "run")
-        await self.bus.forget(f"task.*.*.{name}")
-        await self.bus.append(f"runs.{name}", encode_run(msgspec.structs.replace(run, state=state)))
-        await self.bus.forget(f"rollout.{name}.>")
-        await self.bus.forget(f"journal.{name}.>")
-        await self.bus.forget(f"runs.{name}.cancelled.>")
+        info = msgspec.structs.replace(run, state=state, closed=True)
+        await self.bus.append(f"runs.{name}", encode_run(info))
+        await self.bus.publish(f"cancel.{name}", CLOSED)
         self._sweeps.pop(name, None)
+        await self._free(name)
+        if state != "finished":
+            for pause_s in LATE_S:
+                await anyio.sleep(pause_s)
+                await self._free(name)
+
+    async def _free(self, run: str) -> None:
+        run = token(run, "run")
+        kept = (f"task.*.*.{run}", f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>")
+        for pattern in (*kept, blobs.of_run(run)):
+            await self.bus.forget(pattern)
+
+    @asynccontextmanager
+    async def followed(self, run: str) -> AsyncGenerator[None]:
+        """While this lasts, other clients do not free the run's records."""
+
+        async def answer(incoming: Incoming) -> None:
+            with suppress(GymError):
+                await self.bus.publish(incoming.reply, b"")
+
+        async with background() as tasks:
+
+            def receive(incoming: Incoming) -> None:
+                tasks.start_soon(answer, incoming)
+
+            async with self.bus.serve(f"follow.{token(run, 'run')}", receive):
+                yield
+
+    async def _close_unless_followed(self, info: RunInfo) -> None:
+        if not await self._answers(f"follow.{token(info.run, 'run')}"):
+            await self.close_run(info, state=info.state)
+
+    async def _answers(self, subject: str) -> bool:
+        """Whether a client serves a subject; if that is not known, it may."""
+        try:
+            await self.bus.request(subject, b"", deadline_s=clock.now() + ANSWER_S)
+        except NoWorker:
+            return False
+        except (ConnectionLost, DeadlineExceeded):
+            pass
+        return True
+
+    async def close_abandoned(self, older_than_s: float = ABANDONED_S) -> None:
+        """Close the attached runs whose clients died ``older_than_s`` after they began, or later.
+
+        Until then such a run can be resumed with what is stored of it.
+        """
+        for info in await self.runs():
+            due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()
+            subject = f"alive.client.{token(info.run, 'run')}"
+            if due and not await self._answers(subject):
+                # A client that only has to reconnect answers the second time.
+                await anyio.sleep(RECONNECT_S)
+                if not await self._answers(subject):
+                    await self.close_run(info, state="cancelled")
 
     def _sweep(self, run: str) -> Sweep:
         return self._sweeps.setdefault(run, Sweep(run))

@@ -38,6 +38,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deaths: int = 0
     place: bool = False
 
+    @property
+    def run(self) -> str:
+        """The run that it is part of, or empty."""
+        return self.rollout.partition(".")[0]
+
 
 class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to a `Request`: a body, or a fault, how full the worker is (0 idle, 1 full), and how

@@ -34,7 +34,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             the end of the rollout; None for any number.
         attempt_base: attempts already spent on this rollout in interrupted runs.
         taken_up: an earlier client of this run may have left a journal of this rollout, or its result.
-        attached: the run's client answers on ``client.<run>``; nothing is worked on while it is gone.
+        attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
     """
 
     run: Token

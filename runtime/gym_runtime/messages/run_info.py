@@ -9,9 +9,12 @@ import msgspec
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run.
+    """A run: all that stays of it when it is over.
 
-    ``state`` is ``active``, ``finished`` or ``cancelled``.
+    Attributes:
+        state: ``active``, ``finished`` or ``cancelled``.
+        attached: its client is connected for as long as it is worked on.
+        closed: what was stored for it is freed, and nothing more is to be stored.
     """
 
     run: str
@@ -20,7 +23,12 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agents: list[str] = []
     created_s: float = 0.0
     state: str = "active"
+    attached: bool = False
+    closed: bool = False
 
+
+CLOSED = b"closed"
+"""What a cancellation of a whole run says besides, when the run is closed."""
 
 encode_run = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(RunInfo).decode

@@ -171,7 +171,8 @@ class Router:
 
     async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
         """Send a request that nobody waits for an answer to."""
-        await self._bus.publish(f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}", encode(request))
+        subject = f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}"
+        await self._bus.publish(subject, encode(request), run=request.run)
 
     async def _ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
@@ -193,7 +194,7 @@ class Router:
         hops = self.waiting.setdefault(request.rollout, [])
         hops.append(hop)
         try:
-            data = await self._exchange(view, hop, payload, request.deadline_s, headers)
+            data = await self._exchange(view, hop, payload, request, headers)
         except anyio.get_cancelled_exc_class():
             await self._abort(view.kind, pool, worker, request)
             raise
@@ -233,9 +234,9 @@ class Router:
         left_s = request.deadline_s - clock.now()
         asking = msgspec.structs.replace(request, body=NULL, left_s=left_s, deaths=deaths, place=True)
         hop = InFlightRequest(view.kind, pool, worker, "")
-        data = await self._exchange(view, hop, encode(asking), request.deadline_s, None)
+        data = await self._exchange(view, hop, encode(asking), asking, None)
         if data is None:
-            raise NoWorker(f"{hop.name} stopped renewing its lease")
+            raise NoWorker(f"{hop.name} is gone")
         reply = decode_reply(data)
         if reply.fault is not None:
             raise from_fault(reply.fault)
@@ -250,7 +251,7 @@ class Router:
         view: WorkerRegistry,
         hop: InFlightRequest,
         payload: bytes,
-        deadline_s: float,
+        request: Request,
         headers: Headers | None,
     ) -> bytes | None:
         """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
@@ -259,7 +260,9 @@ class Router:
             view.begin(hop.worker, hop.scope)
         try:
             with hop.scope:
-                data = await self._bus.request(hop.subject, payload, deadline_s=deadline_s, headers=headers)
+                data = await self._bus.request(
+                    hop.subject, payload, deadline_s=request.deadline_s, headers=headers, run=request.run
+                )
         finally:
             if hop.worker is not None:
                 view.end(hop.worker, hop.scope)

@@ -107,10 +107,10 @@ class Service:
             # From here on by this machine's clock; that of the one who asks may be another.
             request = msgspec.structs.replace(request, deadline_s=clock.now() + request.left_s)
         if request.deadline_s <= clock.now():
-            tasks.start_soon(self._answer, incoming, self._too_late(pool))
+            tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)
             return
         if request.place:
-            tasks.start_soon(self._answer, incoming, self._place(request))
+            tasks.start_soon(self._answer, incoming, self._place(request), request.run)
             return
         if request.deaths >= GROUP_AT:
             refused = not self._suspects.begin(request.key)
@@ -118,7 +118,7 @@ class Service:
             refused = self.in_use >= self.capacity or self._suspects.closed
         if refused and incoming.reply:
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
-            tasks.start_soon(self._answer, incoming, busy)
+            tasks.start_soon(self._answer, incoming, busy, request.run)
             return
         self.in_use += 1
         tasks.start_soon(self._serve, pool, request, incoming)
@@ -157,7 +157,7 @@ class Service:
             if not self.in_use:
                 self._idle.set()
         if reply is not None:
-            await self._answer(incoming, reply)
+            await self._answer(incoming, reply, request.run)
 
     def _place(self, request: Request) -> RpcReply:
         if self._suspects.admit(request.key, request.deaths, self.in_use):
@@ -185,12 +185,12 @@ class Service:
     def _too_late(self, pool: str) -> RpcReply:
         return self._failure(DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'"))
 
-    async def _answer(self, incoming: Incoming, reply: RpcReply) -> None:
+    async def _answer(self, incoming: Incoming, reply: RpcReply, run: str) -> None:
         if not incoming.reply:
             return
         try:
-            await self._bus.publish(incoming.reply, encode(reply))
+            await self._bus.publish(incoming.reply, encode(reply), run=run)
         except GymError as error:
             logger().warning("an answer was not delivered", error=str(error))
             if reply.fault is None:
-                await self._answer(incoming, self._failure(error))
+                await self._answer(incoming, self._failure(error), run)

@@ -23,11 +23,11 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
-from gym_runtime.messages.run_info import decode_run
+from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts
-from gym_runtime.rollout.journal import Journal, journal_subject
+from gym_runtime.rollout.journal import FRESH_S, Journal, journal_subject
 from gym_runtime.rollout.record import make_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
@@ -107,7 +107,10 @@ class AgentWorker:
         """``cancel.<run>`` or ``cancel.<run>.<task_index>[.<rollout_index>]``."""
         _, run, *rest = incoming.subject.split(".")
         prefix = ".".join([run, *rest])
-        self._cancellations.add(prefix)
+        if incoming.payload == CLOSED:
+            self._cancellations.close(run)
+        else:
+            self._cancellations.add(prefix)
         for rollout_id, attempts in list(self._running.get(run, {}).items()):
             if f"{rollout_id}.".startswith(f"{prefix}."):
                 attempts.cancel()
@@ -164,8 +167,23 @@ class AgentWorker:
 
     async def _over(self, run: str) -> bool:
         """Whether a run has ended, so that its records may be gone."""
+        info = await self._info(run)
+        return info is not None and info.state != "active"
+
+    async def _closed(self, run: str, since_s: float) -> bool:
+        """Whether nothing more is to be stored for a run.
+
+        A signal says so. It may be missed by a worker that was frozen or disconnected for long, so an attempt
+        that took long looks.
+        """
+        if not self._cancellations.closed(run) and anyio.current_time() < since_s + FRESH_S:
+            return False
+        info = await self._info(run)
+        return info is not None and info.closed
+
+    async def _info(self, run: str) -> RunInfo | None:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")
-        return bool(found) and decode_run(found[0].payload).state != "active"
+        return decode_run(found[0].payload) if found else None
 
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
@@ -180,6 +198,7 @@ class AgentWorker:
         attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
         siblings[task.rollout_id] = attempts
+        since_s = anyio.current_time()
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)
@@ -191,6 +210,11 @@ class AgentWorker:
                     await self._note_given_back(attempts)
                     has_it = False
                     return await delivery.release(CLIENT_RETURN_S)
+                if await self._closed(task.run, since_s):
+                    logger().info("the run is closed; a result is not stored")
+                    has_it = False
+                    await journal.discard()
+                    return await delivery.ack()
                 if not isinstance(record.outcome, Cancelled):
                     await journal.confirm()
                 if not await self._bus.commit(subject, encode_record(record)):

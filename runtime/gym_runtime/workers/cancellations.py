@@ -1,7 +1,8 @@
 """What is cancelled: runs, groups and rollouts, for workers that were there and for those that came later.
 
 A cancellation is a signal (``cancel.<run>[.<task>[.<rollout>]]``), and it is written down with the run
-(``runs.<run>.cancelled.<task>[.<rollout>]``, or the run's state), where a new worker finds it.
+(``runs.<run>.cancelled.<task>[.<rollout>]``, or the run's state), where a new worker finds it. That a run is
+closed, so that nothing more is to be stored for it, is said by the same signal.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class Cancellations:
 
     def __init__(self) -> None:
         self._prefixes: dict[str, None] = {}
+        self._closed: dict[str, None] = {}
 
     async def load(self, bus: Bus) -> None:
         """Learn what was cancelled before."""
@@ -25,16 +27,30 @@ class Cancellations:
             run = decode_run(record.payload)
             if run.state == "cancelled":
                 self.add(run.run)
+            if run.closed:
+                self.close(run.run)
         for record in await bus.latest("runs.*.cancelled.>"):
             _, run, _, *rest = record.subject.split(".")
             self.add(".".join([run, *rest]))
 
     def add(self, prefix: str) -> None:
         """``<run>``, ``<run>.<task>`` or ``<run>.<task>.<rollout>``."""
-        self._prefixes[prefix] = None
-        while len(self._prefixes) > REMEMBERED:
-            del self._prefixes[next(iter(self._prefixes))]
+        _remember(self._prefixes, prefix)
+
+    def close(self, run: str) -> None:
+        """A run was closed; one of the same name may be opened later."""
+        _remember(self._closed, run)
+
+    def closed(self, run: str) -> bool:
+        """Whether a run was closed; if so, look whether it still is."""
+        return run in self._closed
 
     def cover(self, task: RolloutSpec) -> bool:
         """Whether a rollout, its group or its run is cancelled."""
         return any(prefix in self._prefixes for prefix in (task.run, task.group_id, task.rollout_id))
+
+
+def _remember(names: dict[str, None], name: str) -> None:
+    names[name] = None
+    while len(names) > REMEMBERED:
+        del names[next(iter(names))]

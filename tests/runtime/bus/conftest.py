@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Callable, Iterator
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
 from gym_runtime.bus import connection as nats
+from gym_runtime.bus.addresses import parse
+from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.interface import Bus
-from gym_runtime.system.private_broker import Broker
+from gym_runtime.system.private_broker import Broker, find_binary
 from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.testing.proxy import Proxy
+
+StartServer = Callable[[str], tuple[str, int]]
 
 _prefixes = itertools.count(1)
 
@@ -26,6 +37,52 @@ def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     broker = Broker(tmp_path_factory.mktemp("broker"))
     yield broker.start()
     broker.stop()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts a plain nats-server with a configuration of one's own; returns its URL and process id."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(config: str) -> tuple[str, int]:
+        folder = tmp_path / f"server{len(running)}"
+        folder.mkdir()
+        (folder / "conf").write_text(f'listen: "127.0.0.1:-1"\n{config}\n')
+        command = [find_binary(), "-c", str(folder / "conf"), "--ports_file_dir", str(folder)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        running.append(process)
+        ports = folder / f"nats-server_{process.pid}.ports"
+        while True:
+            try:
+                return json.loads(ports.read_text())["nats"][0], process.pid
+            except (FileNotFoundError, ValueError):
+                assert process.poll() is None
+                time.sleep(0.002)
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+@contextlib.asynccontextmanager
+async def linked(*urls: str, **options: Any) -> AsyncIterator[Connection]:
+    """A connection without a bus on it, as an operator has it."""
+    link = Connection(parse(urls), **options)
+    await link.dial()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        yield link
+        await link.close()
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @dataclass(frozen=True)

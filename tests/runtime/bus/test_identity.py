@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gym_runtime.bus import nkeys
 from gym_runtime.bus.addresses import parse
-from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY, credentials_for, is_jwt, trust
+from gym_runtime.bus.identity import (
+    CA,
+    CERTIFICATE,
+    CREDENTIALS,
+    KEY,
+    Identity,
+    Keys,
+    credentials_for,
+    read_keys,
+    trust,
+)
 from gym_runtime.errors import UsageError
 
 SEED = "SU" + "A" * 56
@@ -33,20 +44,55 @@ def test_without_variables_there_is_nothing() -> None:
     assert trust({CA: "", CERTIFICATE: "", KEY: ""}) is None
 
 
+CREDS = f"""-----BEGIN NATS USER JWT-----
+eyJ0-e_x.A.b
+------END NATS USER JWT------
+
+-----BEGIN USER NKEY SEED-----
+{SEED}
+------END USER NKEY SEED------
+"""
+
+
 @pytest.mark.parametrize(
-    ("content", "jwt"),
-    [(f"{SEED}\n", False), (SEED, False), (f"-----BEGIN NATS USER JWT-----\neyJ0\n{SEED}\n", True)],
+    ("content", "keys"), [(f"{SEED}\n", Keys(SEED)), (SEED, Keys(SEED)), (CREDS, Keys(SEED, "eyJ0-e_x.A.b"))]
 )
-def test_seeds_and_creds_files_are_told_apart(tmp_path: Path, content: str, jwt: bool) -> None:
+def test_seeds_and_creds_files_are_told_apart(tmp_path: Path, content: str, keys: Keys) -> None:
     (tmp_path / "file").write_text(content)
-    assert is_jwt(tmp_path / "file") is jwt
+    assert read_keys(tmp_path / "file") == keys
 
 
-@pytest.mark.parametrize("content", ["", "SA" + "A" * 56, "password", SEED + "A", SEED.lower()])
+def test_a_user_a_token_or_nothing_proves_who_it_is() -> None:
+    assert Identity(user="me", password="").proof("") == {"user": "me", "pass": ""}
+    assert Identity(token="t").proof("nonce") == {"auth_token": "t"}
+    assert Identity().proof("nonce") == {}
+
+
+def test_keys_sign_what_the_broker_asks_to_be_signed(tmp_path: Path) -> None:
+    file, seed = tmp_path / "file", nkeys.new_seed()
+    file.write_text(seed)
+    identity = Identity(credentials=file)
+    assert identity.proof("") == {}
+    proof = identity.proof("nonce")
+    assert proof == {"nkey": nkeys.public_key(seed), "sig": nkeys.sign(seed, "nonce")}
+    file.write_text(CREDS.replace(SEED, seed))
+    assert identity.proof("nonce") == {"jwt": "eyJ0-e_x.A.b", "sig": proof["sig"]}
+
+
+def test_a_damaged_seed_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(SEED)
+    with pytest.raises(UsageError, match="checksum") as caught:
+        Identity(credentials=tmp_path / "file").proof("nonce")
+    assert SEED not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "SA" + "A" * 56, "password", SEED + "A", SEED.lower(), CREDS.partition("--END")[0]]
+)
 def test_what_is_neither_is_refused_and_not_repeated(tmp_path: Path, content: str) -> None:
     (tmp_path / "file").write_text(content)
     with pytest.raises(UsageError, match="neither an NKey seed") as caught:
-        is_jwt(tmp_path / "file")
+        read_keys(tmp_path / "file")
     assert not content or content not in str(caught.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -13,7 +12,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+import zlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ import uvloop
 from gym_runtime.bus import blobs, reader
 from gym_runtime.bus import connection as nats
 from gym_runtime.bus import nats as client
-from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.connection import Connection, NatsBus, connect
 from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, QueueDepth, Record
 from gym_runtime.bus.link import Answer
@@ -36,9 +35,8 @@ from gym_runtime.errors import (
     PayloadTooLarge,
     UsageError,
 )
-from gym_runtime.system.private_broker import Broker, find_binary
-
-StartServer = Callable[[str], tuple[str, int]]
+from gym_runtime.system.private_broker import Broker
+from runtime.bus.conftest import StartServer, frozen, linked
 
 _numbers = itertools.count()
 
@@ -55,32 +53,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.stop()
-
-
-@pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Starts a plain nats-server with a configuration of one's own; returns its URL and process id."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(config: str) -> tuple[str, int]:
-        folder = tmp_path / f"server{len(running)}"
-        folder.mkdir()
-        (folder / "conf").write_text(f'listen: "127.0.0.1:-1"\n{config}\n')
-        command = [find_binary(), "-c", str(folder / "conf"), "--ports_file_dir", str(folder)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        running.append(process)
-        ports = folder / f"nats-server_{process.pid}.ports"
-        while True:
-            try:
-                return json.loads(ports.read_text())["nats"][0], process.pid
-            except (FileNotFoundError, ValueError):
-                assert process.poll() is None
-                time.sleep(0.002)
-
-    yield start
-    for process in running:
-        process.kill()
-        process.wait()
 
 
 def soon(seconds: float = 10.0) -> float:
@@ -108,15 +80,6 @@ class Inbox:
         with anyio.fail_after(15):
             await self._full.wait()
         return self.got
-
-
-@contextlib.contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 async def until_empty(bus: NatsBus) -> None:
@@ -221,27 +184,23 @@ async def test_an_error_inside_the_context_is_raised_as_it_is(broker_url: str, p
 
 @pytest.mark.asyncio
 async def test_streams_of_the_operator_keep_their_settings(broker_url: str, prefix: str) -> None:
-    link = Connection()
-    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"max_age":3600000000000}' % (
         (prefix.encode(),) * 2
     )
-    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
-    async with connect(broker_url, prefix=prefix) as bus:
-        assert await bus.commit("rollout.r.1", b"x")
-    info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
-    assert b'"max_age":3600000000000' in info.payload
-    assert b'"allow_direct":true' in info.payload
-    await link.close()
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
+        async with connect(broker_url, prefix=prefix) as bus:
+            assert await bus.commit("rollout.r.1", b"x")
+        info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
+        assert b'"max_age":3600000000000' in info.payload
+        assert b'"allow_direct":true' in info.payload
 
 
 @pytest.mark.asyncio
 async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: str) -> None:
-    link = Connection()
-    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
-    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
-    await link.close()
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
     with pytest.raises(BrokerError, match=f"{prefix}_TASKS exists with other settings"):
         async with connect(broker_url, prefix=prefix):
             pass
@@ -288,30 +247,28 @@ async def test_failover_leaves_a_frozen_broker_with_unsent_bytes_and_fails_what_
 ) -> None:
     quick(monkeypatch)
     pids = dict(start_server("") for _ in range(2))
-    link = Connection()
-    await link.dial(parse(list(pids)), name="test", credentials=None, tls=None)
-    first = link.url
-    back = anyio.Event()
-    link.watch(lambda up: back.set() if up else None)
-    link.listen("never", lambda *_: None)
-    raised: list[Exception] = []
+    async with linked(*pids) as link:
+        first = link.url
+        back = anyio.Event()
+        link.watch(lambda up: back.set() if up else None)
+        link.listen("never", lambda *_: None)
+        raised: list[Exception] = []
 
-    async def ask() -> None:
-        try:
-            await link.ask("never", b"", within_s=15)
-        except ConnectionLost as error:
-            raised.append(error)
+        async def ask() -> None:
+            try:
+                await link.ask("never", b"", within_s=15)
+            except ConnectionLost as error:
+                raised.append(error)
 
-    with frozen(pids[first]):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            for _ in range(20):
-                await link.send("x", b"x" * 500_000)
-            await back.wait()
-    assert raised
-    assert link.url != first
-    await link.settle()
-    await link.close()
+        with frozen(pids[first]):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                for _ in range(20):
+                    await link.send("x", b"x" * 500_000)
+                await back.wait()
+        assert raised
+        assert link.url != first
+        await link.settle()
 
 
 @pytest.mark.asyncio
@@ -390,8 +347,8 @@ async def test_an_error_of_the_broker_costs_the_connection_but_not_the_client(
         link, inbox, back = link_of(bus), Inbox(), anyio.Event()
         link.watch(lambda up: back.set() if up else None)
         async with bus.serve("x", inbox):
-            # nats-py closes for good on "-ERR 'Maximum Payload Violation'".
-            link._wire.write(b"PUB x %d\r\n" % (link.max_payload + 1))
+            # It ends the connection with "-ERR 'Maximum Payload Violation'".
+            link._socket.write(b"PUB x %d\r\n" % (link.max_payload + 1))
             await back.wait()
             await bus.publish("x", b"after")
             await inbox.full()
@@ -452,12 +409,12 @@ async def test_a_ping_that_was_never_sent_is_not_sent_after_a_restart(
                     await bus.publish("x", b"x" * 200_000)
             tasks.start_soon(link.settle)
             await anyio.wait_all_tasks_blocked()
-            assert link._pings_due == 1
+            assert link._outgoing.pings_due == 1
             os.kill(broker.pid, signal.SIGKILL)
         broker.restart()
         await back.wait()
-        assert link._pings_due == 0
-        assert not link._pongs
+        assert link._outgoing.pings_due == 0
+        assert not link._outgoing.pongs
 
 
 async def _five_thousand_in_order(url: str, prefix: str) -> None:
@@ -613,13 +570,11 @@ async def test_a_commit_knows_its_own_record_when_the_answer_was_lost(
 async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_id(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = Connection()
-    await link.dial(parse(broker_url), name="operator", credentials=None, tls=None)
     config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"duplicate_window":100000000}' % (
         (prefix.encode(),) * 2
     )
-    await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
-    await link.close()
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
     # The repetition comes after the window in which the broker would have recognised it.
     monkeypatch.setattr("gym_runtime.bus.streams.PAUSES_S", (0.5, 0.5))
     async with connect(broker_url, prefix=prefix) as bus:
@@ -1090,25 +1045,59 @@ async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, pr
 
 
 @pytest.mark.asyncio
-async def test_a_blob_of_many_chunks_is_stored_once(broker_url: str, prefix: str) -> None:
+async def test_a_blob_of_many_chunks_is_stored_once_for_each_run(broker_url: str, prefix: str) -> None:
     large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
+
+    async def stored() -> list[str]:
+        return sorted(await bus._streams.counts(f"{prefix}.blob.>"))
+
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.append("journal.r1.1", large)
+        first = await stored()
+        assert len(first) == 5
+        assert {subject.rpartition(".")[0].split(".")[1:4] == ["blob", "run", "r1"] for subject in first}
+        await bus.append("journal.r1.2", large)
+        await bus.publish("x", large, run="r1")
+        assert await stored() == first
+        # A message that may live longer, or of another run, has a blob of its own.
+        await bus.enqueue("task.agent.environment.r1", large)
+        await bus.append("journal.r2.1", large)
+        assert len(await stored()) == 15
+        # A run's blobs are forgotten together, and stored again where they are needed again.
+        assert await bus.forget(blobs.of_run("r1")) == 10
+        assert [subject.split(".")[3] for subject in await stored()] == ["r2"] * 5
+        await bus.append("journal.r1.3", large)
+        assert [record.payload for record in await bus.latest("journal.r1.3")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_blobs_of_no_run_expire_soon(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "SIGNAL_LIFE_S", 1)
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.publish("x", os.urandom(INLINE_BYTES + 1))
+        stored = await bus._streams.counts(f"{prefix}.blob.>")
+        assert {subject.split(".")[1:3] == ["blob", "brief"] for subject in stored} == {True}
+        with anyio.fail_after(10):
+            while await bus._streams.counts(f"{prefix}.blob.>"):
+                await anyio.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_what_is_stored_of_a_large_payload_says_nothing_of_it(broker_url: str, prefix: str) -> None:
+    large = b"the same sentence again. " * 40_000
     async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
-        await bus.append("journal.1", large)
-        stored = await bus.latest("journal.1")
-        assert stored[0].payload == large
-        before = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
-        for same in (bus, other):
-            await same.append("journal.2", large)
-            await same.publish("x", large)
-        after = await bus._streams.last(next(iter(await bus._streams.counts(f"{prefix}.blob.>"))))
-        assert before is not None
-        assert after is not None
-        assert before.sequence == after.sequence
-        # A message that may live longer makes the blob live longer.
-        await other.enqueue("task.a.1", large)
-        after = await bus._streams.last(before.subject.decode())
-        assert after is not None
-        assert after.sequence > before.sequence
+        await bus.append("journal.r1.1", large)
+        chunks = [
+            kept.payload
+            for subject in await bus._streams.counts(f"{prefix}.blob.>")
+            if (kept := await bus._streams.direct(subject)) is not None
+        ]
+        assert sum(map(len, chunks)) >= len(large)
+        assert not any(b"sentence" in chunk for chunk in chunks)
+        assert all(len(zlib.compress(chunk)) >= len(chunk) for chunk in chunks)
+        assert [record.payload for record in await other.latest("journal.r1.1")] == [large]
 
 
 @pytest.mark.asyncio
@@ -1119,17 +1108,59 @@ async def test_a_payload_that_looks_like_a_reference_is_none(broker_url: str, pr
 
 
 @pytest.mark.asyncio
-async def test_a_damaged_or_vanished_blob_is_an_error(broker_url: str, prefix: str) -> None:
+async def test_a_chunk_cannot_be_replaced(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_runtime.bus.streams.PATIENCE_S", 0.1)
+    large = os.urandom(INLINE_BYTES + 1)
     async with connect(broker_url, prefix=prefix) as bus:
-        await bus.append("journal.1", b"x" * (INLINE_BYTES + 1))
-        stored = await bus._streams.counts(f"{prefix}.blob.>")
-        (chunk,) = (subject for subject in stored if not subject.endswith(".whole"))
-        await bus._streams.store(chunk, b"y" * (INLINE_BYTES + 1), {})
-        with pytest.raises(BrokerError, match="damaged"):
-            await bus.latest("journal.1")
-        await bus._streams.purge(f"{prefix}.blob.>")
-        with pytest.raises(BrokerError, match="gone"):
-            await bus.latest("journal.1")
+        await bus.append("journal.r1.1", large)
+        for subject in await bus._streams.counts(f"{prefix}.blob.>"):
+            for headers in ({}, {"Nats-Rollup": "sub"}, {"Nats-Rollup": "all"}, {"Nats-TTL": "1"}):
+                with pytest.raises(BrokerError, match="refuses"):
+                    await bus._streams.store(subject, b"y", headers)
+        assert [record.payload for record in await bus.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_a_chunk_that_is_not_what_was_stored_is_named_and_never_used(
+    broker_url: str, prefix: str
+) -> None:
+    large = os.urandom(2 * blobs.CHUNK_BYTES + 5)
+    async with connect(broker_url, prefix=prefix) as bus, linked(broker_url) as operator:
+        await bus.append("journal.r1.1", large)
+        chunks = [
+            subject
+            for subject in sorted(await bus._streams.counts(f"{prefix}.blob.>"))
+            if not subject.endswith(".whole")
+        ]
+        kept = [await bus._streams.direct(subject) for subject in chunks]
+        first, second, third = (one.payload for one in kept if one is not None)
+        flipped = bytes([second[0] ^ 1]) + second[1:]
+        # As an operator may: the stream itself is changed.
+        for other in (flipped, first, third, second[:-1], second + b"x", b""):
+            await bus._streams.purge(chunks[1])
+            await operator.ask(chunks[1], other, within_s=5)
+            with pytest.raises(BrokerError, match=r"blob blob\.run\.r1\.\w+\.1 is damaged"):
+                await bus.latest("journal.r1.1")
+        await bus._streams.purge(chunks[1])
+        with pytest.raises(BrokerError, match=r"blob\.run\.r1\.\w+\.1 is gone"):
+            await bus.latest("journal.r1.1")
+        await operator.ask(chunks[1], second, within_s=5)
+        assert [record.payload for record in await bus.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_the_stream_of_blobs_of_an_older_version_is_brought_up_to_date(
+    broker_url: str, prefix: str
+) -> None:
+    config = {"name": f"{prefix}_BLOBS", "subjects": [f"{prefix}.blob.>"], "discard": "old"}
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_BLOBS", json.dumps(config).encode(), within_s=5)
+        async with connect(broker_url, prefix=prefix):
+            info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_BLOBS", b"", within_s=5)
+    now = json.loads(info.payload)["config"]
+    assert (now["discard"], now["discard_new_per_subject"], now["max_msgs_per_subject"]) == ("new", True, 1)
 
 
 @pytest.mark.asyncio
@@ -1140,7 +1171,7 @@ async def test_a_reference_that_is_none_is_an_error(broker_url: str, prefix: str
             link_of(bus).post(incoming.reply, blobs.MAGIC + incoming.payload)
 
         async with bus.serve("x", answer):
-            for damaged in (b"", b'{"digest":"../x","size_bytes":1,"chunk_bytes":1}'):
+            for damaged in (b"", b'{"id":"../x","key":"","size_bytes":1,"chunk_bytes":1}'):
                 with pytest.raises(BrokerError, match="reference"):
                     await bus.request("x", damaged, deadline_s=soon())
 

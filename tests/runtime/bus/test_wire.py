@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 
 import pytest
 from gym_runtime.bus.wire import (
+    CRLF,
     MAX_LINE_BYTES,
-    Wire,
+    Decoder,
+    OutOfStep,
+    connect_command,
     decode_headers,
+    decode_info,
     description,
     encode_headers,
+    publish_command,
     status,
+    subscribe_command,
+    unsubscribe_command,
 )
 from gym_runtime.errors import UsageError
 from hypothesis import given
@@ -20,20 +27,25 @@ from hypothesis import strategies as st
 Message = tuple[int, bytes, bytes, bytes, bytes]
 
 
-class Socket(asyncio.Transport):
-    aborted = False
+class Receiver:
+    """Takes what a decoder hands over, in one list, so that the order shows."""
 
-    def abort(self) -> None:
-        self.aborted = True
+    def __init__(self) -> None:
+        self.got: list[Message | bytes] = []
+        self.decoder = Decoder(lambda *message: self.got.append(message), self.got.append)
+
+    def feed(self, data: bytes, pieces: list[int]) -> None:
+        number = 0
+        while data:
+            size = pieces[number % len(pieces)]
+            self.decoder.feed(data[:size])
+            data = data[size:]
+            number += 1
 
 
-def wire_into(messages: list[Message]) -> tuple[Wire, Socket]:
-    wire, socket = Wire(lambda *message: messages.append(message), lambda: None), Socket()
-    wire.connection_made(socket)
-    return wire, socket
-
-
-def on_the_wire(message: Message) -> bytes:
+def on_the_wire(message: Message | bytes) -> bytes:
+    if isinstance(message, bytes):
+        return message + CRLF
     sid, subject, reply, header, payload = message
     words = [b"HMSG" if header else b"MSG", subject, str(sid).encode()]
     words += [reply] if reply else []
@@ -60,21 +72,33 @@ messages = st.tuples(
 )
 
 
+lines = st.sampled_from([b"PING", b"PONG", b"+OK", b"-ERR 'Slow Consumer'", b'INFO {"max_payload":8}'])
+
+
 @pytest.mark.slow
-@given(st.lists(messages, max_size=6), st.lists(st.integers(1, 700), min_size=1, max_size=30))
-def test_messages_arrive_whole_and_in_order_however_they_are_split(
-    sent: list[Message], pieces: list[int]
+@given(
+    st.lists(st.one_of(messages, lines), max_size=6), st.lists(st.integers(1, 700), min_size=1, max_size=30)
+)
+def test_messages_and_lines_arrive_whole_and_in_order_however_they_are_split(
+    sent: list[Message | bytes], pieces: list[int]
 ) -> None:
-    data = b"".join(map(on_the_wire, sent))
-    got: list[Message] = []
-    wire, _ = wire_into(got)
-    number = 0
-    while data:
-        size = pieces[number % len(pieces)]
-        wire.data_received(data[:size])
-        data = data[size:]
-        number += 1
-    assert got == sent
+    receiver = Receiver()
+    receiver.feed(b"".join(map(on_the_wire, sent)), pieces)
+    assert receiver.got == sent
+
+
+@pytest.mark.slow
+@given(st.binary(max_size=300), st.lists(st.integers(1, 50), min_size=1))
+def test_any_bytes_are_read_or_refused_however_they_are_split(data: bytes, pieces: list[int]) -> None:
+    def read(pieces: list[int]) -> tuple[list[Message | bytes], bool]:
+        receiver = Receiver()
+        try:
+            receiver.feed(data, pieces)
+        except OutOfStep:
+            return receiver.got, False
+        return receiver.got, True
+
+    assert read(pieces) == read([1])
 
 
 @given(headers)
@@ -102,32 +126,33 @@ def test_status_lines() -> None:
     assert status(b"") == 0
 
 
-@pytest.mark.asyncio
-async def test_lines_between_messages_are_read_apart() -> None:
-    got: list[Message] = []
-    wire, _ = wire_into(got)
-    wire.data_received(b"PING\r\nMSG a 1 1\r\nx\r\n+OK\r\nPO")
-    wire.data_received(b"NG\r\n")
-    assert [await wire.readline() for _ in range(3)] == [b"PING\r\n", b"+OK\r\n", b"PONG\r\n"]
-    assert got == [(1, b"a", b"", b"", b"x")]
-    wire.connection_lost(None)
-    assert await wire.readline() == b""
-
-
 @pytest.mark.parametrize(
     "garbage", [b"MSG a b c\r\n", b"MSG \r\n", b"HMSG a 1 x 3\r\n", b"x" * (MAX_LINE_BYTES + 1)]
 )
-def test_a_stream_out_of_step_ends_the_connection(garbage: bytes) -> None:
-    wire, socket = wire_into([])
-    wire.data_received(garbage)
-    assert socket.aborted
+def test_a_stream_out_of_step_is_refused(garbage: bytes) -> None:
+    with pytest.raises(OutOfStep):
+        Receiver().decoder.feed(garbage)
 
 
-@pytest.mark.asyncio
-async def test_waiting_for_room_ends_when_the_connection_does() -> None:
-    wire, _ = wire_into([])
-    wire.pause_writing()
-    assert wire.paused
-    asyncio.get_running_loop().call_soon(wire.connection_lost, None)
-    with pytest.raises(ConnectionResetError):
-        await wire.drain()
+def test_what_a_broker_says_of_itself() -> None:
+    info = decode_info(
+        b'INFO {"max_payload":8388608,"nonce":"abc","cluster":"c","jetstream":true,"ldm":true}'
+    )
+    assert (info.max_payload, info.nonce, info.cluster, info.ldm) == (8388608, "abc", "c", True)
+    for line in (b"SSH-2.0-OpenSSH_9.2", b"INFO {", b'INFO {"max_payload":"8"}'):
+        with pytest.raises(OutOfStep, match="instead of INFO"):
+            decode_info(line)
+
+
+def test_commands() -> None:
+    assert subscribe_command(7, "a.*", "q").split() == [b"SUB", b"a.*", b"q", b"7"]
+    assert subscribe_command(7, "a.*").split() == [b"SUB", b"a.*", b"7"]
+    assert unsubscribe_command(7) == b"UNSUB 7\r\n"
+    assert publish_command("a", "r", 0, 5).split() == [b"PUB", b"a", b"r", b"5"]
+    assert publish_command("a", "", 12, 17).split() == [b"HPUB", b"a", b"12", b"17"]
+    connect = connect_command("me", {"user": "u", "pass": 'p"\r\n'}, tls=True)
+    assert connect.startswith(b"CONNECT ")
+    assert connect.count(b"\n") == 1
+    said = json.loads(connect.removeprefix(b"CONNECT "))
+    assert (said["name"], said["user"], said["pass"], said["tls_required"]) == ("me", "u", 'p"\r\n', True)
+    assert (said["verbose"], said["headers"], said["no_responders"]) == (False, True, True)

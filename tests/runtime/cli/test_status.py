@@ -94,6 +94,8 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert all(set(depth) == {"waiting", "in_flight"} for depth in status["queues"].values())
         assert "scripted/message" in output(capsys, "status")
         assert output(capsys, "cancel", run) == f"run {run} is finished already\n"
+        assert main.run(["collect", run, "-o", str(tmp_path / "again.jsonl")]) == 2
+        assert f"run '{run}' is finished, and its records are not stored any more" in capsys.readouterr().err
         assert json.loads(output(capsys, "ls", "runs", "--json"))[0]["state"] == "finished"
 
         assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0

@@ -398,18 +398,21 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
 
 
 @pytest.mark.slow
-async def test_a_finished_run_can_be_collected_while_its_records_are_stored() -> None:
-    async with scene() as here:
+async def test_a_finished_run_is_kept_until_the_last_client_that_follows_it_has_it() -> None:
+    async with scene() as here, here.another() as slow:
         info = await open_run(here.gym, "one", 600)
+        taken = slow.collect("one")
         await here.gym.publish(here.tasks("one", 600))
+        slowly = [await anext(taken)]
         assert len(await collected(here.gym, "one")) == 600
         await here.gym.finish_run(info)
-        slowly = 0
-        async for _ in here.gym.collect("one"):
-            if slowly < 3:
+        async for record in taken:
+            if len(slowly) < 3:
                 await anyio.sleep(60)
-            slowly += 1
-        assert slowly == 600
+            slowly.append(record)
+        assert len({record.task_index for record in slowly}) == 600
+        assert await here.gym.bus.counts("rollout.>") == {}
+        assert (await here.gym.run("one")).closed
 
 
 async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
@@ -418,6 +421,10 @@ async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
         run = records[0].run
         with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{run}' is finished"):
             await collected(here.gym, run)
+        await open_run(here.gym, "two", 3)
+        await here.gym.cancel("two")
+        with anyio.fail_after(60), pytest.raises(UsageError, match="run 'two' is cancelled, and its records"):
+            await collected(here.gym, "two")
 
 
 @pytest.mark.slow

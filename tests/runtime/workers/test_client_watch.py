@@ -18,6 +18,7 @@ from gym_runtime.rpc.stalls import LOOK_S, STALL_S
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
 from gym_runtime.timing import CLIENT_DROPPED_S
+from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.resource_worker import IDLE_S
 from gym_runtime.workers.sessions import SWEEP_S
 from msgspec import Raw
@@ -117,7 +118,7 @@ async def test_the_rollouts_of_a_published_run_go_on_without_their_client() -> N
 # -- cancelled before the worker came ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parts", [(), (0,), (0, 0)])
+@pytest.mark.parametrize("parts", [(0,), (0, 0)])
 async def test_a_worker_that_comes_later_knows_what_was_cancelled(parts: tuple[int, ...]) -> None:
     async with scene() as here:
         here.system.kill("agent-1")
@@ -131,6 +132,66 @@ async def test_a_worker_that_comes_later_knows_what_was_cancelled(parts: tuple[i
         assert not here.engine.calls.items
         await here.gym.close_run(RunInfo(run="one", total=1), state="cancelled")
         assert await here.gym.bus.counts("runs.one.cancelled.>") == {}
+
+
+async def test_what_is_published_for_a_run_that_was_cancelled_before_is_dropped() -> None:
+    async with scene() as here:
+        here.system.kill("agent-1")
+        await here.gym.open_run(RunInfo(run="one", total=1))
+        await here.gym.cancel("one")
+        await here.gym.publish(here.tasks("one", 1))
+        await here.system.add_agent(name="agent-2")
+        await emptied(here, "one")
+        assert not here.engine.calls.items
+
+
+# -- closed while a worker was away -----------------------------------------------------------------------
+
+
+async def emptied(here: Scene, run: str) -> None:
+    """Return when nothing waits or is worked on; nothing is stored of the run then."""
+    with anyio.fail_after(600):
+        while await here.gym.bus.counts("task.>"):
+            await anyio.sleep(0.1)
+    for kind in ("rollout", "journal"):
+        assert await here.gym.bus.counts(f"{kind}.{run}.>") == {}
+
+
+@pytest.mark.parametrize("durability", ["turn", "result"])
+async def test_a_worker_that_was_away_while_its_run_was_closed_stores_nothing(durability: str) -> None:
+    gate = anyio.Event()
+
+    class Slow(Engine):
+        async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
+            found = await super().respond(call, context)
+            await gate.wait()
+            return found
+
+    engine = Slow(answer(CALL), answer("done"))
+    async with scene(engine=engine) as here:
+        info = RunInfo(run="one", total=1)
+        await here.gym.open_run(info)
+        (task,) = here.tasks("one", 1)
+        await here.gym.publish([msgspec.structs.replace(task, durability=durability)])
+        await engine.calls.until(1)
+        here.system.broker["agent-1"].freeze()
+        await here.gym.close_run(info, state="cancelled")
+        await anyio.sleep(60)
+        gate.set()
+        here.system.broker["agent-1"].thaw()
+        await anyio.sleep(60)
+        await emptied(here, "one")
+
+
+async def test_a_name_of_a_closed_run_may_be_used_again() -> None:
+    async with scene() as here:
+        for _ in range(2):
+            info = RunInfo(run="one", total=1)
+            await here.gym.open_run(info)
+            await here.gym.publish(here.tasks("one", 1))
+            (record,) = await here.system.records(1, "one")
+            assert isinstance(record.outcome, Completed)
+            await here.gym.close_run(info)
 
 
 # -- the watchdog -----------------------------------------------------------------------------------------

@@ -74,7 +74,13 @@ class MemoryBus:
     # -- requests and signals -------------------------------------------------------------------------
 
     async def request(
-        self, subject: str, payload: bytes, *, deadline_s: float, headers: Headers | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        deadline_s: float,
+        headers: Headers | None = None,
+        run: str = "",
     ) -> bytes:
         _NAMES.subject(subject)
         payload, headers = self._checked(subject, payload), _as_sent(headers)
@@ -120,7 +126,9 @@ class MemoryBus:
             for question in self._questions.values():
                 question.settle(ConnectionLost(why))
 
-    async def publish(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+    async def publish(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, run: str = ""
+    ) -> None:
         answering = subject.startswith(_INBOX)
         if not answering:
             _NAMES.subject(subject)
@@ -217,7 +225,9 @@ class MemoryBus:
         return await self._stored(pattern, lambda: stream.latest(pattern))
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:
-        _starts_with(pattern, "task", "rollout", "journal", "runs", is_pattern=True)
+        _starts_with(pattern, "task", "rollout", "journal", "runs", "blob", is_pattern=True)
+        if pattern.startswith("blob."):
+            return 0  # large payloads travel as they are
         if pattern.startswith("task."):
             return await self._stored(pattern, lambda: self._broker.queue.forget(pattern))
         stream = self._stream(pattern)

@@ -1,0 +1,100 @@
+"""What one connection has still to write: commands, messages and pings, in order and bounded.
+
+Sending is an append to a list, which is written once per turn of the event loop. While there is no socket, or
+its buffer is full, the list grows; `Outgoing.room` waits while it is above its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from gym_runtime.bus.socket import Socket
+from gym_runtime.bus.wire import PING
+
+
+class Outgoing:
+    """The list, and the pings that were written and not answered yet."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.waiting_bytes = 0
+        self.pings_due = 0
+        self.pongs: deque[asyncio.Future[None]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._limit_bytes = limit_bytes
+        self._waiting: list[bytes] = []
+        self._socket: Socket | None = None
+        self._kicked = False
+        self._room: list[asyncio.Future[None]] = []
+
+    @property
+    def full(self) -> bool:
+        return self.waiting_bytes > self._limit_bytes
+
+    def attach(self, socket: Socket) -> None:
+        """There is a socket; what waits is written."""
+        self._socket = socket
+        self.write()
+
+    def detach(self) -> None:
+        """The socket is gone. What waits is kept, except pings: their answers would be taken for others'."""
+        self._socket = None
+        self.pings_due = 0
+        pongs, self.pongs = self.pongs, deque()
+        for pong in pongs:
+            _settle(pong)
+
+    def add(self, parts: tuple[bytes, ...], size_bytes: int) -> None:
+        """Write this after everything before it."""
+        self._waiting += parts
+        self.waiting_bytes += size_bytes
+        if not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self.write)
+
+    def kick(self) -> None:
+        """The socket takes bytes again."""
+        if (self._waiting or self.pings_due) and not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self.write)
+
+    def ping(self) -> asyncio.Future[None]:
+        """Send a ping after everything before it; the future is done when it is answered, or will not be."""
+        pong: asyncio.Future[None] = self._loop.create_future()
+        self.pongs.append(pong)
+        self.pings_due += 1
+        self.kick()
+        return pong
+
+    def ponged(self) -> None:
+        """The broker answered the oldest ping."""
+        if self.pongs:
+            _settle(self.pongs.popleft())
+
+    def write(self) -> None:
+        """Write what this turn of the loop sent; when the socket is full, `kick` comes again later."""
+        self._kicked = False
+        if self._socket is None or self._socket.paused:
+            return
+        waiting, self._waiting = self._waiting, []
+        waiting.append(PING * self.pings_due)
+        self.waiting_bytes = self.pings_due = 0
+        self._socket.write(b"".join(waiting))
+        self.wake()
+
+    async def room(self) -> None:
+        """Return when there was room for a moment; it may be taken again by then. `wake` ends it too."""
+        waiter = self._loop.create_future()
+        self._room.append(waiter)
+        await waiter
+
+    def wake(self) -> None:
+        """Let everything look that waits for room."""
+        waiters, self._room = self._room, []
+        for waiter in waiters:
+            _settle(waiter)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

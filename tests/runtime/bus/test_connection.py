@@ -1,0 +1,174 @@
+"""One connection and its servers: finding them, proving who we are, leaving one that goes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+from gym_runtime.bus import connection as nats
+from gym_runtime.bus import nkeys
+from gym_runtime.bus.connection import Connection
+from gym_runtime.bus.link import Listener
+from gym_runtime.errors import BrokerError
+from gym_runtime.system.private_broker import Broker
+from nacl.signing import SigningKey
+from runtime.bus.conftest import StartServer, linked
+
+pytestmark = pytest.mark.asyncio
+
+
+class Back:
+    """Counts how often a connection came back."""
+
+    def __init__(self, link: Connection) -> None:
+        self._event = anyio.Event()
+        link.watch(lambda up: self._event.set() if up else None)
+
+    async def again(self) -> None:
+        with anyio.fail_after(30):
+            await self._event.wait()
+        self._event = anyio.Event()
+
+
+def noting(got: list[bytes], heard: anyio.Event) -> Listener:
+    def listen(subject: bytes, reply: bytes, header: bytes, payload: bytes, /) -> None:
+        got.append(payload)
+        heard.set()
+
+    return listen
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.mark.slow
+async def test_a_cluster_is_known_by_one_of_its_servers(start_server: StartServer) -> None:
+    first, second = free_port(), free_port()
+
+    def member(here: int, other: int) -> str:
+        routes = f'routes: ["nats://127.0.0.1:{other}"]'
+        return f'cluster {{ name: c, listen: "127.0.0.1:{here}", {routes} }}'
+
+    (url, pid), (other_url, _) = start_server(member(first, second)), start_server(member(second, first))
+    async with linked(url) as link:
+        assert link.clustered
+        with anyio.fail_after(10):
+            while len(link._servers._known) < 2:
+                await anyio.sleep(0.01)
+        back, got, heard = Back(link), [], anyio.Event()
+        link.listen("x", noting(got, heard))
+        os.kill(pid, signal.SIGKILL)
+        await back.again()
+        assert link.url.rpartition(":")[2] == other_url.rpartition(":")[2]
+        await link.send("x", b"after")
+        await heard.wait()
+        assert got == [b"after"]
+
+
+@pytest.mark.slow
+async def test_a_broker_in_lame_duck_mode_is_left_for_another(start_server: StartServer) -> None:
+    config = 'lame_duck_duration: "30s"\nlame_duck_grace_period: "1s"'
+    servers = dict(start_server(config) for _ in range(2))
+    async with linked(*servers) as link:
+        left, back = link.url, Back(link)
+        os.kill(servers[left], signal.SIGUSR2)
+        await back.again()
+        assert link.url != left
+        await link.settle()
+
+
+async def test_what_is_sent_while_no_server_is_there_is_sent_later_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "RECONNECT_S", (0.01, 0.05))
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    try:
+        await _sent_later(broker)
+    finally:
+        broker.stop()
+
+
+async def _sent_later(broker: Broker) -> None:
+    async with linked(broker.url) as link:
+        back, down = Back(link), anyio.Event()
+        link.watch(lambda up: None if up else down.set())
+        os.kill(broker.pid, signal.SIGKILL)
+        await down.wait()
+        got: list[bytes] = []
+        last = anyio.Event()
+        link.listen(
+            "x", lambda s, r, h, payload: (got.append(payload), last.set() if payload == b"99" else None)
+        )
+        for number in range(100):
+            await link.send("x", b"%d" % number)
+        await link.send("last", b"")
+        assert not link.up
+        broker.restart()
+        await back.again()
+        with anyio.fail_after(10):
+            await last.wait()
+        assert got == [b"%d" % number for number in range(100)]
+
+
+async def test_a_token(start_server: StartServer) -> None:
+    url, _ = start_server('authorization { token: "s3cret" }')
+    host = url.removeprefix("nats://")
+    async with linked(f"nats://s3cret@{host}") as link:
+        assert "s3cret" not in link.url
+        await link.settle()
+    for wrong in (url, f"nats://another@{host}"):
+        with pytest.raises(BrokerError, match="refuses the credentials"):
+            async with linked(wrong):
+                pass
+
+
+class Key:
+    """A key of an operator, an account or a user, in the encoding of NKeys."""
+
+    def __init__(self, prefix: int) -> None:
+        self._key = SigningKey.generate()
+        self.public = nkeys._encode(bytes([prefix]) + bytes(self._key.verify_key))
+
+    def jwt(self, subject: str, name: str, **claims: object) -> str:
+        """A NATS JWT that this key has signed."""
+        head = {"typ": "JWT", "alg": "ed25519-nkey"}
+        body = {"jti": "x", "iat": 1, "iss": self.public, "sub": subject, "name": name, "nats": claims}
+        text = ".".join(map(_b64, (json.dumps(head).encode(), json.dumps(body).encode())))
+        return f"{text}.{_b64(self._key.sign(text.encode()).signature)}"
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+async def test_a_creds_file(start_server: StartServer, tmp_path: Path) -> None:
+    operator, account, seed = Key(14 << 3), Key(0), nkeys.new_seed()
+    many = dict.fromkeys(("subs", "data", "payload"), -1)
+    limits = {**many, "conn": -1, "imports": -1, "exports": -1, "wildcards": True, "leaf": -1}
+    account_jwt = operator.jwt(account.public, "A", type="account", version=2, limits=limits)
+    url, _ = start_server(
+        f"operator: {operator.jwt(operator.public, 'O', type='operator', version=2)}\n"
+        f"resolver: MEMORY\nresolver_preload: {{ {account.public}: {account_jwt} }}"
+    )
+    user_jwt = account.jwt(nkeys.public_key(seed), "U", type="user", version=2, pub={}, sub={}, **many)
+    creds = tmp_path / "user.creds"
+    creds.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    async with linked(url, credentials=creds) as link:
+        await link.settle()
+    creds.write_text(creds.read_text().replace(seed, nkeys.new_seed()))
+    with pytest.raises(BrokerError, match="refuses the credentials"):
+        async with linked(url, credentials=creds):
+            pass
