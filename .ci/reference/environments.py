@@ -41,8 +41,8 @@ def _section(one: LoadedEnvironment) -> str:
         "turns at most": f"{definition.max_turns or ''}",
         "time limit": f"{definition.timeout_s:g} s",
         "install": f"`pip install 'gym-runtime[{definition.extra}]'`" if definition.extra else "",
-        "verified in a process of its own": f"for {definition.verify_timeout_s:g} s at most"
-        if definition.heavy
+        "verified in a process of its own": f"for {definition.verify_timeout_s:g} s of processor time at most"
+        if definition.isolated
         else "",
         "asks besides the policy": ", ".join(f"`{role}`" for role in getattr(definition, "roles", ())),
         "licence of the data": definition.data_license,
