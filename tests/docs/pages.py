@@ -22,7 +22,9 @@ README = ROOT / "README.md"
 PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 GENERATED = "<!-- Written by"
 
-_BLOCK = re.compile(r"(?:<!-- ([^>]*?) -->\n\n?)?^( *)```(\w+)([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?:<!-- ([^>]*?) -->\n\n?)?^( *)```(\w+)([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
+)
 
 
 class Block(NamedTuple):

@@ -141,7 +141,8 @@ def test_page(page: Path, tmp_path: Path) -> None:
     flags = ["--models", ",".join(named)] if named else []
     rows = (ROOT / "resources" / "gym_resources" / "mcqa.jsonl").read_text()
     (tmp_path / "rows.jsonl").write_text(rows)
-    (tmp_path / "mixed.jsonl").write_text(rows.replace("}\n", ', "agent_ref": {"name": "mcqa_simple_agent"}}\n'))
+    named_rows = rows.replace("}\n", ', "agent_ref": {"name": "mcqa_simple_agent"}}\n')
+    (tmp_path / "mixed.jsonl").write_text(named_rows)
     with ExitStack() as stack:
         engines = [stack.enter_context(stub_engine.running(*flags)).url for _ in ENGINES]
         reader = Reader(tmp_path, engines, stack)
