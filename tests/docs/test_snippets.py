@@ -73,7 +73,7 @@ class Reader:
         for module, extra in EXTRAS.items():
             if f" {module}" in command:
                 pytest.importorskip(module, reason=f"needs pip install 'gym-runtime[{extra}]'")
-        if re.match(r"gym-runtime (start|gateway)", command):
+        if re.match(r"gym-runtime (start|gateway|view)\b", command):
             self._stack.enter_context(self._staying(command))
             return
         done = subprocess.run(
@@ -105,7 +105,7 @@ class Reader:
                 yield
             finally:
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 0, command
+                assert process.wait(30) in (0, -signal.SIGTERM), command
 
     def _filled_in(self, text: str) -> str:
         for written, real in zip(ENGINES, self._engines, strict=True):
