@@ -44,7 +44,7 @@ def _section(one: LoadedEnvironment) -> str:
         "verified in a process of its own": f"for {definition.verify_timeout_s:g} s of processor time at most"
         if definition.isolated
         else "",
-        "asks besides the policy": ", ".join(f"`{role}`" for role in getattr(definition, "roles", ())),
+        "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in getattr(definition, "roles", ())),
         "licence of the data": definition.data_license,
         "also known as": ", ".join(f"`{name}`" for name in definition.agent_refs),
         "makes rows itself": "`gym-runtime prepare --source generate`" if definition.generate else "",
