@@ -36,6 +36,7 @@ def page() -> str:
 
 def _section(one: LoadedEnvironment) -> str:
     definition = one.definition
+    roles = getattr(definition, "roles", ())
     facts = {
         "run by the agent": f"`{definition.agent}`",
         "turns at most": f"{definition.max_turns or ''}",
@@ -44,7 +45,7 @@ def _section(one: LoadedEnvironment) -> str:
         "verified in a process of its own": f"for {definition.verify_timeout_s:g} s of processor time at most"
         if definition.isolated
         else "",
-        "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in getattr(definition, "roles", ())),
+        "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in roles),
         "licence of the data": definition.data_license,
         "also known as": ", ".join(f"`{name}`" for name in definition.agent_refs),
         "makes rows itself": "`gym-runtime prepare --source generate`" if definition.generate else "",
