@@ -1,0 +1,88 @@
+"""Every installed environment: what its module declares, and the fields of its rows."""
+
+from __future__ import annotations
+
+import msgspec
+from docstrings import fields_table, one_line, table
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.shapes import Task
+
+INTRODUCTION = """# Environments
+
+`gym-runtime ls environments` lists these. A row has `responses_create_params` besides the fields named here;
+all other fields are kept and stand in the result row. Fields without a default are required. The
+[tutorials](../tutorials/first-environment.md) show how to write one.
+"""
+
+
+def page() -> str:
+    """The page."""
+    loaded = [catalogue.environment(name) for name in catalogue.names("environments")]
+    overview = table(
+        ["name", "domain", "shape", "what it is"],
+        [
+            [
+                f"[`{one.name}`](#{one.name})",
+                one.definition.domain,
+                one.definition.shape,
+                one.definition.description,
+            ]
+            for one in loaded
+        ],
+    )
+    return "\n\n".join([INTRODUCTION, overview, *map(_section, loaded)])
+
+
+def _section(one: LoadedEnvironment) -> str:
+    definition = one.definition
+    roles = getattr(definition, "roles", ())
+    facts = {
+        "run by the agent": f"`{definition.agent}`",
+        "turns at most": f"{definition.max_turns or ''}",
+        "time limit": f"{definition.timeout_s:g} s",
+        "install": f"`pip install 'gym-runtime[{definition.extra}]'`" if definition.extra else "",
+        "verified in a process of its own": f"for {definition.verify_timeout_s:g} s of processor time at most"
+        if definition.isolated
+        else "",
+        "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in roles),
+        "licence of the data": definition.data_license,
+        "also known as": ", ".join(f"`{name}`" for name in definition.agent_refs),
+        "makes rows itself": "`gym-runtime prepare --source generate`" if definition.generate else "",
+    }
+    rows = [[name, value] for name, value in facts.items() if value]
+    data = table(
+        ["split", "data set", "file", "licence"],
+        [
+            [source.split, f"`{source.repo_id}`", f"`{source.file}`", source.license]
+            for source in definition.datasets
+        ],
+    )
+    tools = table(
+        ["tool", "arguments", "what it does"],
+        [
+            [
+                f"`{tool.name}`",
+                ", ".join(f"`{name}`" for name in tool.definition()["parameters"]["properties"]),
+                one_line(tool.definition()["description"]),
+            ]
+            for tool in one.resource.tools.values()
+        ],
+    )
+    parts = [
+        f"## {one.name}",
+        definition.description,
+        table(["", ""], rows),
+        _row(one.resource.task_type),
+        tools,
+        data,
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _row(task: type[Task]) -> str:
+    if not issubclass(task, msgspec.Struct):
+        return ""
+    fields = fields_table(task).splitlines()
+    kept = [line for line in fields if not line.startswith("| `responses_create_params`")]
+    return "\n".join(kept) if len(kept) > 2 else ""

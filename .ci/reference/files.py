@@ -1,0 +1,126 @@
+"""The files that the runtime writes."""
+
+from __future__ import annotations
+
+from docstrings import fields_table, parsed, prose, table
+from gym_runtime.errors import Fault
+from gym_runtime.files.manifest import Manifest
+from gym_runtime.messages.calls import WeightSpan
+from gym_runtime.recordings.entry import CallEntry
+
+INTRODUCTION = """# File formats
+
+`run` and `collect` write these beside each other. JSONL files hold one JSON object per line, and every line
+that is on disk is whole. New versions add fields and never change the meaning of old ones.
+
+| file | what |
+|---|---|
+| `OUT.jsonl` | rollouts with a verdict, in the order of completion |
+| `OUT_failures.jsonl` | rollouts without one, and why; later attempts add lines |
+| `OUT_materialized_inputs.jsonl` | what was asked for: each rollout's row, settings and numbers |
+| `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
+| `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
+| `OUT_run.json` | the manifest, which `--resume` compares |
+| `*.jsonl.idx` | an index of the file beside it, for `view`; made again when it is missing |
+
+## A rollout
+
+NeMo Gym's rollout row. `reward` is a number only when a verifier returned it.
+"""
+ROW = [
+    ["responses_create_params", "what the model was asked, with every field of the Responses API"],
+    [
+        "response",
+        "a Responses API response; its `output` is the transcript: the model's items and the tools' outputs",
+    ],
+    ["reward", "the verdict; not there in a failure's row"],
+    ["reward_components", "named parts of the reward, where the verifier gave some"],
+    ["the dataset's fields", "as they came in"],
+    ["the verifier's fields", "such as `extracted_answer`"],
+    ["_ng_task_index, _ng_rollout_index", "which task, and which repeat of it, from 0"],
+    ["agent_ref", "which environment; as in the row that came in"],
+    ["_gym", "what only this runtime knows; see below"],
+]
+ITEM = [
+    ["prompt_token_ids", "what the engine saw"],
+    ["generation_token_ids", "what it produced"],
+    ["generation_log_probs", "natural logarithms of their probabilities, as sampled"],
+    [
+        "token_segment",
+        "from the second segment on: where a template rewrote the history, a new sequence begins",
+    ],
+    ["weight_versions", "which version of the weights sampled which tokens"],
+]
+GYM = [
+    ["rollout_id", "`RUN.TASK.ROLLOUT`"],
+    ["attempt", "which attempt is the one that counts, from 1"],
+    ["outcome", "`completed`, `truncated` with its reason, `failed` with its fault, `cancelled`"],
+    ["turns, tool_calls", "model calls and tool calls of this attempt"],
+    ["resumed_turns", "turns that were taken from the journal of an attempt whose worker died"],
+    ["rebuilt_sessions", "sessions that were rebuilt on another worker"],
+    ["duration_s", "of this attempt, in seconds"],
+    ["started_anew", "why earlier attempts were given up with all that they had done"],
+    ["weight_versions", "the versions of the weights that sampled this rollout"],
+    ["token_segments", "how many sequences its tokens make"],
+]
+FAILURE = [
+    [
+        "_ng_failure_class",
+        "`timeout_exceeded`, `judge_failed`, `cancelled`, or whose fault it was: `task`, `model`, …",
+    ],
+    ["_ng_failure_terminal", "true: making it again changes nothing, and `--resume` does not"],
+    ["_ng_attempt_index", "which attempt, from 0"],
+    ["_ng_failure", "the fault, see below"],
+    ["_ng_failure_judge_error", "the message, of a judge's failure"],
+]
+
+METRICS = """## Aggregate metrics
+
+A list with one object per agent: `agent_ref`; `agent_metrics` (`mean/FIELD`, `max/FIELD`, `min/FIELD`,
+`median/FIELD`, `std/FIELD` of every numeric field, and `pass@K`); `key_metrics`; `group_level_metrics`.
+Failed and cancelled rollouts are counted; their numbers enter no statistic but the totals of tokens, turns
+and tool calls.
+
+## Reward profiles
+
+One line per task, with its input row and the statistics of its rollouts. Tasks without a reward are left
+out."""
+RECORDED = """## Recorded calls
+
+`--model record/PROVIDER/NAME` and `gym-runtime gateway -o FILE` write one line per model call;
+`--model replay/FILE` reads them."""
+
+
+def _named(rows: list[list[str]]) -> str:
+    return table(
+        ["field", "meaning"],
+        [
+            [", ".join(f"`{one}`" if "'" not in one else one for one in name.split(", ")), text]
+            for name, text in rows
+        ],
+    )
+
+
+def page() -> str:
+    """The page."""
+    return "\n\n".join(
+        [
+            INTRODUCTION,
+            _named(ROW),
+            "With `--return-token-ids` the last output item of each model call has:",
+            _named(ITEM),
+            "`weight_versions` there is a list of:",
+            fields_table(WeightSpan),
+            "`_gym` has:",
+            _named(GYM),
+            "## A failure\n\nThe same row without a reward, with the transcript up to the failure, and:",
+            _named(FAILURE),
+            "`_ng_failure` is:",
+            fields_table(Fault),
+            f"## The manifest\n\n{prose(parsed(Manifest))}",
+            fields_table(Manifest),
+            METRICS,
+            RECORDED,
+            fields_table(CallEntry),
+        ]
+    )

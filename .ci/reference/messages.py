@@ -1,0 +1,74 @@
+"""The messages between workers: every struct of the wire."""
+
+from __future__ import annotations
+
+from docstrings import fields_table, parsed, prose
+from gym_runtime.errors import Fault
+from gym_runtime.messages import calls, outcomes, rollout_spec, run_info
+from gym_runtime.rollout.journal import Answered, TurnRecord
+from gym_runtime.rpc.registry import Heartbeat
+
+INTRODUCTION = """# Messages on the wire
+
+JSON, encoded and decoded by [msgspec](https://jcristharif.com/msgspec/) structs. Unknown fields are ignored
+and new fields have defaults, so workers of neighbouring versions understand each other; a test holds the
+bytes of every message. Fields that have their default are left out. `Raw` is JSON that is passed on as it
+came.
+
+Subjects are written without the system's prefix (`gym.` unless `--prefix` says otherwise).
+"""
+CHAPTERS = {
+    "Tasks and results": [
+        (rollout_spec.RolloutSpec, "`task.<agent>.>` in the stream TASKS"),
+        (outcomes.RolloutRecord, "`rollout.<run>.<task>.<rollout>` in the stream ROLLOUTS, stored once"),
+        (outcomes.Completed, ""),
+        (outcomes.Truncated, ""),
+        (outcomes.Failed, ""),
+        (outcomes.Cancelled, ""),
+        (Fault, ""),
+        (run_info.RunInfo, "`runs.<run>` in the stream RUNS"),
+    ],
+    "Requests": [
+        (calls.Request, "`model.<pool>`, `model.<pool>.<worker>`, and the same with `resource`"),
+        (calls.RpcReply, "the subject that the request names for its answer"),
+    ],
+    "Calls to models": [
+        (calls.ModelCall, "in a `Request`"),
+        (calls.Prefix, ""),
+        (calls.ModelAnswer, "in an `RpcReply`"),
+        (calls.Tokens, ""),
+        (calls.WeightSpan, ""),
+        (calls.Control, "`control.<worker>`"),
+        (calls.ControlAnswer, "in an `RpcReply`"),
+    ],
+    "Calls to environments": [
+        (calls.OpenSession, "in a `Request`"),
+        (calls.CallTool, "in a `Request`"),
+        (calls.Step, "in a `Request`"),
+        (calls.Verify, "in a `Request`"),
+        (calls.CloseSession, "in a `Request`"),
+        (calls.ToolAnswer, "in an `RpcReply`"),
+        (calls.StepAnswer, "in an `RpcReply`"),
+    ],
+    "The journal": [
+        (TurnRecord, "`journal.<run>.<block>.<task>.<rollout>` in the stream JOURNAL, one per turn"),
+        (Answered, ""),
+    ],
+    "Workers": [(Heartbeat, "what a worker says of itself")],
+}
+
+
+def page() -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    for title, structs in CHAPTERS.items():
+        parts.append(f"## {title}")
+        for struct, where in structs:
+            config = struct.__struct_config__
+            tag = f'`"{config.tag_field}": "{config.tag}"`' if config.tag_field else ""
+            said = "; ".join(
+                filter(None, [f"where: {where}" if where else "", f"told apart by {tag}" if tag else ""])
+            )
+            said = said[:1].upper() + said[1:] + "." if said else ""
+            parts += [f"### `{struct.__name__}`", prose(parsed(struct)), said, fields_table(struct)]
+    return "\n\n".join(filter(None, parts))

@@ -1,0 +1,163 @@
+"""The public API: what ``gym_runtime`` exports, and the types that its functions take and return."""
+
+from __future__ import annotations
+
+import inspect
+from enum import Enum
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import gym_runtime
+import msgspec
+from docstrings import fields_table, one_line, parsed, prose, short, table
+
+CHAPTERS = {
+    "The client": ("client",),
+    "Writing environments": (
+        "environment.environment",
+        "environment.shapes",
+        "environment.tools",
+        "environment.verdict",
+        "environment.prompt",
+        "environment.roles",
+    ),
+    "Writing agents": ("rollout.agent", "rollout.rollout"),
+    "Writing model adapters": ("workers.adapter", "messages.calls", "messages.packing"),
+    "Items and responses": ("messages.items", "messages.responses"),
+    "Errors": ("errors",),
+    "Logs": ("logs",),
+}
+RESULTS = {
+    "gym_runtime.messages.rollout_settings": ["RolloutSettings"],
+    "gym_runtime.messages.sampling": ["Sampling"],
+    "gym_runtime.messages.outcomes": ["RolloutRecord", "Completed", "Truncated", "Failed", "Cancelled"],
+    "gym_runtime.rollout.groups": ["Group"],
+    "gym_runtime.client.status": ["Status"],
+}
+INTRODUCTION = """# Python
+
+Everything here is imported from `gym_runtime`. Importing the package loads nothing else: each name is loaded
+when it is first used.
+"""
+
+
+def page() -> str:
+    """The page.
+
+    Raises:
+        ValueError: a public name belongs to no chapter.
+    """
+    parts = [INTRODUCTION]
+    homes = dict(gym_runtime._HOME)
+    for title, modules in CHAPTERS.items():
+        names = [name for module in modules for name, home in homes.items() if home == module]
+        parts += [f"## {title}", *(entry(name, getattr(gym_runtime, name)) for name in names)]
+        for name in names:
+            del homes[name]
+    if homes:
+        raise ValueError(f"name a chapter of .ci/reference/python_api.py for {sorted(homes)}")
+    parts.append("## Settings and results\n\nWhat `Client.rollouts` and `Client.groups` take and yield.")
+    for module, names in RESULTS.items():
+        parts += [entry(name, getattr(import_module(module), name)) for name in names]
+    return "\n\n".join(parts)
+
+
+def entry(name: str, thing: Any) -> str:
+    """One public name."""
+    if inspect.isclass(thing):
+        return _class(name, thing)
+    return "\n\n".join(
+        filter(None, [f"### `{name}`", _signature(name, thing), prose(parsed(thing)), _details(thing)])
+    )
+
+
+def _class(name: str, cls: type) -> str:
+    plain = not issubclass(cls, msgspec.Struct) and not hasattr(cls, "__dataclass_fields__")
+    bases = [base.__name__ for base in cls.__bases__ if base.__name__ in gym_runtime.__all__]
+    doc = parsed(cls)
+    parts = [f"### `{name}`", f"A kind of `{bases[0]}`." if bases else "", prose(doc)]
+    if plain and "__init__" in vars(cls) and not issubclass(cls, (BaseException, Enum)):
+        parts.append(_signature(name, cls.__init__))
+    if plain:
+        attributes = table(
+            ["name", "meaning"], [[f"`{one.arg_name}`", one_line(one.description)] for one in doc.params]
+        )
+        parts.append(attributes)
+    else:
+        parts.append(fields_table(cls))
+    parts.append(_raises(doc))
+    for method, function in _members(cls).items():
+        documented = parsed(_function(function))
+        if _is_callable(function) and documented.short_description:
+            parts += [
+                f"#### `{name}.{method}`",
+                _signature(method, function),
+                prose(documented),
+                _details(function),
+            ]
+    properties = [
+        [f"`{member}`", one_line(prose(parsed(value)))]
+        for member, value in _members(cls).items()
+        if isinstance(value, (property, cached_property)) and value.__doc__
+    ]
+    parts.append(table(["read-only", "meaning"], properties))
+    return "\n\n".join(filter(None, parts))
+
+
+def _members(cls: type) -> dict[str, Any]:
+    """The public members, with those of base classes that are not public themselves."""
+    public = {getattr(gym_runtime, name) for name in gym_runtime.__all__} - {cls}
+    bases = [
+        base
+        for base in reversed(cls.__mro__)
+        if base.__module__.startswith("gym_runtime") and base not in public
+    ]
+    found = {name: value for base in bases for name, value in vars(base).items() if not name.startswith("_")}
+    return dict(sorted(found.items(), key=lambda one: one[0] not in vars(cls)))
+
+
+def _is_callable(function: Any) -> bool:
+    return inspect.isfunction(function) or isinstance(function, (classmethod, staticmethod))
+
+
+def _function(function: Any) -> Any:
+    return function.__func__ if isinstance(function, (classmethod, staticmethod)) else function
+
+
+def _signature(name: str, function: Any) -> str:
+    function = inspect.unwrap(_function(function))
+    signature = inspect.signature(function)
+    words: list[str] = []
+    for one in signature.parameters.values():
+        if one.name in ("self", "cls"):
+            continue
+        if one.kind is one.KEYWORD_ONLY and not any(word.startswith("*") for word in words):
+            words.append("*")
+        star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        default = "" if one.default is one.empty else f" = {one.default!r}"
+        words.append(f"{star}{one.name}: {short(one.annotation)}{default}")
+        if one.kind is one.POSITIONAL_ONLY:
+            words.append("/")
+    result = signature.return_annotation
+    returned = "" if result in (inspect.Signature.empty, "None") else f" -> {short(result)}"
+    start = "async def " if inspect.iscoroutinefunction(function) else "def "
+    text = f"{start}{name}({', '.join(words)}){returned}"
+    if len(text) > 90:
+        listed = "".join(f"    {word},\n" for word in words)
+        text = f"{start}{name}(\n{listed}){returned}"
+    return f"```py\n{text}\n```"
+
+
+def _details(function: Any) -> str:
+    doc = parsed(_function(function))
+    arguments = table(
+        ["argument", "meaning"], [[f"`{one.arg_name}`", one_line(one.description)] for one in doc.params]
+    )
+    return "\n\n".join(filter(None, [arguments, _raises(doc)]))
+
+
+def _raises(doc: Any) -> str:
+    return "\n".join(
+        f"Raises `{one.type_name}`: {one_line(one.description)}" + "\n" for one in doc.raises
+    ).strip()

@@ -1,0 +1,86 @@
+"""What the documentation says of the code: paths, tests, links, environment variables, generated pages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+from docs.pages import PAGES, ROOT
+
+GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
+VARIABLES = ROOT / "docs" / "reference" / "environment-variables.md"
+SECURITY = ROOT / "SECURITY.md"
+CODE = ("runtime", "agents", "models", "resources")
+ROOMS = {path.name for path in (ROOT / "runtime" / "gym_runtime").iterdir() if path.is_dir()}
+TOP = {path.name for path in ROOT.iterdir()}
+
+
+def spelled(text: str) -> list[str]:
+    """``a/{b,c}.py`` as its paths.
+
+    >>> spelled("a/{b,c}.py")
+    ['a/b.py', 'a/c.py']
+    """
+    parts = [part.split(",") if place % 2 else [part] for place, part in enumerate(re.split(r"[{}]", text))]
+    return ["".join(choice) for choice in product(*parts)]
+
+
+def named_paths(page: Path) -> list[str]:
+    """Paths of the repository in a page's code spans; those without a top folder are in the runtime."""
+    found: list[str] = []
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for span in re.findall(r"`([^`\n]+)`", text):
+        path, _, _ = span.partition("::")
+        if not re.fullmatch(r"[\w.{},/@-]+", path) or "/" not in path:
+            continue
+        first = path.partition("/")[0]
+        if first in TOP:
+            found += spelled(path)
+        elif first in ROOMS and (path.endswith((".py", "/")) or "{" in path):
+            found += [f"runtime/gym_runtime/{one}" for one in spelled(path)]
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, SECURITY], ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_exist(page: Path) -> None:
+    made = ("results/", "build/", "data/")
+    named = [path for path in named_paths(page) if not path.startswith(made) and "NAME" not in path]
+    missing = [path for path in named if not (ROOT / path).exists()]
+    assert not missing, f"{page.relative_to(ROOT)} names what is not there: {missing}"
+
+
+@pytest.mark.parametrize(
+    "page", [*(page for page in PAGES if page.parent == ROOT), SECURITY], ids=lambda page: page.name
+)
+def test_links_of_the_root_lead_somewhere(page: Path) -> None:
+    """Those within docs/ are checked by the strict build."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith(("http", "#")):
+            assert (ROOT / target.partition("#")[0]).exists(), target
+
+
+def test_guarantees_name_tests_that_exist() -> None:
+    named = re.findall(r"`tests/([\w/]+\.py)(?:::(\w+))?`", GUARANTEES.read_text())
+    assert named
+    for path, name in named:
+        text = (ROOT / "tests" / path).read_text()
+        assert not name or f"def {name}(" in text, f"{path} has no {name}"
+
+
+def test_every_environment_variable_is_documented() -> None:
+    source = "".join(path.read_text() for top in CODE for path in (ROOT / top).rglob("*.py"))
+    used = set(re.findall(r"GYM_[A-Z][A-Z0-9_]*[A-Z0-9]", source))
+    documented = set(re.findall(r"GYM_[A-Z][A-Z0-9_]*[A-Z0-9]", VARIABLES.read_text()))
+    assert {re.sub(r"_0$", "", name) for name in documented} == used
+
+
+@pytest.mark.slow
+def test_reference_is_what_the_code_says() -> None:
+    checked = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "reference", "--check"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert checked.returncode == 0, f"run: python .ci/reference\n{checked.stdout}{checked.stderr}"
