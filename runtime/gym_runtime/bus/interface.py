@@ -183,8 +183,12 @@ class Bus(Protocol):
         """Stored records of a pattern with a sequence above ``after``, past and future, in order."""
         ...
 
-    async def latest(self, pattern: str) -> list[Record]:
-        """The newest record of every stored subject of a pattern, in stored order."""
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
+        """The newest record of every stored subject of a pattern, in stored order.
+
+        With ``nearest``, of one subject, any replica answers, which may be a moment behind, and nothing but
+        this subject need be allowed to be read; the record's sequence is 0.
+        """
         ...
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:
@@ -210,8 +214,12 @@ class Bus(Protocol):
         """End a lease now."""
         ...
 
-    def leases(self, pattern: str) -> AsyncIterator[Lease]:
-        """The leases of a pattern: those alive first, then every change."""
+    def leases(self, pattern: str, *, stored: bool = True) -> AsyncIterator[Lease]:
+        """The leases of a pattern: those alive first, then every change.
+
+        Without ``stored`` those alive come with their next renewal: nothing that the broker stores is read,
+        and needs to be allowed.
+        """
         ...
 
     async def alive(self, pattern: str) -> list[Lease]:

@@ -40,16 +40,17 @@ def lease_headers(ttl_s: float) -> dict[str, str]:
 
 
 class LeaseWatch:
-    """One iteration over the leases of a pattern."""
+    """One iteration over the leases of a pattern; without ``stored`` over what is heard of them."""
 
-    def __init__(self, link: Link, streams: Streams, pattern: str) -> None:
+    def __init__(self, link: Link, streams: Streams, pattern: str, *, stored: bool = True) -> None:
         self._link = link
         self._streams = streams
         self._pattern = f"lease.{pattern}"
         self._expires_s: dict[str, float] = {}
         self._waiting: deque[Lease] = deque()
         self._wake = asyncio.Event()
-        self._snapshot = True
+        self._stored = stored
+        self._snapshot = stored
         self._heard: set[str] = set()
         self._sid = link.listen(streams.names.pattern(self._pattern), self._on_message)
         self._unwatch = link.watch(self._on_link)
@@ -124,7 +125,7 @@ class LeaseWatch:
 
     def _on_link(self, up: bool) -> None:
         if up:
-            self._snapshot = True
+            self._snapshot = self._stored
         else:
             # What changes from now on is not heard.
             self._heard.clear()

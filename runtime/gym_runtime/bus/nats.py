@@ -172,8 +172,12 @@ class NatsBus:
         finally:
             reader.close()
 
-    async def latest(self, pattern: str) -> list[Record]:
-        if is_pattern(pattern):
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
+        if nearest:
+            self._names.stream(pattern)
+            kept = await self._streams.direct(self._names.subject(pattern))
+            stored = [] if kept is None else [kept]
+        elif is_pattern(pattern):
             reader = Reader(self._link, self._streams, pattern)
             try:
                 stored = await reader.newest()
@@ -213,8 +217,8 @@ class NatsBus:
     async def end(self, name: str) -> None:
         await self._streams.store(self._names.subject(f"lease.{name}"), b"", lease_headers(0.0))
 
-    async def leases(self, pattern: str) -> AsyncGenerator[Lease]:
-        watch = LeaseWatch(self._link, self._streams, pattern)
+    async def leases(self, pattern: str, *, stored: bool = True) -> AsyncGenerator[Lease]:
+        watch = LeaseWatch(self._link, self._streams, pattern, stored=stored)
         try:
             async for lease in watch.changes():
                 yield lease

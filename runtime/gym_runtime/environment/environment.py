@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.shapes import Episode, Session, VerifyFunction
+from gym_runtime.environment.roles import Role
+from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, VerifyFunction
 from gym_runtime.errors import UsageError
 
 Domain = Literal[
@@ -95,6 +96,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             pure function of the task and the calls, and the calls have no effects elsewhere.
         heavy: verifying may take long or hang, so it happens in a process that can be killed.
         verify_timeout_s: how long a heavy verification may take, in seconds.
+        roles: models that it asks besides the policy, each a name or a `Role`. Those that verify asks are its
+            parameters after the first two, a session's are ``self.models``.
+        review: a second look at the verdict of a heavy verification, by models in roles:
+            ``async def review(task, reply, verdict, judge) -> Verdict``. It runs outside of the process,
+            where models can be asked.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where rows of it are published.
@@ -121,6 +127,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     replayable: bool = True
     heavy: bool = False
     verify_timeout_s: Duration = 30.0
+    roles: tuple[Role | str, ...] = ()
+    review: ReviewFunction | None = None
     data_license: str = ""
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
@@ -136,6 +144,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         if problem:
             call = traceback.extract_stack(limit=2)[0]  # msgspec's own constructor has no frame
             raise UsageError(f"{call.filename}:{call.lineno}: Environment({problem}")
+        named = tuple(Role(name=role) if isinstance(role, str) else role for role in self.roles)
+        msgspec.structs.force_setattr(self, "roles", named)
         if not self.agent:
             msgspec.structs.force_setattr(
                 self, "agent", "step_loop" if self.shape == "episode" else "tool_loop"
@@ -148,9 +158,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             return "verify"
         return "episode" if issubclass(self.resource, Episode) else "session"
 
+    @property
+    def declared_roles(self) -> tuple[Role, ...]:
+        """The roles, each a `Role`."""
+        return tuple(role for role in self.roles if isinstance(role, Role))
+
     def build(self) -> Resource:
-        """The resource, ready to open sessions."""
-        return Resource(self.resource)
+        """The resource, ready to open sessions.
+
+        Raises:
+            UsageError: what it is made of does not fit together; with the file and line.
+        """
+        return Resource(self.resource, self.declared_roles, heavy=self.heavy, review=self.review)
 
 
 @cache
@@ -159,7 +178,7 @@ def _checked_types() -> dict[str, Any]:
     return {
         field.name: field.type
         for field in msgspec.structs.fields(Environment)
-        if field.name not in ("resource", "generate")
+        if field.name not in ("resource", "generate", "review")
     }
 
 
@@ -183,6 +202,21 @@ def _problem(environment: Environment) -> str:
             return f"{shown}: {error}".replace("null`", "None`")
         if isinstance(value, float) and not math.isfinite(value):
             return f"{shown}: it must be a finite number"
+    return _role_problem(environment)
+
+
+def _role_problem(environment: Environment) -> str:
+    names: set[str] = set()
+    for role in environment.roles:
+        declared = Role(name=role) if isinstance(role, str) else role
+        problem = declared.problem()
+        if not problem and declared.name in names:
+            problem = f"there are two roles {declared.name!r}"
+        if problem:
+            return f"roles={environment.roles!r}): {problem}"
+        names.add(declared.name)
+    if environment.review is not None and not (environment.heavy and callable(environment.review)):
+        return "review=…): it is a function, and the second look at a heavy verification: heavy=True"
     return ""
 
 

@@ -22,7 +22,9 @@ import anyio
 import msgspec
 
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ResourceError
 from gym_runtime.processes.killable import NotPrepared, ProcessDied, call_killable
@@ -65,6 +67,21 @@ async def verify_isolated(environment: str, row: bytes, response: bytes, timeout
         )
     except TimeoutError as error:
         raise ResourceError(f"verification took longer than {timeout_s:g} s", stage="verify") from error
+
+
+async def judge_recorded(
+    environment: LoadedEnvironment, row: bytes, response: bytes, models: Models
+) -> Verdict:
+    """The verdict on a recorded rollout as a worker reaches it: in a process if it is heavy, and reviewed.
+
+    Raises:
+        GymError: as `verify_isolated`, or as `gym_runtime.environment.replay.rejudge`.
+    """
+    definition, resource = environment.definition, environment.resource
+    if not definition.heavy:
+        return await rejudge(resource, row, response, models)
+    verdict = await verify_isolated(str(environment.source), row, response, definition.verify_timeout_s)
+    return await resource.review(row, response, verdict, models)
 
 
 async def run_killable(

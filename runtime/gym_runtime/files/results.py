@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.environment.roles import RESERVED
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.appender import MODE, Appender, repair_tail
 from gym_runtime.files.rows import materialize
@@ -196,12 +197,18 @@ def failure_row(record: RolloutRecord) -> bytes:
 
 
 def failure_class(fault: Fault | None) -> str:
-    """NeMo Gym's class of a failure; where it has none, whose fault it was. None means cancelled."""
+    """NeMo Gym's class of a failure; where it has none, whose fault it was. None means cancelled.
+
+    The stage of a model that failed in a role is the role's name.
+    """
     if fault is None:
         return CANCELLED
     if fault.kind == "deadline":
         return TIMEOUT
-    if fault.kind == "model" and fault.stage == "verify":
+    of_a_role = bool(fault.stage) and fault.stage not in RESERVED
+    if fault.kind == "model" and (of_a_role or fault.stage == "verify"):
+        return JUDGE_FAILED
+    if fault.kind == "transport" and of_a_role:
         return JUDGE_FAILED
     return fault.kind
 

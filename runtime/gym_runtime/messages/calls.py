@@ -21,6 +21,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         attempt: which execution of that rollout.
         body: the call itself; a router need not know it.
         retries: how often the worker may ask again on its part; None leaves it to the worker.
+        roles: which model pool serves which role, for a resource that asks models.
+        durable: what models in roles answer is journaled, so that it is not asked for again.
+        repeated: another delivery of this request may have been worked on, so a journal may hold answers; of
+            an ``attempt`` above 1 that is known without it.
     """
 
     body: Raw
@@ -29,6 +33,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollout: str = ""
     attempt: int = 1
     retries: int | None = None
+    roles: dict[str, str] = {}
+    durable: bool = False
+    repeated: bool = False
 
 
 class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

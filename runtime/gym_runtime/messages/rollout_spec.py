@@ -19,6 +19,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             ``responses_create_params``.
         agent_ref: what the result row will carry as its ``agent_ref``.
         model: the model pool to ask.
+        roles: the model pool that serves each role of the environment.
         timeout_s: from the start of an attempt to its deadline, in seconds.
         max_attempts: how often the rollout may be tried before it counts as failed.
         max_turns: model calls per attempt at most; None leaves it to the environment.
@@ -40,6 +41,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     row: Raw
     agent_ref: Raw = NULL
     model: Token = "policy"
+    roles: dict[str, Token] = {}
     timeout_s: float = 1800.0
     max_attempts: int = 3
     max_turns: int | None = None

@@ -11,7 +11,7 @@ import random
 import anyio
 
 from gym_runtime import clock, logs
-from gym_runtime.environment.verdict import Verdict
+from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.errors import (
     DeadlineExceeded,
     Fenced,
@@ -152,7 +152,7 @@ class Attempts:
             except GymError as error:
                 logger().info("a session was not closed; its time limit will", error=str(error))
 
-    def _record(self, attempt: int, outcome: Outcome, verdict: Verdict | None) -> RolloutRecord:
+    def _record(self, attempt: int, outcome: Outcome, verdict: JudgedVerdict | None) -> RolloutRecord:
         return make_record(
             self.task,
             outcome,

@@ -83,9 +83,9 @@ class WorkerRegistry:
         self._in_flight: dict[str, set[anyio.CancelScope]] = {}
         self._changed = anyio.Event()
 
-    async def follow(self, bus: Bus) -> None:
-        """Keep the view current until cancelled."""
-        async for lease in bus.leases(f"{self.kind}.>"):
+    async def follow(self, bus: Bus, *, stored: bool = True) -> None:
+        """Keep the view current until cancelled; without ``stored`` by what is heard alone."""
+        async for lease in bus.leases(f"{self.kind}.>", stored=stored):
             worker = lease.name.rpartition(".")[2]
             if lease.payload is None:
                 self.forget(worker)

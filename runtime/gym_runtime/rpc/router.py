@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import msgspec
@@ -48,11 +49,15 @@ class RoutedReply(msgspec.Struct, frozen=True):
 class Router:
     """Requests to pools of one or more kinds over one bus.
 
+    Args:
+        stored: learn from what the broker stores who is there; without, from what is heard.
+
     Attributes:
         waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
     """
 
-    def __init__(self, bus: Bus, *kinds: str) -> None:
+    def __init__(self, bus: Bus, *kinds: str, stored: bool = True) -> None:
+        self._stored = stored
         self.views = {kind: WorkerRegistry(kind) for kind in kinds}
         self.waiting: dict[str, list[InFlightRequest]] = {}
         self._bus = bus
@@ -63,7 +68,12 @@ class Router:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
             for view in self.views.values():
-                tasks.start_soon(view.follow, self._bus)
+                tasks.start_soon(partial(view.follow, self._bus, stored=self._stored))
+
+    @property
+    def bus(self) -> Bus:
+        """What the requests go over."""
+        return self._bus
 
     def slowest(self, rollout: str) -> InFlightRequest | None:
         """What a rollout has waited for longest."""
@@ -109,6 +119,7 @@ class Router:
             except NoWorker as error:
                 if worker is not None:
                     view.forget(worker)
+                    request = _repeated(request)
                     continue
                 lonely_since = lonely_since or clock.now()
                 if clock.now() - lonely_since > NO_WORKER_GRACE_S:
@@ -128,6 +139,7 @@ class Router:
                     pause_s = await _pause(pause_s, request.deadline_s, error)
             except ConnectionLost as error:
                 budget.spend(error)
+                request = _repeated(request)
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
     async def ask_session(self, pool: str, worker: str, request: Request, budget: Budget) -> RoutedReply:
@@ -156,6 +168,7 @@ class Router:
             except (Busy, ConnectionLost) as error:
                 if isinstance(error, ConnectionLost):
                     budget.spend(error)
+                    request = _repeated(request)
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
     async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
@@ -228,6 +241,11 @@ class Router:
             # An error here must not take the place of the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):
                 await self._bus.publish(subject, request.key.encode())
+
+
+def _repeated(request: Request) -> Request:
+    """The request for its next delivery: the one before may have been worked on."""
+    return request if request.repeated else msgspec.structs.replace(request, repeated=True)
 
 
 async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:

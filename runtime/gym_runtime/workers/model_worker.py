@@ -35,7 +35,7 @@ MOST_NEWS = 100
 _NUMBER = re.compile(r"\d+")
 
 
-class _Notices:
+class Notices:
     """Which reasons for asking again a person should hear of: each once, and not one after the other.
 
     Pure. Numbers do not make another reason: engines name their requests.
@@ -53,6 +53,30 @@ class _Notices:
         self._heard.add(kind)
         self._next_s = now_s + NEWS_EVERY_S
         return True
+
+
+async def ask_engine(
+    adapter: Adapter, call: calls.ModelCall, context: CallContext, budget: Budget, notices: Notices
+) -> calls.ModelAnswer:
+    """An engine's answer, asked for again where that may help, within the deadline and the budget.
+
+    Raises:
+        ModelRefused, ModelUnavailable: what the engine said at the end.
+    """
+    pause_s = FIRST_PAUSE_S
+    for tries in range(1, MAX_TRIES + 1):
+        try:
+            return await adapter.respond(call, context)
+        except ModelUnavailable as error:
+            wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
+            if tries == MAX_TRIES or clock.now() + wait_s >= context.deadline_s:
+                raise
+            budget.spend(error)
+            say = logger().warning if notices.is_news(str(error), clock.now()) else logger().info
+            say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
+            await anyio.sleep(wait_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    raise AssertionError("MAX_TRIES is at least 1")
 
 
 class ModelWorker:
@@ -78,7 +102,7 @@ class ModelWorker:
         self._bus = bus
         self._adapter = adapter
         self._conversations = Conversations()
-        self._notices = _Notices()
+        self._notices = Notices()
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
@@ -111,22 +135,9 @@ class ModelWorker:
             deadline_s=request.deadline_s,
             headers=tracing.headers() or {},
         )
-        pause_s = FIRST_PAUSE_S
-        for tries in range(1, MAX_TRIES + 1):
-            try:
-                answer = await self._adapter.respond(call, context)
-                self.weight_version = answer.weight_version or self.weight_version
-                return calls.pack(self._conversations.keep(call, answer))
-            except ModelUnavailable as error:
-                wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
-                if tries == MAX_TRIES or clock.now() + wait_s >= request.deadline_s:
-                    raise
-                budget.spend(error)
-                say = logger().warning if self._notices.is_news(str(error), clock.now()) else logger().info
-                say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
-                await anyio.sleep(wait_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-        raise AssertionError("MAX_TRIES is at least 1")
+        answer = await ask_engine(self._adapter, call, context, budget, self._notices)
+        self.weight_version = answer.weight_version or self.weight_version
+        return calls.pack(self._conversations.keep(call, answer))
 
     async def _control(self, incoming: Incoming) -> None:
         reply = calls.RpcReply(worker=self._worker)

@@ -211,7 +211,7 @@ class MemoryBus:
             stream.give_up(changed)
             unwatch()
 
-    async def latest(self, pattern: str) -> list[Record]:
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
         _starts_with(pattern, "rollout", "journal", "runs", is_pattern=True)
         stream = self._stream(pattern)
         return await self._stored(pattern, lambda: stream.latest(pattern))
@@ -242,7 +242,7 @@ class MemoryBus:
         _NAMES.subject(name)
         await self._stored(f"lease.{name}", lambda: self._broker.leases.end(name))
 
-    async def leases(self, pattern: str) -> AsyncGenerator[Lease]:
+    async def leases(self, pattern: str, *, stored: bool = True) -> AsyncGenerator[Lease]:
         _NAMES.pattern(pattern)
         watch = LeaseWatch(self._broker.leases, self.line, pattern)
         changes = watch.changes()
