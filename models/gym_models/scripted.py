@@ -7,8 +7,8 @@
 ``echo``                     a message that repeats the last user's text
 ``judge``                    a message that says ``options.text``, by default ``[[A=B]]``
 ``judge-contradictory``      the same, and to every second question of a rollout ``[[A!=B]]``
-``judge-failing``            as an overloaded engine for the first ``options.failures`` questions of a rollout,
-                             then as ``judge``
+``judge-failing``            as an overloaded engine for the first ``options.failures`` questions of a
+                             rollout, then as ``judge``
 ``judge-refusing``           no answer for good, as an engine that filters content
 ``judge-empty``              a response without any output
 ``judge-cut-short``          the beginning of an answer, incomplete for ``max_output_tokens``
@@ -16,10 +16,10 @@
                              the last; a line is a list of output items, or of texts
 ===========================  ====================================================================
 
-A judge's questions are counted per rollout. ``options.latency_s`` delays every answer. Usage is counted at four characters a token, and the tokens
-that ``return_tokens`` asks for are consecutive numbers, so that each turn's prompt starts with the tokens
-of the turn before. Weights can be paused, named and "updated" as a real engine's; an answer's version is
-the one at its end.
+A judge's questions are counted per rollout. ``options.latency_s`` delays every answer. Usage is counted at
+four characters a token, and the tokens that ``return_tokens`` asks for are consecutive numbers, so that each
+turn's prompt starts with the tokens of the turn before. Weights can be paused, named and "updated" as a real
+engine's; an answer's version is the one at its end.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]
     findings: list[Finding] = []
-    for rule, problems in RULES.items():
+    rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
+    for rule, problems in rules.items():
         blocked: list[str] = []
         async with watching(BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
             findings.append(await _finding(rule, problems, subject))
@@ -358,7 +359,6 @@ RULES: dict[str, Rule] = {
     "there are five example rows": _example_rows,
     "the perfect rollout scores full": _gold,
     "silence scores nothing": _silence,
-    "roles that misbehave are judged or fail": _roles_that_misbehave,
     "judging twice gives the same verdict": _judges_alike,
     "playing twice gives the same answers": _plays_alike,
     "bad rows are refused": _refuses_bad_rows,
@@ -366,3 +366,5 @@ RULES: dict[str, Rule] = {
     "tools do not raise": _tools_work,
     "bad calls are answered": _answers_bad_calls,
 }
+ROLE_RULES: dict[str, Rule] = {"a role that fails is no reward": _roles_that_misbehave}
+"""For environments that ask models in roles."""

@@ -205,10 +205,7 @@ def failure_class(fault: Fault | None) -> str:
         return CANCELLED
     if fault.kind == "deadline":
         return TIMEOUT
-    of_a_role = bool(fault.stage) and fault.stage not in RESERVED
-    if fault.kind == "model" and (of_a_role or fault.stage == "verify"):
-        return JUDGE_FAILED
-    if fault.kind == "transport" and of_a_role:
+    if fault.kind == "model" and fault.stage and (fault.stage not in RESERVED or fault.stage == "verify"):
         return JUDGE_FAILED
     return fault.kind
 

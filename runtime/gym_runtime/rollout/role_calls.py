@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_digest
-from gym_runtime.errors import DeadlineExceeded, ModelUnavailable
+from gym_runtime.errors import DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import token
 from gym_runtime.rollout.journal import journal_subject
@@ -80,8 +80,17 @@ class RoleCalls:
         """The response, from the journal or from the model.
 
         Raises:
-            GymError: there is none; `ModelUnavailable` if the model took longer than the role allows.
+            ModelError: there is none: the model failed, took longer than the role allows, or cannot be reached.
+            DeadlineExceeded: the rollout's deadline passed.
         """
+        try:
+            return await self._answer(role, params, items)
+        except TransportError as error:
+            # To the caller of a resource it would say that the resource worker cannot be reached.
+            kind = ModelUnavailable if error.retryable else ModelRefused
+            raise kind(error.message) from error
+
+    async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.now()
         digest = question_digest(role.name, params, items)
         self._times[digest] += 1
