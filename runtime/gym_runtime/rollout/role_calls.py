@@ -80,7 +80,7 @@ class RoleCalls:
         """The response, from the journal or from the model.
 
         Raises:
-            ModelError: there is none: the model failed, took longer than the role allows, or cannot be reached.
+            ModelError: the model failed, took longer than the role allows, or cannot be reached.
             DeadlineExceeded: the rollout's deadline passed.
         """
         try:

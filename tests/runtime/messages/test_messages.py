@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from gym_runtime import errors
 from gym_runtime.environment import roles as role_models
-from gym_runtime.environment.roles import JudgedVerdict
+from gym_runtime.environment.roles import JudgedVerdict, Role
 from gym_runtime.errors import Fault, TaskError
 from gym_runtime.messages import calls, items, outcomes, responses
 from gym_runtime.messages import roles as role_messages
@@ -422,9 +422,8 @@ def structs(module: ModuleType) -> set[type]:
 
 
 def test_every_message_has_golden_bytes() -> None:
-    there = set[type]().union(
-        *map(structs, (calls, items, outcomes, responses, role_messages, role_models, tasks, errors))
-    )
+    modules = (calls, items, outcomes, responses, role_messages, role_models, tasks, errors)
+    there = set[type]().union(*map(structs, modules))
     assert there - ABSTRACT == {type(message) for _, message, _ in GOLDEN}
 
 

@@ -27,6 +27,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.files.results import failure_class
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.testing.clock import BACKEND
 from runtime.workers.hosting import environment, row
@@ -68,8 +69,11 @@ def judged(verify: Any = compare, *roles: Role | str, **more: Any) -> LoadedEnvi
     return environment(Environment(resource=verify, description="d", roles=roles, **more))
 
 
-def made(**more: Any) -> Any:
-    return rollout_task(row(), **{"roles": {"judge": "judge"}, **more})
+JUDGE = {"judge": "judge"}
+
+
+def made(roles: dict[str, str] = JUDGE, **more: Any) -> RolloutSpec:
+    return rollout_task(row(), roles=roles, **more)
 
 
 def about(record: RolloutRecord) -> dict[str, Any]:
