@@ -19,6 +19,8 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelUnavailable, TaskError
 from gym_runtime.messages.roles import RoleAnswer
 
+_decode_item = msgspec.json.Decoder(dict[str, Any]).decode
+
 Scripted = str | Mapping[str, Any] | Exception
 """A text, a whole response object, or what is raised instead of an answer."""
 
@@ -76,15 +78,19 @@ class RoleAnswers:
 
 
 class ScriptedAnswers:
-    """The n-th question to a role gets its n-th answer; after the last one the role fails."""
+    """The n-th question to a role gets its n-th answer; after the last one the role fails.
+
+    Attributes:
+        asked: the role and the input's items of each question, in order.
+    """
 
     def __init__(self, answers: Mapping[str, Sequence[Scripted]]) -> None:
         self._answers = {role: list(scripted) for role, scripted in answers.items()}
-        self.asked: list[tuple[str, list[Raw]]] = []
+        self.asked: list[tuple[str, list[dict[str, Any]]]] = []
 
     async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         number = sum(name == role.name for name, _ in self.asked)
-        self.asked.append((role.name, list(items)))
+        self.asked.append((role.name, [_decode_item(item) for item in items]))
         scripted = self._answers.get(role.name, ())
         if number >= len(scripted):
             raise ModelUnavailable(f"the script of role '{role.name}' has {len(scripted)} answers, no more")
