@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from gym_resources.judging.labels import LabelRule
 
 
 class JudgedTask(Task):
-    """A row whose reply is judged.
+    """A row whose reply is judged. Subclasses with required fields say ``kw_only=True``.
 
     Attributes:
         judge_responses_create_params: how the judge samples, over what the environment says.
@@ -41,17 +41,24 @@ class Judging:
 
     Args:
         read: the label that an answer's text settles on; None if it cannot be told.
+        sampling: how the judge samples where the row does not say.
 
     Attributes:
         evaluations: NeMo Gym's ``judge_evaluations``, in the order of the questions.
         unparseable: answers without a label.
     """
 
-    def __init__(self, judge: Model, task: JudgedTask, read: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        judge: Model,
+        task: JudgedTask,
+        read: Callable[[str], str | None],
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
         self.evaluations: list[dict[str, Any]] = []
         self.unparseable = 0
         self._judge = judge
-        self._sampling = task.sampling
+        self._sampling = {**(sampling or {}), **task.sampling}
         self._read = read
 
     async def label(self, prompt: str, *, system: str = "") -> str | None:
