@@ -48,7 +48,7 @@ async def judged_by(
 
 def quotations(prompt: str) -> list[str]:
     """What stands between the <quoted> tags of a prompt, in order."""
-    return [part.partition("\n</quoted>")[0] for part in prompt.split("<quoted>\n")[1:]]
+    return [part.partition("\n</quoted>")[0] for part in prompt.split("\n<quoted>\n")[1:]]
 
 
 async def outputs(environment: str, task: bytes, calls: list[tuple[str, object]]) -> list[str]:
