@@ -3,7 +3,7 @@
     python tests/bench/judge.py                     # both cases
     python tests/bench/judge.py --case cpu          # or: occupancy
 
-The stub engine is policy and judge, in processes of their own. ``cpu`` compares the processor time of an
+The stub engine is policy and judge. ``cpu`` compares the processor time of an
 answer of the judge with that of one more turn of the policy: of rollouts with one turn, two, one and a judge.
 ``occupancy``: the judge answers after a second, and of 2,048 rollouts in flight as many are with the judge as
 the role allows; it is the share of that limit that was used from the first question to the last answer.
@@ -107,14 +107,10 @@ async def cpu(count: int, in_flight: int, repeats: int) -> None:
         "one turn and a judge": ("judged", "single_turn"),
     }
     spent: dict[str, list[float]] = {case: [] for case in cases}
-    with (
-        modules(),
-        stub_engine.running() as policy,
-        stub_engine.running() as judge,
-    ):
+    with modules(), stub_engine.running() as policy:
         async with connect(
             model=settings(policy.url),
-            roles={"judge": settings(judge.url)},
+            roles={"judge": "policy"},
             environments=list(ENVIRONMENTS),
             agents=["single_turn", "twice"],
             concurrency=in_flight,

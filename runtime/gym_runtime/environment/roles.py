@@ -64,6 +64,11 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.name in RESERVED:
             return f"no role can be named {self.name!r}: failures are told apart by this name"
         try:
+            # Constructing a struct checks nothing; converting one does.
+            msgspec.convert(msgspec.to_builtins(self), Role)
+        except msgspec.ValidationError as error:
+            return f"role {self.name!r}: {error}"
+        try:
             create_params(_encode(self.sampling))
         except msgspec.ValidationError as error:
             return f"the sampling of role {self.name!r}: {error}"
