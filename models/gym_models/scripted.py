@@ -5,14 +5,21 @@
                              output is the last item, or where there are no tools, a message
 ``message``                  a message that says ``options.text``
 ``echo``                     a message that repeats the last user's text
+``judge``                    a message that says ``options.text``, by default ``[[A=B]]``
+``judge-contradictory``      the same, and to every second question of a rollout ``[[A!=B]]``
+``judge-failing``            as an overloaded engine for the first ``options.failures`` questions of a
+                             rollout, then as ``judge``
+``judge-refusing``           no answer for good, as an engine that filters content
+``judge-empty``              a response without any output
+``judge-cut-short``          the beginning of an answer, incomplete for ``max_output_tokens``
 ``PATH.jsonl``               turn *n* of a rollout answers with line *n*, from the start again after
                              the last; a line is a list of output items, or of texts
 ===========================  ====================================================================
 
-``options.latency_s`` delays every answer. Usage is counted at four characters a token, and the tokens
-that ``return_tokens`` asks for are consecutive numbers, so that each turn's prompt starts with the tokens
-of the turn before. Weights can be paused, named and "updated" as a real engine's; an answer's version is
-the one at its end.
+A judge's questions are counted per rollout. ``options.latency_s`` delays every answer. Usage is counted at
+four characters a token, and the tokens that ``return_tokens`` asks for are consecutive numbers, so that each
+turn's prompt starts with the tokens of the turn before. Weights can be paused, named and "updated" as a real
+engine's; an answer's version is the one at its end.
 """
 
 from __future__ import annotations
@@ -26,23 +33,34 @@ import anyio
 import msgspec
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.environment.schema_examples import example_call
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall, Tokens, WeightSpan
 from gym_runtime.messages.items import FunctionCallOutput, Item, Message, decode_item
 from gym_runtime.messages.packing import pack_ids, pack_logprobs
-from gym_runtime.messages.responses import Response, Usage
+from gym_runtime.messages.responses import IncompleteDetails, Response, Usage
 from gym_runtime.workers.adapter import CallContext, ModelSettings
 from msgspec import Raw
 
-SCRIPTS = ("tool-then-message", "message", "echo")
+JUDGES = (
+    "judge",
+    "judge-contradictory",
+    "judge-failing",
+    "judge-refusing",
+    "judge-empty",
+    "judge-cut-short",
+)
+SCRIPTS = ("tool-then-message", "message", "echo", *JUDGES)
+REMEMBERED = 65536
+"""Rollouts whose questions are counted, for judges."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What only this adapter knows."""
 
-    text: str = "done"
+    text: str = ""
     latency_s: float = 0.0
+    failures: int = 2
 
 
 class _Params(msgspec.Struct, frozen=True):
@@ -68,6 +86,7 @@ class Adapter:
         self._version = ""
         self._paused = False
         self._resumed = anyio.Event()
+        self._questions: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         if self._name.endswith(".jsonl"):
@@ -91,13 +110,16 @@ class Adapter:
         while self._paused:
             await self._resumed.wait()
         identity = f"{context.rollout}_{len(call.input)}"
-        output = self._output(call, identity)
+        cut_short = self._name == "judge-cut-short"
+        output = self._judged(context, identity) if self._name in JUDGES else self._output(call, identity)
         read = (len(memoryview(call.params)) + sum(len(memoryview(item)) for item in call.input)) // 4
         written = 1 + sum(len(memoryview(item)) for item in output) // 4
         response = Response(
             id=f"resp_{identity}",
             model=self._name,
             output=output,
+            status="incomplete" if cut_short else "completed",
+            incomplete_details=IncompleteDetails(reason="max_output_tokens") if cut_short else None,
             usage=Usage(input_tokens=read, output_tokens=written, total_tokens=read + written),
         )
         return ModelAnswer(
@@ -129,7 +151,29 @@ class Adapter:
         last = decode_item(call.input[-1]) if tool and call.input else Item()
         if tool and not isinstance(last, FunctionCallOutput):
             return [_function_call(tool, identity)]
-        return [message(self._options.text, identity)]
+        return [message(self._options.text or "done", identity)]
+
+    def _judged(self, context: CallContext, identity: str) -> list[Raw]:
+        """A judge's answer to the next question of a rollout."""
+        number = self._questions.pop(context.rollout, 0)
+        self._questions[context.rollout] = number + 1
+        if len(self._questions) > REMEMBERED:
+            del self._questions[next(iter(self._questions))]
+        text = self._options.text or "[[A=B]]"
+        match self._name:
+            case "judge-contradictory" if number % 2:
+                text = "[[A!=B]]"
+            case "judge-failing" if number < self._options.failures:
+                raise ModelUnavailable("the script lets the judge fail", stage="model", retry_after_s=0.01)
+            case "judge-refusing":
+                raise ModelRefused("the script lets the judge refuse", stage="model")
+            case "judge-empty":
+                return []
+            case "judge-cut-short":
+                text = "Both answers"
+            case _:
+                pass
+        return [message(text, identity)]
 
     def _scripted_turn(self, call: ModelCall) -> list[Raw]:
         """The line after those whose items the conversation holds already."""

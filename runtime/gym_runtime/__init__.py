@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from gym_runtime.environment.environment import DatasetSource as DatasetSource
     from gym_runtime.environment.environment import Environment as Environment
     from gym_runtime.environment.environment import published as published
+    from gym_runtime.environment.prompt import Prompt as Prompt
+    from gym_runtime.environment.prompt import quoted as quoted
+    from gym_runtime.environment.roles import Answer as Answer
+    from gym_runtime.environment.roles import Model as Model
+    from gym_runtime.environment.roles import Role as Role
     from gym_runtime.environment.shapes import Episode as Episode
     from gym_runtime.environment.shapes import Session as Session
     from gym_runtime.environment.shapes import Step as Step
@@ -71,6 +76,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "client": "Client connect",
     "environment.environment": "DatasetSource Environment published",
+    "environment.prompt": "Prompt quoted",
+    "environment.roles": "Answer Model Role",
     "environment.shapes": "Episode Session Step Task",
     "environment.tools": "Text ToolError collect_tools render tool",
     "environment.verdict": "Reply Verdict make_response",

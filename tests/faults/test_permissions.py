@@ -30,10 +30,11 @@ from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.link import Role
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.client import RunInfo, make_pools
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.system.private_broker import find_binary
-from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 from runtime.workers.hosting import Mailbox
@@ -42,6 +43,21 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "nats"
 WORKERS: tuple[Role, ...] = ("agent", "resource", "model")
+JUDGED = '''"""Judged by a model."""
+
+from gym_runtime import Environment, Model, Reply, Task, Verdict
+
+
+class Question(Task):
+    pass
+
+
+async def verify(task: Question, reply: Reply, judge: Model) -> Verdict:
+    return Verdict(float("[[A=B]]" in (await judge.ask("right?")).text))
+
+
+environment = Environment(resource=verify, description="Judged.", roles=("judge",))
+'''
 LARGE = "x" * (INLINE_BYTES + 1000)
 ROWS = [
     {
@@ -156,6 +172,36 @@ async def test_four_identities_make_rollouts_together(
 
 
 @pytest.mark.anyio
+async def test_a_judge_is_asked_and_its_answer_journaled(
+    url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "judged.py"
+    module.write_text(JUDGED)
+    judge = ModelSettings(provider="scripted", name="judge")
+    systems = [start(url, folder, "agent", monkeypatch), start(url, folder, "model", monkeypatch)]
+    for pool in (
+        PoolSpec(kind="resource", names=(str(module),)),
+        PoolSpec(kind="model", names=("judge",), model=judge),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setenv(CREDENTIALS, str(folder / f"{pool.kind}.seed"))
+            systems.append(launch(SystemSpec(pools=(pool,), nats=(url,))))
+    try:
+        catalogue.environment(str(module))
+        async with connect(url) as gym:
+            for system in systems:
+                await system.until("all_ready")
+            rows = [{"responses_create_params": {"input": f"q{number}"}} for number in range(3)]
+            records = [record async for record in gym.rollouts(rows, environment="judged")]
+        assert [record.reward for record in records] == [1.0] * 3
+        assert [record.roles["judge"].calls for record in records] == [1] * 3
+    finally:
+        for system in systems:
+            await system.stop()
+    assert "Violation" not in (folder / "broker.log").read_text()
+
+
+@pytest.mark.anyio
 async def test_each_role_can_do_all_of_its_work(url: str, folder: Path) -> None:
     large = os.urandom(INLINE_BYTES + 1)
     async with (
@@ -190,6 +236,11 @@ async def test_each_role_can_do_all_of_its_work(url: str, folder: Path) -> None:
             tasks.cancel_scope.cancel()
         assert [record.payload for record in await agent.latest("rollout.r1.0.0")] == [large]
         assert (await anext(client.records("rollout.r1.>"))).payload == large
+        async with as_role(url, folder, "resource") as resource:
+            answer = "journal.r1.0.0.0.role.a"
+            await resource.append(answer, large)
+            assert [record.payload for record in await resource.latest(answer, nearest=True)] == [large]
+            assert await resource.latest("journal.r1.0.0.0.role.b", nearest=True) == []
         await client.depth("agent-all")
         await client.append("runs.r1", msgspec.json.encode(RunInfo(run="r1", total=1)))
         assert len(await client.latest("runs.*")) >= 1
@@ -224,12 +275,19 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.journal.r2.0",
         "gym.runs.r2",
         "gym.cancel.r1",
-        "gym.model.policy",
+        "gym.control.m",
+        "gym.resource.mcqa",
+        "gym.abort.agent.a",
         "gym.join.agent.a",
         "gym.gone.agent.a",
+        "gym.gone.model.m",
         "gym.alive.agent.a",
         "gym.members.agent",
         "gym.call",
+        "gym.journal.r2.0.0.0",
+        "$JS.API.DIRECT.GET.gym_JOURNAL",
+        "$JS.API.DIRECT.GET.gym_JOURNAL.gym.journal.r1.0.0.0",
+        "$JS.API.STREAM.PURGE.gym_JOURNAL",
         "$JS.API.STREAM.MSG.GET.gym_ROLLOUTS",
         "$JS.API.STREAM.MSG.GET.gym_TASKS",
         "$JS.API.STREAM.MSG.GET.gym_JOURNAL",

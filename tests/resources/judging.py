@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.replay import rejudge, session_of
+from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 
 SHARED = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
@@ -31,6 +34,21 @@ def row(**fields: Any) -> bytes:
 
 async def judge(environment: str, task: bytes, *items: dict[str, Any] | str) -> Verdict:
     return await rejudge(catalogue.environment(environment).resource, task, make_response(*items))
+
+
+async def judged_by(
+    environment: str, answers: Mapping[str, Sequence[Scripted]], reply: str, **fields: Any
+) -> tuple[Verdict, list[str]]:
+    """The verdict on a reply whose roles answer from a script, and the prompts that these were given."""
+    scripted, loaded = ScriptedAnswers(answers), catalogue.environment(environment)
+    models = scripted.models(loaded.resource.roles)
+    verdict = await judge_recorded(loaded, row(**fields), make_response(reply), models)
+    return verdict, [items[-1]["content"] for _, items in scripted.asked]
+
+
+def quotations(prompt: str) -> list[str]:
+    """What stands between the <quoted> tags of a prompt, in order."""
+    return [part.partition("\n</quoted>")[0] for part in prompt.split("\n<quoted>\n")[1:]]
 
 
 async def outputs(environment: str, task: bytes, calls: list[tuple[str, object]]) -> list[str]:

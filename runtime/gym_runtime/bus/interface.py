@@ -184,8 +184,12 @@ class Bus(Protocol):
         """Stored records of a pattern with a sequence above ``after``, past and future, in order."""
         ...
 
-    async def latest(self, pattern: str) -> list[Record]:
-        """The newest record of every stored subject of a pattern, in stored order."""
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
+        """The newest record of every stored subject of a pattern, in stored order.
+
+        With ``nearest``, of one subject, any replica answers, which may be a moment behind, and nothing but
+        this subject need be allowed to be read; the record's sequence is 0.
+        """
         ...
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:

@@ -178,8 +178,12 @@ class NatsBus:
         finally:
             reader.close()
 
-    async def latest(self, pattern: str) -> list[Record]:
-        if is_pattern(pattern):
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
+        if nearest:
+            self._names.stream(pattern)
+            kept = await self._streams.direct(self._names.subject(pattern))
+            stored = [] if kept is None else [kept]
+        elif is_pattern(pattern):
             reader = Reader(self._link, self._streams, pattern)
             try:
                 stored = await reader.newest()

@@ -9,6 +9,7 @@ import ast
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -17,20 +18,30 @@ from gym_runtime.environment import examples, requirements, schema_examples
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
-from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.replay import rejudge, session_of
+from gym_runtime.environment.isolated import judge_recorded
+from gym_runtime.environment.replay import session_of
 from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.schemas import schema_problems
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.tools import SERVER_ERROR, hearing_errors
 from gym_runtime.environment.verdict import Verdict, make_response
-from gym_runtime.errors import GymError, TaskError, UsageError
+from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
 
 BLOCKED_S = 0.5
 """How long one step of the event loop may take. A worker allows 50 ms; a busy machine gets ten times that."""
 EXAMPLES = 5
 MAX_LINES = 150
 SILENCE = make_response()
+SPARE_ANSWER = "done"
+SPARE_ANSWERS = 8
+ODD_ANSWERS: tuple[Scripted, ...] = (
+    "",
+    {"output": []},
+    {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+    {"output": [{"type": "reasoning", "id": "rs", "summary": []}]},
+)
+"""A role that says nothing, stops short, or only thinks."""
 WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
 BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
 
@@ -61,13 +72,12 @@ class Subject(msgspec.Struct, frozen=True):
 
     async def judge(self, example: Example, response: bytes) -> Verdict:
         """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON."""
-        definition = self.environment.definition
-        if definition.isolated:
-            source = str(self.environment.source)
-            limit_s, folders = definition.verify_timeout_s, self.environment.asset_folders
-            verdict = await verify_isolated(source, example.row, response, limit_s, folders)
-        else:
-            verdict = await rejudge(self.resource, example.row, response)
+        return await self.judge_with(example, response, example.answers())
+
+    async def judge_with(self, example: Example, response: bytes, answers: ScriptedAnswers) -> Verdict:
+        """As `judge`, with these answers of the models in roles."""
+        models = answers.models(self.resource.roles)
+        verdict = await judge_recorded(self.environment, example.row, response, models)
         _encode(verdict)
         return verdict
 
@@ -83,7 +93,8 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]
     findings: list[Finding] = []
-    for rule, problems in RULES.items():
+    rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
+    for rule, problems in rules.items():
         blocked: list[str] = []
         async with watching(BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
             findings.append(await _finding(rule, problems, subject))
@@ -168,6 +179,38 @@ async def _scores(
             scored = f"row {example.number} scores {verdict.reward:g} instead of {wanted:g}"
             problems.append("; ".join((scored, *dict.fromkeys(heard))))
     return problems
+
+
+async def _roles_that_misbehave(subject: Subject) -> list[str]:
+    """A role that fails must not become a reward; one that says nothing or stops short must be judged."""
+    problems: list[str] = []
+    for example in subject.examples:
+        if not example.roles:
+            continue
+        response = await examples.play(subject.resource, example)
+        gold = example.answers()
+        await subject.judge_with(example, response, gold)
+        for place, (role, _) in enumerate(gold.asked):
+            before = sum(name == role for name, _ in gold.asked[:place])
+            failed = ModelUnavailable("the contract lets this role fail")
+            with suppress(GymError):
+                verdict = await subject.judge_with(example, response, _but(example, role, before, failed))
+                problems.append(
+                    f"row {example.number} scores {verdict.reward:g} though the role '{role}' failed at its "
+                    f"question {before + 1}: let the error pass"
+                )
+            for odd in ODD_ANSWERS:
+                await subject.judge_with(example, response, _but(example, role, before, odd))
+    return problems
+
+
+def _but(example: Example, role: str, number: int, answer: Scripted) -> ScriptedAnswers:
+    """The roles of the perfect rollout, but that one of them answers one of its questions like this."""
+    scripted: dict[str, list[Scripted]] = {name: list(texts) for name, texts in example.roles.items()}
+    scripted[role][number] = answer
+    for answers in scripted.values():
+        answers += [SPARE_ANSWER] * SPARE_ANSWERS  # a rule may ask more than in the perfect rollout
+    return ScriptedAnswers(scripted)
 
 
 async def _judges_alike(subject: Subject) -> list[str]:
@@ -263,7 +306,8 @@ async def _tools_work(subject: Subject) -> list[str]:
         for name, tool in subject.resource.tools.items():
             before = len(heard)
             arguments = _encode(schema_examples.example(tool.definition()["parameters"])).decode()
-            async with session_of(subject.resource, subject.examples[0].row) as session:
+            models = subject.examples[0].answers().models(subject.resource.roles)
+            async with session_of(subject.resource, subject.examples[0].row, models) as session:
                 await subject.resource.call_tool(session, name, arguments)
             problems += [f"{name}({arguments}): {error}" for error in dict.fromkeys(heard[before:])]
     return problems
@@ -272,7 +316,8 @@ async def _tools_work(subject: Subject) -> list[str]:
 async def _answers_bad_calls(subject: Subject) -> list[str]:
     resource, problems = subject.resource, list[str]()
     for name, arguments in _bad_calls(resource):
-        async with session_of(resource, subject.examples[0].row) as session:
+        models = subject.examples[0].answers().models(resource.roles)
+        async with session_of(resource, subject.examples[0].row, models) as session:
             answer = cast("object", await resource.call_tool(session, name, arguments))
             if not isinstance(answer, str):
                 problems.append(f"{name}({arguments:.20}) answers {answer!r}, which is not a text")
@@ -299,7 +344,8 @@ async def _verify_us(subject: Subject) -> float:
             await subject.judge(example, response)
             times_ns.append(time.perf_counter_ns() - start_ns)
             continue
-        async with session_of(subject.resource, example.row) as session:
+        models = example.answers().models(subject.resource.roles)
+        async with session_of(subject.resource, example.row, models) as session:
             if isinstance(session, Episode):
                 await subject.resource.reset(session)
             start_ns = time.perf_counter_ns()
@@ -320,3 +366,5 @@ RULES: dict[str, Rule] = {
     "tools do not raise": _tools_work,
     "bad calls are answered": _answers_bad_calls,
 }
+ROLE_RULES: dict[str, Rule] = {"a role that fails is no reward": _roles_that_misbehave}
+"""For environments that ask models in roles."""

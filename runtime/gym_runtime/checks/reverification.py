@@ -23,12 +23,14 @@ from msgspec import Raw
 
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.isolated import judge_recorded
+from gym_runtime.environment.role_answers import RecordedAnswers, RoleAnswers
+from gym_runtime.environment.roles import Asker, Models
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import DeadlineExceeded, Fault, GymError, TaskError, UsageError
 from gym_runtime.files.inputs import StoredInputs
+from gym_runtime.messages.roles import RoleAnswer
 
 TOLERANCE = 1e-9
 ROWS_PER_SLOT = 16
@@ -91,11 +93,16 @@ class _Named(msgspec.Struct):
         return name if isinstance(name, str) else None
 
 
+class _Own(msgspec.Struct, frozen=True):
+    role_answers: list[RoleAnswer] = []
+
+
 class _Stored(_Named, kw_only=True):
     """What re-verification needs to know of a row."""
 
     response: Raw
     reward: float | None = None
+    own: _Own = msgspec.field(default=_Own(), name="_gym")
 
 
 _decode_named = msgspec.json.Decoder(_Named).decode
@@ -109,6 +116,8 @@ class Reverifier:
         environment: of all rows; None for the one that each row's ``agent_ref`` names.
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
         inputs: what completes the rows.
+        models: makes the models that are asked again in an environment's roles, by the role's name; what
+            is not among them answers as it is recorded in the row.
 
     Raises:
         UsageError: the environment can't have such a setting.
@@ -120,7 +129,9 @@ class Reverifier:
         *,
         settings: Mapping[str, Any] | None = None,
         inputs: StoredInputs | None = None,
+        models: Mapping[str, Asker] | None = None,
     ) -> None:
+        self._models = models or {}
         self._settings = settings or {}
         self._inputs = inputs
         self._environment = environment and with_settings(environment, self._settings)
@@ -141,12 +152,19 @@ class Reverifier:
         except msgspec.DecodeError as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         environment = self._environment or self._named(stored.ref)
-        verdict = await _judge(environment, filled(environment, row, stored.ref), bytes(stored.response))
+        answers = RoleAnswers(RecordedAnswers(stored.own.role_answers), self._models)
+        models = answers.models(environment.resource.roles)
+        filled_row = filled(environment, row, stored.ref)
+        verdict = await _judge(environment, filled_row, bytes(stored.response), models)
         stored_fields = _decode_fields(row).items()
         fields: dict[str, Any] = {name: value for name, value in stored_fields if name not in _OF_A_FAILURE}
         fields |= {"reward": verdict.reward, **verdict.fields}
         if verdict.components:
             fields["reward_components"] = verdict.components
+        if answers.asked:
+            own: dict[str, Any] = dict(_decode_fields(fields.get("_gym", b"{}")))
+            own |= {"roles": answers.log.use, "role_answers": answers.log.answers}
+            fields["_gym"] = own
         fields["_previous_reward"] = stored.reward
         return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=stored.reward)
 
@@ -228,13 +246,10 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
     return list(found.values())
 
 
-async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes) -> Verdict:
+async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes, models: Models) -> Verdict:
     definition = environment.definition
-    if definition.isolated:
-        source, limit_s = str(environment.source), definition.verify_timeout_s
-        return await verify_isolated(source, row, response, limit_s, environment.asset_folders)
     with anyio.move_on_after(definition.timeout_s):
-        return await rejudge(environment.resource, row, response)
+        return await judge_recorded(environment, row, response, models)
     raise DeadlineExceeded(f"judging took longer than {definition.timeout_s:g} s", stage="verify")
 
 

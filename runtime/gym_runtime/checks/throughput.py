@@ -147,7 +147,7 @@ class _Measurement:
         """One rollout on a fresh session; a light environment also judges it."""
         resource, output = self._resource, list[msgspec.Raw]()
         self.session.start()
-        session = await resource.open(example.row)
+        session = await resource.open(example.row, example.answers().models(resource.roles))
         self.session.stop(0)
         try:
             if isinstance(session, Episode):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gym_runtime import clock
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source
-from gym_runtime.files.rows import expand
+from gym_runtime.files.rows import expand, required_roles
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
@@ -43,6 +43,15 @@ def with_sampling(settings: RolloutSettings, sampling: Sampling) -> RolloutSetti
 def specs(dataset: Dataset, settings: RolloutSettings, run: str, *, attached: bool) -> Iterator[RolloutSpec]:
     """The rollouts to be made, in the order of the rows. The same settings give the same ones each time."""
     return expand(dataset.read(), settings, run=run, attached=attached, numbering=dataset.numbering())
+
+
+def role_pools(environments: Iterable[str], settings: RolloutSettings) -> list[str]:
+    """The pools that rollouts in some environments ask in roles."""
+    pools = set(settings.roles.values())
+    for name in environments:
+        required = required_roles(catalogue.known_environment(name).definition)
+        pools.update(pool for role, pool in required.items() if role not in settings.roles)
+    return sorted(pools)
 
 
 def run_info(dataset: Dataset, settings: RolloutSettings, run: str, total: int) -> RunInfo:

@@ -9,7 +9,14 @@ from typing import Any
 import msgspec
 
 from gym_runtime.cli.config import load_config
-from gym_runtime.cli.options import DEFAULT_MODEL, BrokerOptions, ModelOptions, RunOptions
+from gym_runtime.cli.options import (
+    DEFAULT_MODEL,
+    BrokerOptions,
+    ModelOptions,
+    RoleOptions,
+    RolePoolOptions,
+    RunOptions,
+)
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
@@ -45,19 +52,81 @@ def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) 
     return settings
 
 
-def with_file(options: RunOptions) -> tuple[RunOptions, ModelSettings | None]:
-    """A run's options, completed by its ``--config`` file; and the model that the file describes.
+POLICY = "policy"
+"""As the model of a role: the policy itself."""
+
+
+def parse_roles(options: RoleOptions) -> dict[str, ModelSettings | None]:
+    """The models that were named for roles; None for the policy itself. Imports no adapter.
+
+    Raises:
+        UsageError: an option is not of its form, names a role twice, or is the address of a role without a
+            model.
+    """
+    named = _pairs("--role", options.roles, "PROVIDER/NAME")
+    if options.judge:
+        named.setdefault("judge", []).append(options.judge)
+    urls = _pairs("--role-url", options.role_urls, "URL")
+    for role in urls:
+        if role not in named or named[role] == [POLICY]:
+            raise UsageError(
+                f"--role-url {role}=… needs the model's name there too: --role {role}=openai/NAME"
+            )
+    found: dict[str, ModelSettings | None] = {}
+    for role, texts in named.items():
+        if len(texts) > 1:
+            raise UsageError(f"--role {role}=…: the role has a model already")
+        option = f"--judge {texts[0]}" if texts[0] == options.judge else f"--role {role}={texts[0]}"
+        found[role] = None if texts[0] == POLICY else _parse(option, texts[0], tuple(urls.get(role, ())))
+    return found
+
+
+def parse_role_pools(options: RolePoolOptions) -> dict[str, str]:
+    """The pools that were named for roles.
+
+    Raises:
+        UsageError: an option is not of its form, or names a role twice.
+    """
+    named = _pairs("--role", options.roles, "POOL")
+    if options.judge:
+        named.setdefault("judge", []).append(options.judge)
+    for role, pools in named.items():
+        if len(pools) > 1:
+            raise UsageError(f"--role {role}=…: the role has a pool already")
+    return {role: pools[0] for role, pools in named.items()}
+
+
+def _pairs(option: str, given: Iterable[str], what: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not (separator and name and value):
+            raise UsageError(f"{option} {text}: write it as NAME={what}")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _parse(option: str, text: str, urls: tuple[str, ...]) -> ModelSettings:
+    try:
+        return parse_model(ModelOptions(model=text, model_urls=urls))
+    except UsageError as error:
+        raise UsageError(error.message.replace(f"--model {text}", option, 1)) from None
+
+
+def with_file(options: RunOptions) -> tuple[RunOptions, dict[str, ModelSettings]]:
+    """A run's options, completed by its ``--config`` file; and the models that the file describes, by pool.
 
     Raises:
         UsageError: the file cannot be read, or is wrong.
     """
     if options.config is None:
-        return options, None
+        return options, {}
     config = load_config(options.config)
     prefix = config.prefix if options.broker.prefix == BrokerOptions().prefix else options.broker.prefix
     broker = BrokerOptions(nats=options.broker.nats or ",".join(config.urls), prefix=prefix)
     completed = replace(options, broker=broker, state_dir=options.state_dir or config.state_dir)
-    return completed, next((pool.model for pool in config.pools if pool.model), None)
+    models = {name: pool.model for pool in config.pools if pool.model for name in pool.names or (POLICY,)}
+    return completed, models
 
 
 def require_broker(broker: BrokerOptions) -> tuple[str, ...]:

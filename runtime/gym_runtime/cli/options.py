@@ -32,8 +32,8 @@ _AT_LEAST_ONE = Parameter(validator=Number(gte=1))
 
 Settings = Annotated[
     RolloutSettings,
-    # The sampling has flags of its own.
-    Parameter(name="*", group=_ROLLOUTS, parse=re.compile("^(?!sampling$)")),
+    # The sampling and the roles have flags of their own.
+    Parameter(name="*", group=_ROLLOUTS, parse=re.compile("^(?!(sampling|roles)$)")),
 ]
 Input = Annotated[Path | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
@@ -86,9 +86,39 @@ class ModelOptions:
         return bool(self.model or self.model_urls or self.engine_args)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RoleOptions:
+    """Which models answer in the roles of an environment.
+
+    Attributes:
+        judge: PROVIDER/NAME of the model in the role 'judge'; 'policy' to have the model judge itself.
+        roles: NAME=PROVIDER/NAME, the same for any role of the environments; repeatable.
+        role_urls: NAME=URL, where the model of a role is served; once per replica.
+    """
+
+    judge: Annotated[str, Parameter(show_default=False)] = ""
+    roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = ()
+    role_urls: Annotated[tuple[str, ...], Parameter(name="--role-url", show_default=False)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolePoolOptions:
+    """Which workers of a running system answer in the roles of an environment.
+
+    Attributes:
+        judge: The model pool for the role 'judge'; by default the one of that name.
+        roles: NAME=POOL, the same for any role of the environments; repeatable.
+    """
+
+    judge: Annotated[str, Parameter(show_default=False)] = ""
+    roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = ()
+
+
 Sampled = Annotated[Sampling, Parameter(name="*", group=_SAMPLING)]
 Broker = Annotated[BrokerOptions, Parameter(name="*", group=_SYSTEM)]
 Model = Annotated[ModelOptions, Parameter(name="*", group=_MODEL)]
+Roles = Annotated[RoleOptions, Parameter(name="*", group=_MODEL)]
+RolePools = Annotated[RolePoolOptions, Parameter(name="*", group=_MODEL)]
 System = Parameter(group=_SYSTEM)
 
 
@@ -134,6 +164,7 @@ class RunOptions:
     settings: Settings = RolloutSettings()
     sampling: Sampled = Sampling()
     model: Model = ModelOptions()
+    roles: Roles = RoleOptions()
     broker: Broker = BrokerOptions()
     concurrency: Annotated[int, System, _AT_LEAST_ONE] = DEFAULT_CONCURRENCY
     workers: Annotated[int, System, _AT_LEAST_ONE] = 1
@@ -162,6 +193,7 @@ class PublishOptions:
     rows: Annotated[RowOptions, FLAT] = RowOptions()
     settings: Settings = RolloutSettings()
     sampling: Sampled = Sampling()
+    roles: RolePools = RolePoolOptions()
     broker: Broker = BrokerOptions()
 
 
@@ -181,6 +213,7 @@ class StartOptions:
     pools: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
     config: Path | None = None
     model: Model = ModelOptions()
+    roles: Roles = RoleOptions()
     concurrency: Annotated[int | None, System, _AT_LEAST_ONE] = None
     workers: Annotated[int | None, System, _AT_LEAST_ONE] = None
     nats: Annotated[str, System, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
@@ -232,7 +265,8 @@ class ReverifyOptions:
     """What ``reverify`` was asked to do.
 
     Attributes:
-        rollouts: Stored rows, ours or NeMo Gym's.
+        rollouts: Stored rows, ours or NeMo Gym's. What models answered in roles is taken from them, but for
+            the roles that are named here, whose models are asked again.
         output: The rows with their new rewards.
         inputs: The run's *_materialized_inputs.jsonl, or its dataset, for fields that the rows lack;
             repeatable.
@@ -252,6 +286,7 @@ class ReverifyOptions:
     strict: bool = False
     resume: bool = False
     json: bool = False
+    roles: Roles = RoleOptions()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,14 @@ A name that no worker serves now is reported and is not an error: workers may be
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
-from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
-from gym_runtime.cli.model_choice import parse_row_fields, require_broker
+from gym_runtime.cli.dataset import role_pools, run_info, sources, specs, with_sampling
+from gym_runtime.cli.model_choice import parse_role_pools, parse_row_fields, require_broker
 from gym_runtime.cli.options import PublishOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
@@ -24,6 +26,7 @@ def publish(options: PublishOptions) -> str:
     urls = require_broker(options.broker)
     names = (options.environment,) if options.environment else ()
     settings = with_sampling(options.settings, options.sampling)
+    settings = replace(settings, roles=parse_role_pools(options.roles))
     row_fields = parse_row_fields(options.rows.row_fields)
     run = new_run_id()
 
@@ -42,7 +45,7 @@ def publish(options: PublishOptions) -> str:
                     await gym.workers(),
                     agents=info.agents,
                     environments=info.environments,
-                    models=[settings.model_pool],
+                    models=[settings.model_pool, *role_pools(info.environments, settings)],
                 ):
                     terminal.errors().print(line, soft_wrap=True)
 

@@ -111,6 +111,10 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         said = f": {failure.example}" if failure.example else ""
         yield f"failed: {kind}", f"{failure.count:,}{stage}{said}"
     yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
+    for role, use in sorted(summary.roles.items()):
+        tokens = f"{use.input_tokens:,} tokens in, {use.output_tokens:,} out"
+        mean_s = use.seconds / use.calls if use.calls else 0.0
+        yield role, f"{_counted(use.calls, 'call')}, {tokens}, {mean_s:.2f} s a call"
     yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
     yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
     for name, path in result.files.items():

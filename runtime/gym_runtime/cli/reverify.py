@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, aclosing, closing
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 from rich.progress import Progress
 
+from gym_runtime.checks.asked_models import asked_models
 from gym_runtime.checks.reverification import (
     FILE_LINE,
     RejectedRow,
@@ -20,7 +21,8 @@ from gym_runtime.checks.reverification import (
     environments_of,
 )
 from gym_runtime.cli import formatting, terminal
-from gym_runtime.cli.model_choice import parse_row_fields
+from gym_runtime.cli.download import fetch_weights
+from gym_runtime.cli.model_choice import parse_roles, parse_row_fields
 from gym_runtime.cli.options import ReverifyOptions
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -30,6 +32,7 @@ from gym_runtime.files.appender import Appender, repair_tail
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.results import OutputFiles, count_lines, failure_class
+from gym_runtime.workers.adapter import ModelSettings
 
 SHOWN_REJECTIONS = 5
 SHOWN_DIFFERENCES = 20
@@ -129,9 +132,13 @@ async def _reverify(
     console = terminal.errors()
     rejected = _prepare(files, resume=options.resume)
     done = _count_done(options.rollouts, files.rollouts, rejected, totals)
-    with ExitStack() as stack:
+    async with AsyncExitStack() as live:
+        stack = live.enter_context(ExitStack())
         inputs = stack.enter_context(StoredInputs(options.inputs)) if options.inputs else None
-        reverifier = Reverifier(environment, settings=parse_row_fields(options.row_fields), inputs=inputs)
+        models = await live.enter_async_context(asked_models(_models(options)))
+        reverifier = Reverifier(
+            environment, settings=parse_row_fields(options.row_fields), inputs=inputs, models=models
+        )
         writer = stack.enter_context(closing(Appender(files.rollouts)))
         failures: Appender | None = None
         progress = stack.enter_context(
@@ -156,6 +163,21 @@ async def _reverify(
                         said = formatting.shorten(row.fault.message, 500)
                         progress.console.print(f"{row.where}: {said}", soft_wrap=True)
                 progress.advance(bar)
+
+
+def _models(options: ReverifyOptions) -> dict[str, ModelSettings]:
+    """The models that are asked again, by role.
+
+    Raises:
+        UsageError: an option is wrong, or says that the policy judges: nothing serves it here.
+    """
+    found: dict[str, ModelSettings] = {}
+    for role, settings in parse_roles(options.roles).items():
+        if settings is None:
+            raise UsageError(f"role '{role}': re-verification has no policy; name a model, PROVIDER/NAME")
+        fetch_weights(settings)
+        found[role] = settings
+    return found
 
 
 # -- resuming -----------------------------------------------------------------------------------------

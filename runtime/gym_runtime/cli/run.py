@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -27,10 +27,11 @@ from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable
-from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_file
+from gym_runtime.cli.model_choice import POLICY, parse_model, parse_roles, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
 from gym_runtime.client import Client, connect, make_pools
+from gym_runtime.client.pools import require_roles
 from gym_runtime.client.recovery import Remains
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
@@ -46,6 +47,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from gym_runtime.workers.adapter import ModelSettings
 
 FLUSH_S = 0.2
 LOOK_AT_ENGINE_S = 2.0
@@ -76,8 +78,11 @@ class _Run:
     """One ``gym-runtime run``."""
 
     def __init__(self, options: RunOptions) -> None:
-        self._options, file_model = with_file(options)
+        self._options, self._file_models = with_file(options)
         self._run_id = new_run_id()
+        self._named_roles = parse_roles(self._options.roles)
+        self._role_models: dict[str, ModelSettings] = {}
+        file_model = self._file_policy()
         self._model = parse_model(options.model, file_model)
         self._model_left_open = bool(self._options.broker.urls) and not (options.model or file_model)
         # The model that a run starts for itself is served under a name that no other run asks for.
@@ -108,6 +113,7 @@ class _Run:
                 self._settings = replace(self._settings, model_pool=self._run_id)
             self._choose_model()
             if options.input is None:
+                self._choose_roles(options.names)
                 self._launch(options.names)
             try:
                 with open_dataset(*found, limit=options.rows.limit, settings=self._row_fields) as dataset:
@@ -120,6 +126,8 @@ class _Run:
     # -- preparing ------------------------------------------------------------------------------------
 
     def _start(self, files: OutputFiles, dataset: Dataset) -> int:
+        if self._system is None:
+            self._choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
         manifest = self._manifest(dataset)
         progress = start_run(
             files,
@@ -163,6 +171,42 @@ class _Run:
         if self._model.provider == "embedded":
             self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
 
+    def _file_policy(self) -> ModelSettings | None:
+        """The policy of the configuration file: the pool of that name, else the first that is no role's."""
+        models = self._file_models
+        roles = {*self._named_roles, *_declared(self._options.names)}
+        others = [name for name in models if name not in roles]
+        return models.get(POLICY) or (models[others[0]] if others else None)
+
+    def _choose_roles(self, environments: Sequence[str]) -> None:
+        """Say which pool serves each role: one of ours, the policy's, or one of the system that is joined.
+
+        Raises:
+            UsageError: a role has no model, or a model was named for a role that no environment has.
+        """
+        named, roles = self._named_roles, _declared(environments)
+        unknown = sorted(named.keys() - roles)
+        if unknown and not self._options.settings.agent:
+            there = f"they have: {', '.join(sorted(roles))}" if roles else "they ask no models in roles"
+            raise UsageError(f"no environment of this run has the role '{unknown[0]}'; {there}")
+        pools: dict[str, str] = {}
+        for name in sorted(roles | named.keys()):
+            model = named[name] if name in named else self._file_models.get(name)
+            if model is not None:
+                fetch_weights(model)
+                pools[name] = f"{self._run_id}-{name}"
+                self._role_models[name] = model
+            elif name in named:
+                pools[name] = self._settings.model_pool
+        missing = roles - pools.keys()
+        if missing and self._options.broker.urls:
+            workers = ask(self._options.broker, lambda gym: gym.workers())
+            pools |= {name: name for name in missing if served_model(workers, name)}
+        require_roles(environments, pools, _how_to_name)
+        self._settings = replace(self._settings, roles=pools)
+        if any(model.provider == "embedded" for model in self._role_models.values()):
+            self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
+
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
         options = self._options
@@ -173,6 +217,7 @@ class _Run:
             workers=options.workers,
             concurrency=self._concurrency,
             model_pool=self._settings.model_pool,
+            roles={self._settings.roles[role]: model for role, model in self._role_models.items()},
         )
         self._system = launch(
             SystemSpec(
@@ -203,6 +248,7 @@ class _Run:
                 "agent": settings.agent,
                 "model": f"{self._model.provider}/{self._model.name}",
                 "model_options": self._model.options,
+                "roles": {role: self._role_model(role) for role in sorted(settings.roles)} or None,
                 "sampling": settings.sampling,
                 "repeats": settings.repeats,
                 "limit": options.rows.limit,
@@ -215,6 +261,14 @@ class _Run:
             started_s=clock.now(),
             version=__version__,
         )
+
+    def _role_model(self, role: str) -> str:
+        """What answers in a role, the same for every part of a run that is resumed."""
+        model = self._role_models.get(role)
+        if model is not None:
+            return f"{model.provider}/{model.name}"
+        own = self._settings.roles[role] == self._settings.model_pool
+        return POLICY if own else f"pool {self._settings.roles[role]}"
 
     # -- running --------------------------------------------------------------------------------------
 
@@ -359,6 +413,18 @@ class _Run:
             if event.event == "restarted":
                 display.note(f"{event.reason}; it is started again, and what it had goes on")
         raise UsageError("the workers are gone; what is written is complete, go on with --resume")
+
+
+def _declared(environments: Iterable[str]) -> set[str]:
+    """The roles that some environments have."""
+    return {
+        role.name for name in environments for role in catalogue.environment(name).definition.declared_roles
+    }
+
+
+def _how_to_name(role: str) -> str:
+    option = "--judge " if role == "judge" else f"--role {role}="
+    return f"{option}PROVIDER/NAME, or {option}policy to have the model answer for itself"
 
 
 async def _flush(inputs: InputWriter, writer: ResultWriter) -> None:

@@ -6,7 +6,7 @@ import difflib
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import get_args
 from urllib.parse import urlsplit
 
@@ -19,13 +19,14 @@ from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.model_choice import parse_model
+from gym_runtime.cli.model_choice import parse_model, parse_roles
 from gym_runtime.cli.options import DEFAULT_CONCURRENCY, EMBEDDED_CONCURRENCY, StartOptions, parse_urls
 from gym_runtime.cli.remote import MODEL_POOL
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
+from gym_runtime.workers.adapter import ModelSettings
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -57,13 +58,21 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
     """
     config = load_config(options.config) if options.config else SystemConfig()
     wanted = [_parse_pool(text) for text in options.pools]
+    roles = parse_roles(options.roles)
     if config.pools:
         chosen = [pool for pool in config.pools if not wanted] or _pick(config.pools, wanted)
     else:
-        chosen = wanted or [PoolConfig(kind=kind) for kind in KINDS]
+        chosen = wanted or [
+            *(PoolConfig(kind=kind) for kind in KINDS),
+            *(PoolConfig(kind="model", names=(role,)) for role in roles),
+        ]
+    served = {name for pool in chosen if pool.kind == "model" for name in pool.names}
+    for role in roles:
+        if role not in served:
+            raise UsageError(f"--role {role}=…: no pool of that name is to be started; add 'model:{role}'")
     if options.model.model and not any(pool.kind == "model" for pool in chosen):
         raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
-    pools = [_complete(pool, options, notes) for pool in chosen]
+    pools = [_complete(pool, options, roles, notes) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
@@ -105,7 +114,9 @@ def _pick(pools: Iterable[PoolConfig], wanted: Iterable[PoolConfig]) -> list[Poo
     return picked
 
 
-def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSpec:
+def _complete(
+    pool: PoolConfig, options: StartOptions, roles: Mapping[str, ModelSettings | None], notes: Console
+) -> PoolSpec:
     processes = options.workers or pool.processes
     model = capacity = None
     if pool.kind == "agent":
@@ -117,7 +128,15 @@ def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSp
     else:
         names = pool.names or (MODEL_POOL,)
         model = pool.model
-        if options.model.model or options.model.model_urls or model is None:
+        of_roles = [roles[name] for name in names if name in roles]
+        if of_roles:
+            if len(names) > 1 or of_roles[0] is None:
+                raise UsageError(
+                    f"model:{','.join(names)}: a role has a pool of its own; to have the policy answer in "
+                    "one, say so where rollouts are published: --role NAME=policy"
+                )
+            model = of_roles[0]
+        elif options.model.model or options.model.model_urls or model is None:
             model = parse_model(options.model)
     return PoolSpec(
         kind=pool.kind,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from gym_runtime import clock
 from gym_runtime.bus.connection import connect as connect_bus
+from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
-from gym_runtime.client.pools import make_pools
+from gym_runtime.client.pools import make_pools, require_roles
 from gym_runtime.client.publishing import IN_FLIGHT, Flow
 from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.status import Status
@@ -34,17 +37,25 @@ from gym_runtime.workers.adapter import ModelSettings
 
 CONTROL_S = 600.0
 POLICY = "policy"
+"""The pool of the policy, which may also answer in a role."""
 AnyRow = Mapping[str, Any] | bytes | str
 
 
 class Client(Flow):
     """A connection to a running system. Made by `connect`.
 
+    Args:
+        roles: which pool serves which role, where the settings of rollouts do not say.
+
     Attributes:
         served: the model that `connect` has started as the pool ``policy``, if it has.
     """
 
     served: ModelSettings | None = None
+
+    def __init__(self, bus: Bus, tasks: TaskGroup, roles: Mapping[str, str] | None = None) -> None:
+        super().__init__(bus, tasks)
+        self._roles = dict(roles or {})
 
     def rollouts(
         self,
@@ -133,6 +144,7 @@ class Client(Flow):
         """The rollouts of a new run, and what others are told of it."""
         run = new_run_id()
         settings = (settings or RolloutSettings()).with_keywords(keywords)
+        settings = replace(settings, roles={**self._roles, **settings.roles})
         if self.served is not None and settings.model_pool == POLICY:
             check_engine(self.served, check_sampling(settings.sampling))
         specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
@@ -205,6 +217,7 @@ async def connect(
     nats: str | Sequence[str] | None = None,
     *,
     model: str | ModelSettings | None = None,
+    roles: Mapping[str, str | ModelSettings] | None = None,
     environments: str | Sequence[str] = (),
     agents: str | Sequence[str] = (),
     workers: int = 1,
@@ -219,6 +232,8 @@ async def connect(
     Args:
         nats: the broker's URL or URLs.
         model: ``PROVIDER/NAME`` or settings, served as the pool ``policy``.
+        roles: the same for the models of the environments' roles, each served as the pool of its name, such
+            as ``{"judge": "openai/NAME"}``; ``"policy"`` to have the policy answer in a role too.
         environments: one or several names, or paths of modules.
         agents: one or several; defaults to those that the environments ask for.
         workers: processes of each kind.
@@ -233,13 +248,21 @@ async def connect(
         raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
     if not urls and model is None:
         raise UsageError("say which model: connect(model='PROVIDER/NAME', environments=[…])")
+    if roles and not environments:
+        raise UsageError("roles=… starts models for environments=[…]; which pool serves a role is a setting")
+    own = {role: settings for role, settings in (roles or {}).items() if settings != POLICY}
+    served = {role: role if role in own else POLICY for role in roles or {}}
     async with AsyncExitStack() as stack:
         if environments:
-            pools = make_pools(environments, model, agents=agents, workers=workers, concurrency=concurrency)
+            if nats is None:
+                require_roles(environments, served, "connect(roles={{'{}': 'PROVIDER/NAME'}}, …)".format)
+            pools = make_pools(
+                environments, model, agents=agents, workers=workers, concurrency=concurrency, roles=own
+            )
             system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
             urls = [(await stack.enter_async_context(running(system))).url]
         bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
-        gym = Client(bus, await stack.enter_async_context(background()))
+        gym = Client(bus, await stack.enter_async_context(background()), served)
         if environments and model is not None:
             gym.served = ModelSettings.parse(model) if isinstance(model, str) else model
         yield gym

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import PoolSpec
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -17,8 +18,13 @@ def make_pools(
     workers: int = 1,
     concurrency: int = 1024,
     model_pool: str = "policy",
+    roles: Mapping[str, str | ModelSettings] | None = None,
 ) -> tuple[PoolSpec, ...]:
-    """The pools that rollouts in these environments need, ``workers`` processes of each kind."""
+    """The pools that rollouts in these environments need, ``workers`` processes of each kind.
+
+    Args:
+        roles: models that are asked besides the policy, by the names under which they are served.
+    """
     # Each one, also where the agents are given: rows may name it from now on.
     loaded = [catalogue.environment(name) for name in environments]
     wanted = tuple(sorted(set(agents) or {environment.definition.agent for environment in loaded}))
@@ -30,4 +36,27 @@ def make_pools(
     if model is not None:
         settings = ModelSettings.parse(model) if isinstance(model, str) else model
         pools.append(PoolSpec(kind="model", names=(model_pool,), processes=workers, model=settings))
+    for name, role in (roles or {}).items():
+        settings = ModelSettings.parse(role) if isinstance(role, str) else role
+        pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
     return tuple(pools)
+
+
+def require_roles(environments: Sequence[str], given: Container[str], remedy: Callable[[str], str]) -> None:
+    """Refuse environments whose roles have no model.
+
+    Args:
+        given: the roles that have one.
+        remedy: what to say of a role that has none.
+
+    Raises:
+        UsageError: a role that is not optional has none.
+    """
+    for name in environments:
+        loaded = catalogue.environment(name)
+        for role in loaded.definition.declared_roles:
+            if not role.optional and role.name not in given:
+                raise UsageError(
+                    f"environment '{loaded.name}' asks a model in the role '{role.name}', "
+                    f"and none is given: {remedy(role.name)}"
+                )

@@ -81,7 +81,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
         if await _on_file(bus, subject, progress, key):
             # It failed, and is made again from the start: it has its limits anew.
             journal = journal_subject(run, *key)
-            for pattern in (subject, journal, f"{journal}.spent"):
+            for pattern in (subject, journal, f"{journal}.spent", f"{journal}.role.*"):
                 await bus.forget(pattern)
         else:
             results.put(*key, 1)

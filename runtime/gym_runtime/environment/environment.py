@@ -18,7 +18,8 @@ import msgspec
 from gym_runtime.assets import cache as assets
 from gym_runtime.assets.asset import Asset
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.shapes import Episode, Session, VerifyFunction
+from gym_runtime.environment.roles import Role
+from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, VerifyFunction
 from gym_runtime.errors import UsageError
 
 Domain = Literal[
@@ -98,6 +99,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         isolated: verifying evaluates the model's text or may hang, so it happens in a sandboxed process that
             can be killed: without network, variables, and files other than the code's own and its ``assets``.
         verify_timeout_s: the processor time that an isolated verification may take, in seconds.
+        roles: models that it asks besides the policy, each a name or a `Role`. Those that verify asks are its
+            parameters after the first two, a session's are ``self.models``.
+        review: a second look at the verdict of an isolated verification, by models in roles:
+            ``async def review(task, reply, verdict, judge) -> Verdict``. It runs outside of the process,
+            where models can be asked.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where rows of it are published.
@@ -126,6 +132,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     replayable: bool = True
     isolated: bool = False
     verify_timeout_s: Duration = 30.0
+    roles: tuple[Role | str, ...] = ()
+    review: ReviewFunction | None = None
     data_license: str = ""
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
@@ -142,6 +150,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         if problem:
             call = traceback.extract_stack(limit=2)[0]  # msgspec's own constructor has no frame
             raise UsageError(f"{call.filename}:{call.lineno}: Environment({problem}")
+        named = tuple(Role(name=role) if isinstance(role, str) else role for role in self.roles)
+        msgspec.structs.force_setattr(self, "roles", named)
         if not self.agent:
             msgspec.structs.force_setattr(
                 self, "agent", "step_loop" if self.shape == "episode" else "tool_loop"
@@ -154,9 +164,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             return "verify"
         return "episode" if issubclass(self.resource, Episode) else "session"
 
+    @property
+    def declared_roles(self) -> tuple[Role, ...]:
+        """The roles, each a `Role`."""
+        return tuple(role for role in self.roles if isinstance(role, Role))
+
     def build(self) -> Resource:
-        """The resource, ready to open sessions."""
-        return Resource(self.resource)
+        """The resource, ready to open sessions.
+
+        Raises:
+            UsageError: what it is made of does not fit together; with the file and line.
+        """
+        return Resource(self.resource, self.declared_roles, isolated=self.isolated, review=self.review)
 
 
 @cache
@@ -165,7 +184,7 @@ def _checked_types() -> dict[str, Any]:
     return {
         field.name: field.type
         for field in msgspec.structs.fields(Environment)
-        if field.name not in ("resource", "generate")
+        if field.name not in ("resource", "generate", "review")
     }
 
 
@@ -189,6 +208,21 @@ def _problem(environment: Environment) -> str:
             return f"{shown}: {error}".replace("null`", "None`")
         if isinstance(value, float) and not math.isfinite(value):
             return f"{shown}: it must be a finite number"
+    return _role_problem(environment)
+
+
+def _role_problem(environment: Environment) -> str:
+    names: set[str] = set()
+    for role in environment.roles:
+        declared = Role(name=role) if isinstance(role, str) else role
+        problem = declared.problem()
+        if not problem and declared.name in names:
+            problem = f"there are two roles {declared.name!r}"
+        if problem:
+            return f"roles={environment.roles!r}): {problem}"
+        names.add(declared.name)
+    if environment.review is not None and not (environment.isolated and callable(environment.review)):
+        return "review=…): it is a function, and the second look at an isolated verification: isolated=True"
     return ""
 
 

@@ -3,7 +3,8 @@
 An example row carries a ``gold`` beside the dataset's fields: the assistant's final text, or the list of
 the model's turns. A turn is a string (a message of the assistant), an output item, or a list of these.
 What the environment answers stands between the turns when the rollout is played; it is not part of the
-gold.
+gold. Where models in roles are asked, the gold is an object: ``turns`` (the text or the list), and ``roles``
+with what each role answers, question by question: ``{"turns": "42", "roles": {"judge": ["[[A=B]]"]}}``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Raw
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replay import session_of
 from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.role_answers import ScriptedAnswers
 from gym_runtime.environment.settings import filled
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import make_response
@@ -25,17 +27,32 @@ from gym_runtime.messages.responses import decode_response
 
 GoldTurn = list[Any]
 
+
+class _Gold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    turns: str | list[Any]
+    roles: dict[str, list[str]] = {}
+
+
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """An example row. ``number`` counts from 1, as the lines of its file do."""
+    """An example row. ``number`` counts from 1, as the lines of its file do.
+
+    Attributes:
+        roles: what each role answers in the perfect rollout, in the order of the questions.
+    """
 
     number: int
     row: bytes
     fields: dict[str, Any]
     turns: list[GoldTurn]
+    roles: dict[str, list[str]] = {}
+
+    def answers(self) -> ScriptedAnswers:
+        """The roles of the perfect rollout, from the first question on."""
+        return ScriptedAnswers(self.roles)
 
 
 def read(environment: LoadedEnvironment) -> list[Example]:
@@ -58,17 +75,25 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
     except msgspec.DecodeError as error:
         raise UsageError(f"{where}: not a JSON object: {error}") from error
     gold: Any = fields.get("gold")
+    roles: dict[str, list[str]] = {}
+    if isinstance(gold, dict):
+        try:
+            scripted = msgspec.convert(gold, _Gold)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{where}: 'gold': {error}") from error
+        gold, roles = scripted.turns, scripted.roles
     if not isinstance(gold, str | list) or not gold:
         raise UsageError(f"{where}: no 'gold', a perfect rollout as a text or as a list of turns")
     turns = cast("list[Any]", [gold] if isinstance(gold, str) else gold)
     as_lists = [cast("GoldTurn", turn) if isinstance(turn, list) else [turn] for turn in turns]
-    return Example(number=number, row=line, fields=fields, turns=as_lists)
+    return Example(number=number, row=line, fields=fields, turns=as_lists, roles=roles)
 
 
 async def play(resource: Resource, example: Example) -> bytes:
     """Play the perfect rollout on a fresh session; returns the response with the whole transcript."""
     output: list[Raw] = []
-    async with session_of(resource, example.row) as session:
+    models = example.answers().models(resource.roles)
+    async with session_of(resource, example.row, models) as session:
         if isinstance(session, Episode):
             await resource.reset(session)
         for turn in example.turns:

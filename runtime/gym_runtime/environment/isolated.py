@@ -23,6 +23,7 @@ import msgspec
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.sandbox import calls
@@ -71,6 +72,22 @@ async def verify_isolated(
     except TimeoutError as error:
         raise ResourceError(f"verification took longer than {error}", stage="verify") from error
     return verdict.checked()
+
+
+async def judge_recorded(
+    environment: LoadedEnvironment, row: bytes, response: bytes, models: Models
+) -> Verdict:
+    """The verdict on a recorded rollout as a worker reaches it: isolated if it must be, and reviewed.
+
+    Raises:
+        GymError: as `verify_isolated`, or as `gym_runtime.environment.replay.rejudge`.
+    """
+    definition, resource = environment.definition, environment.resource
+    if not definition.isolated:
+        return await rejudge(resource, row, response, models)
+    source, limit_s = str(environment.source), definition.verify_timeout_s
+    verdict = await verify_isolated(source, row, response, limit_s, environment.asset_folders)
+    return await resource.review(row, response, verdict, models)
 
 
 async def run_isolated(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:

@@ -15,13 +15,16 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.roles import Models
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Reply, Verdict
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, encode_item
 
 
-async def rejudge(resource: Resource, row: Raw | bytes, response: Raw | bytes) -> Verdict:
+async def rejudge(
+    resource: Resource, row: Raw | bytes, response: Raw | bytes, models: Models | None = None
+) -> Verdict:
     """The verdict on a recorded rollout: open, replay, verify, close.
 
     Raises:
@@ -32,7 +35,7 @@ async def rejudge(resource: Resource, row: Raw | bytes, response: Raw | bytes) -
         transcript = Reply(response).items
     except msgspec.DecodeError as error:
         raise TaskError(f"the recorded response cannot be read: {error}") from error
-    async with session_of(resource, row) as session:
+    async with session_of(resource, row, models) as session:
         if not resource.stateless:
             await replay(resource, session, transcript)
         return await resource.verify(session, response)
@@ -87,9 +90,11 @@ def turns(transcript: Iterable[Item]) -> list[list[Item]]:
 
 
 @asynccontextmanager
-async def session_of(resource: Resource, row: Raw | bytes) -> AsyncGenerator[Session[Any]]:
+async def session_of(
+    resource: Resource, row: Raw | bytes, models: Models | None = None
+) -> AsyncGenerator[Session[Any]]:
     """A fresh session for a row, closed at the end whatever happens."""
-    session = await resource.open(row)
+    session = await resource.open(row, models)
     try:
         yield session
     finally:

@@ -7,7 +7,7 @@ returns is checked here, and nowhere else.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -17,8 +17,9 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.blocked_loop import raised_at
-from gym_runtime.environment.shapes import Episode, Session, Step, Task, VerifyFunction
-from gym_runtime.environment.task_types import task_type
+from gym_runtime.environment.roles import Model, Models, Role
+from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
+from gym_runtime.environment.task_types import role_parameters, task_type
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
 from gym_runtime.environment.verdict import Reply, Verdict, is_reward
 from gym_runtime.errors import GymError, ResourceError, TaskError
@@ -34,13 +35,31 @@ _encode = msgspec.json.Encoder().encode
 class Resource:
     """Any of the three shapes behind one face: it decodes rows, opens sessions, and names the tools.
 
+    Args:
+        roles: the models that it may ask.
+        isolated: verifying happens in a process of its own, where no model can be asked.
+        review: what looks at an isolated verification's verdict again.
+
     Raises:
-        UsageError: the task of a verify function is not a `Task`, or a tool has no schema.
+        UsageError: the task of a verify function is not a `Task`, a tool has no schema, or a parameter names
+            no role.
     """
 
-    def __init__(self, shape: type[Session[Any]] | VerifyFunction) -> None:
+    def __init__(
+        self,
+        shape: type[Session[Any]] | VerifyFunction,
+        roles: Sequence[Role] = (),
+        *,
+        isolated: bool = False,
+        review: ReviewFunction | None = None,
+    ) -> None:
         self.stateless = not isinstance(shape, type)
-        self.session_type: type[Session[Any]] = shape if isinstance(shape, type) else _stateless(shape)
+        self.roles = tuple(roles)
+        if isinstance(shape, type):
+            self.session_type: type[Session[Any]] = shape
+        else:
+            self.session_type = _stateless(shape, role_parameters(shape, () if isolated else roles, given=2))
+        self._review = review and (review, role_parameters(review, roles, given=3))
         self.task_type = task_type(shape)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
         self._needs_files = self.task_type.check_assets is not Task.check_assets
@@ -70,8 +89,11 @@ class Resource:
         }
         return row if len(kept) == len(fields) else _encode(kept)
 
-    async def open(self, row: Raw | bytes) -> Session[Any]:
+    async def open(self, row: Raw | bytes, models: Models | None = None) -> Session[Any]:
         """A fresh session for a row, opened; if opening fails, what it holds is released again.
+
+        Args:
+            models: the models in its roles.
 
         Raises:
             TaskError: the row does not fit.
@@ -82,6 +104,7 @@ class Resource:
         if self._needs_files:
             await _guarded("open", anyio.to_thread.run_sync, task.check_assets)
         session = await _guarded("open", self.session_type, task)
+        session.models = models or Models()
         try:
             await _guarded("open", session.open)
         except BaseException:
@@ -122,6 +145,22 @@ class Resource:
             )
         verdict = await _guarded("verify", session.verify, Reply(response))
         return _returned(verdict, Verdict, "verify").checked()
+
+    async def review(
+        self, row: Raw | bytes, response: Raw | bytes, verdict: Verdict, models: Models
+    ) -> Verdict:
+        """The verdict of an isolated verification after the second look at it, if the environment takes one.
+
+        Raises:
+            GymError: as `verify`.
+        """
+        if self._review is None:
+            return verdict
+        review, roles = self._review
+        second = await _guarded(
+            "verify", review, self.task(row), Reply(response), verdict, *_asked(roles, models)
+        )
+        return _returned(second, Verdict, "review").checked()
 
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
@@ -211,10 +250,23 @@ def _returned(value: object, kind: type[R], stage: str) -> R:
     return value
 
 
-def _stateless(verify: VerifyFunction) -> type[Session[Any]]:
+def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:
     class Stateless(Session[Any]):
         async def verify(self, reply: Reply) -> Verdict:
-            verdict = verify(self.task, reply)
+            verdict = verify(self.task, reply, *_asked(roles, self.models))
             return await verdict if inspect.isawaitable(verdict) else verdict
 
     return Stateless
+
+
+def _asked(roles: Sequence[Role], models: Models) -> list[Model | None]:
+    """The models in some roles; None for those that are optional and not given.
+
+    Raises:
+        ResourceError: one that is required is not there.
+    """
+    found = [models.get(role.name) for role in roles]
+    for role, model in zip(roles, found, strict=True):
+        if model is None and not role.optional:
+            raise ResourceError(f"no model is given for the role '{role.name}'", stage=role.name)
+    return found

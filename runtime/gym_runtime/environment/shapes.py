@@ -1,6 +1,7 @@
 """What an environment's author writes: a task, and one of three shapes.
 
-1. A function ``async def verify(task, reply) -> Verdict``: stateless.
+1. A function ``async def verify(task, reply) -> Verdict``: stateless. Parameters after these two are models
+   in roles: ``async def verify(task, reply, judge: Model) -> Verdict``.
 2. A `Session` with ``@tool`` methods and ``verify``: tools and state.
 3. An `Episode` with ``reset`` and ``step``: step by step, for games and simulated users.
 
@@ -14,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Reply, Verdict
 from gym_runtime.errors import ResourceError
 from gym_runtime.messages.responses import CreateParams
@@ -47,7 +49,12 @@ class Session(Generic[T]):
 
     Methods may be plain or ``async``. Calls of one session never overlap, unless the environment says
     ``parallel_tools``.
+
+    Attributes:
+        models: the models in the environment's roles; there from `open` on.
     """
+
+    models: Models = Models()
 
     def __init__(self, task: T) -> None:
         self.task = task
@@ -114,4 +121,8 @@ class Episode(Session[T]):
         return Verdict(self.total_reward, fields=self.last_info)
 
 
-VerifyFunction = Callable[[Any, Reply], Awaitable[Verdict] | Verdict]
+VerifyFunction = Callable[..., Awaitable[Verdict] | Verdict]
+"""``verify(task, reply, *roles)``"""
+
+ReviewFunction = Callable[..., Awaitable[Verdict] | Verdict]
+"""``review(task, reply, verdict, *roles)``"""

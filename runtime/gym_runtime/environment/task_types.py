@@ -1,10 +1,14 @@
-"""Which task an environment is about: found in its author's annotations, before any row is read."""
+"""Which task an environment is about, and which models its functions ask: found in its author's annotations
+and parameters, before any row is read.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, get_args, get_type_hints
 
+from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import Episode, Session, Task, VerifyFunction
 from gym_runtime.environment.tools import place
 from gym_runtime.errors import UsageError
@@ -41,3 +45,23 @@ def _session_task(session: type[Session[Any]]) -> type[Task]:
     name, kind = session.__name__, Episode if issubclass(session, Episode) else Session
     wanted = f"class {name}({kind.__name__}[{name}Task]), where the task derives from Task"
     raise UsageError(f"{place(session)}{name} does not name its task: {wanted}")
+
+
+def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *, given: int) -> list[Role]:
+    """The roles that a function asks: its parameters after those that the runtime gives it.
+
+    Raises:
+        UsageError: a parameter is none of the roles; with the function's file and line.
+    """
+    known = {role.name: role for role in roles}
+    found: list[Role] = []
+    for name in list(inspect.signature(function).parameters)[given:]:
+        if name not in known:
+            there = f"; there are: {', '.join(known)}" if known else ""
+            asks = f"{place(function)}{getattr(function, '__name__', 'verify')} asks a model '{name}'"
+            raise UsageError(
+                f"{asks}, which is no role of the environment{there}: Environment(roles=('{name}',), …). "
+                "An isolated verification asks none; its review does"
+            )
+        found.append(known[name])
+    return found

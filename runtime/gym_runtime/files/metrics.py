@@ -20,6 +20,7 @@ from gym_runtime.files.columns import Column, Spill
 from gym_runtime.files.sample import USAGE, Sample, sample_record
 from gym_runtime.files.scores import STATISTICS, PassScores, describe, steps
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.roles import RoleUse, add_use
 
 _NAN = math.nan
 _encode = msgspec.json.Encoder().encode
@@ -37,6 +38,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         pass_at: pass@k, 0 to 1, by k.
         turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
         mean_duration_s: of an attempt, over all rollouts; None if not known.
+        roles: what models in roles cost, by role; sums over all rollouts.
     """
 
     rollouts: int
@@ -51,6 +53,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     total_tokens: int
     mean_duration_s: float | None
+    roles: dict[str, RoleUse] = {}
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -109,6 +112,7 @@ class AgentTable:
         self.reward_sum = 0.0
         self.rewards = 0
         self.duration_s = 0.0
+        self.roles: dict[str, RoleUse] = {}
 
     def add(self, sample: Sample) -> None:
         """Take one finished rollout in."""
@@ -120,6 +124,7 @@ class AgentTable:
         for name in USAGE:
             self.totals[name] += int(sample.numbers.get(name, 0))
         self.duration_s += sample.duration_s
+        add_use(self.roles, sample.roles)
         if sample.reward is None:
             return
         self.reward_sum += sample.reward
@@ -184,6 +189,9 @@ class Metrics:
         scores = pass_scores([table.read("reward") for table in tables])
         rewards = sum(table.rewards for table in tables)
         duration_s = sum(table.duration_s for table in tables)
+        roles: dict[str, RoleUse] = {}
+        for table in tables:
+            add_use(roles, table.roles)
         return Summary(
             rollouts=outcomes.total(),
             outcomes={name: outcomes[name] for name in ("completed", "truncated", "failed", "cancelled")},
@@ -197,6 +205,7 @@ class Metrics:
             output_tokens=totals["output_tokens"],
             total_tokens=totals["total_tokens"],
             mean_duration_s=duration_s / outcomes.total() if duration_s else None,
+            roles=roles,
         )
 
     def aggregate(self) -> Iterator[bytes]:

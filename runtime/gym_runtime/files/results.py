@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.environment.roles import RESERVED
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.appender import MODE, Appender, repair_tail
 from gym_runtime.files.row_appender import RowAppender
@@ -198,12 +199,15 @@ def failure_row(record: RolloutRecord) -> bytes:
 
 
 def failure_class(fault: Fault | None) -> str:
-    """NeMo Gym's class of a failure; where it has none, whose fault it was. None means cancelled."""
+    """NeMo Gym's class of a failure; where it has none, whose fault it was. None means cancelled.
+
+    The stage of a model that failed in a role is the role's name.
+    """
     if fault is None:
         return CANCELLED
     if fault.kind == "deadline":
         return TIMEOUT
-    if fault.kind == "model" and fault.stage == "verify":
+    if fault.kind == "model" and fault.stage and (fault.stage not in RESERVED or fault.stage == "verify"):
         return JUDGE_FAILED
     return fault.kind
 

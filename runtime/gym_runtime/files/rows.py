@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import Environment
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
@@ -149,10 +150,11 @@ def expand(
     run, model = token(run, "run"), token(settings.model_pool, "model")
     sampling = check_sampling(settings.sampling)
     on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
+    given = {name: token(pool, "model") for name, pool in settings.roles.items()}
     numbering = numbering or Numbering()
     reader = RowReader(environment)
-    for position, given in enumerate(rows, 1):
-        row = given if isinstance(given, Row) else _read(reader, given, position)
+    for position, line_or_row in enumerate(rows, 1):
+        row = line_or_row if isinstance(line_or_row, Row) else _read(reader, line_or_row, position)
         definition = row.environment.definition
         base = _base_row(row, sampling)
         spec: dict[str, Any] = {
@@ -161,6 +163,7 @@ def expand(
             "environment": row.environment.name,
             "agent": token(settings.agent or definition.agent, "agent"),
             "model": model,
+            "roles": {**required_roles(definition), **given},
             "agent_ref": row.agent_ref or Raw(_encode({"name": row.environment.name})),
             "timeout_s": definition.timeout_s if settings.timeout_s is None else settings.timeout_s,
             "max_turns": definition.max_turns if settings.max_turns is None else settings.max_turns,
@@ -173,6 +176,11 @@ def expand(
         for rollout_index in range(first, first + settings.repeats):
             line = _seeded(base, rollout_index) if settings.seed_repeats else base
             yield RolloutSpec(**spec, task_index=task_index, rollout_index=rollout_index, row=Raw(line))
+
+
+def required_roles(definition: Environment) -> dict[str, str]:
+    """The roles that an environment cannot do without, each with the pool that serves it by default."""
+    return {role.name: role.name for role in definition.declared_roles if not role.optional}
 
 
 def _read(reader: RowReader, line: bytes, position: int) -> Row:

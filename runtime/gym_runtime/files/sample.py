@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord
+from gym_runtime.messages.roles import RoleUse, role_numbers
 
 USAGE = ("input_tokens", "output_tokens", "total_tokens")
 
@@ -26,7 +27,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         outcome: ``completed``, ``truncated``, ``failed`` or ``cancelled``.
         failure: whose fault it was, as a fault's ``kind``; empty unless it failed.
         reward: None exactly when no verifier returned one.
-        numbers: the numeric fields of its row, finite, with ``reward`` and the usage totals.
+        numbers: the numeric fields of its row, finite, with ``reward``, the usage totals and what roles cost.
+        roles: what models in roles cost, by role.
     """
 
     task_index: int
@@ -36,6 +38,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = ""
     reward: float | None = None
     numbers: dict[str, float] = {}
+    roles: dict[str, RoleUse] = {}
     turns: int = 0
     tool_calls: int = 0
     duration_s: float = 0.0
@@ -66,6 +69,7 @@ class _Own(msgspec.Struct, frozen=True):
     turns: int = 0
     tool_calls: int = 0
     duration_s: float = 0.0
+    roles: dict[str, RoleUse] = {}
 
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -93,6 +97,7 @@ def sample_record(record: RolloutRecord) -> Sample:
         failure=outcome.fault.kind if isinstance(outcome, Failed) else "",
         reward=record.reward,
         numbers=numbers,
+        roles=record.roles,
         turns=record.turns,
         tool_calls=record.tool_calls,
         duration_s=record.duration_s,
@@ -113,7 +118,7 @@ def sample_row(line: bytes) -> Sample:
         raise msgspec.ValidationError(f"Object missing required field `{error.args[0]}`") from None
     own = _decode_own(fields["_gym"]) if "_gym" in fields else _Own()
     ref = _decode_ref(fields["agent_ref"]) if "agent_ref" in fields else _Ref()
-    numbers = _numbers(fields)
+    numbers = _numbers(fields) | role_numbers(own.roles)
     outcome, failure = _ending(fields, own)
     if outcome in ("failed", "cancelled"):
         numbers.pop("reward", None)
@@ -125,6 +130,7 @@ def sample_row(line: bytes) -> Sample:
         failure=failure,
         reward=numbers.get("reward"),
         numbers=numbers,
+        roles=own.roles,
         turns=own.turns,
         tool_calls=own.tool_calls,
         duration_s=own.duration_s,

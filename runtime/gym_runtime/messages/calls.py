@@ -26,6 +26,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         retries: how often the worker may ask again on its part; None leaves it to the worker.
         deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
         place: only a place for this request is asked for; it is sent when the worker has one.
+        roles: which model pool serves which role, for a resource that asks models.
+        durable: what models in roles answer is journaled, so that it is not asked for again.
+        repeated: another delivery of this request may have been worked on, so a journal may hold answers; of
+            an ``attempt`` above 1 that is known without it.
     """
 
     body: Raw
@@ -37,6 +41,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_s: float | None = None
     deaths: int = 0
     place: bool = False
+    roles: dict[str, str] = {}
+    durable: bool = False
+    repeated: bool = False
 
     @property
     def run(self) -> str:

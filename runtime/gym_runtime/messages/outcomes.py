@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
+from gym_runtime.messages.roles import RoleUse
 
 
 class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):
@@ -39,6 +40,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             failed rollout's row has no reward and carries the transcript up to the failure.
         reward: None exactly when no verifier returned one.
         numbers: the row's numeric top-level fields, for metrics without decoding the row.
+        roles: what models in roles cost, by role.
         turns, tool_calls: how many model calls and tool calls the counted attempt made.
         duration_s: from the first delivery of this attempt to its end.
     """
@@ -52,6 +54,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempt: int = 1
     reward: float | None = None
     numbers: dict[str, float] = {}
+    roles: dict[str, RoleUse] = {}
     turns: int = 0
     tool_calls: int = 0
     duration_s: float = 0.0

@@ -28,6 +28,9 @@ class RolloutSettings:
     Attributes:
         agent: The agent that runs the rollouts; by default the environment's.
         model_pool: The name under which workers serve the model that is asked.
+        roles: Under which name workers serve the model of each role, such as ``{"judge": "judge"}``; by
+            default the role's own name. A role that the environment can do without is asked only if it is
+            named here.
         repeats: Rollouts per row.
         seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
@@ -45,6 +48,7 @@ class RolloutSettings:
 
     agent: str | None = None
     model_pool: str = "policy"
+    roles: Mapping[str, str] = field(default_factory=dict[str, str])
     repeats: AtLeastOne = 1
     seed_repeats: bool = False
     max_turns: AtLeastOne | None = None

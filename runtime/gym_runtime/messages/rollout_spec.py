@@ -19,6 +19,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             ``responses_create_params``.
         agent_ref: what the result row will carry as its ``agent_ref``.
         model: the model pool to ask.
+        roles: the model pool that serves each role of the environment.
         timeout_s: how long the rollout may take, in seconds, over all of its attempts; the time counts while
             an attempt is being made.
         max_attempts: how many tries may fail before the rollout counts as failed. A try that ended because a
@@ -45,6 +46,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     row: Raw
     agent_ref: Raw = NULL
     model: Token = "policy"
+    roles: dict[str, Token] = {}
     timeout_s: float = 1800.0
     max_attempts: int = 3
     max_turns: int | None = None

@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 
 from gym_runtime import clock, logs
-from gym_runtime.environment.verdict import Verdict
+from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.errors import (
     DeadlineExceeded,
     Fenced,
@@ -217,7 +217,7 @@ class Attempts:
             except GymError as error:
                 logger().info("a session was not closed; its time limit will", error=str(error))
 
-    def _record(self, outcome: Outcome, verdict: Verdict | None) -> RolloutRecord:
+    def _record(self, outcome: Outcome, verdict: JudgedVerdict | None) -> RolloutRecord:
         return make_record(
             self.task,
             outcome,

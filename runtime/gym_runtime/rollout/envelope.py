@@ -25,8 +25,14 @@ class Envelope:
         self._task = task
         self._attempt = attempt
 
-    def __call__(self, body: Raw, key: str) -> calls.Request:
+    def __call__(
+        self, body: Raw, key: str, *, with_roles: bool = False, repeated: bool = False
+    ) -> calls.Request:
         """The request for a call's body and key.
+
+        Args:
+            with_roles: whoever gets it may ask models in roles.
+            repeated: it was delivered before, to whom it is not known whether they worked on it.
 
         Raises:
             DeadlineExceeded: there is no time left for it.
@@ -41,4 +47,7 @@ class Envelope:
             key=key,
             rollout=self._task.rollout_id,
             attempt=self._attempt,
+            roles=self._task.roles if with_roles else {},
+            durable=with_roles and bool(self._task.roles) and self._task.durability == "turn",
+            repeated=repeated,
         )

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.verdict import Verdict
+from gym_runtime.environment.roles import JudgedVerdict, RoleLog
 from gym_runtime.messages.calls import Tokens
 from gym_runtime.messages.outcomes import Outcome, RolloutRecord
 from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
 from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.roles import role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.rollout import Rollout
 
@@ -43,7 +44,7 @@ def make_record(
     *,
     attempt: int,
     rollout: Rollout | None,
-    verdict: Verdict | None,
+    verdict: JudgedVerdict | None,
     duration_s: float,
     worker: str,
     started_anew: Sequence[str] = (),
@@ -103,6 +104,11 @@ def make_record(
         about["token_segments"] = segments(rollout.tokens)[-1] + 1
     if rollout is not None:
         about["timing"] = rollout.times.fields()
+    asked = _role_log(rollout, verdict)
+    if asked.use:
+        about["roles"] = asked.use
+        about["role_answers"] = asked.answers
+        numbers.update(role_numbers(asked.use))
     row["_gym"] = about
     return RolloutRecord(
         run=task.run,
@@ -114,11 +120,22 @@ def make_record(
         attempt=attempt,
         reward=None if verdict is None else verdict.reward,
         numbers=numbers,
+        roles=asked.use,
         turns=rollout.turns if rollout else 0,
         tool_calls=rollout.tool_calls if rollout else 0,
         duration_s=duration_s,
         worker=worker,
     )
+
+
+def _role_log(rollout: Rollout | None, verdict: JudgedVerdict | None) -> RoleLog:
+    """What models in roles answered to the agent, then to the environment."""
+    log = RoleLog()
+    if rollout is not None:
+        log.extend(rollout.roles.log)
+    if verdict is not None:
+        log.extend(RoleLog(verdict.role_answers, verdict.role_use))
+    return log
 
 
 def _row_fields(row: Raw) -> dict[str, Raw]:

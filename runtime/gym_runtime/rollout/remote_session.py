@@ -85,7 +85,7 @@ class RemoteSession:
             try:
                 if lost and not await self._rebuilt(lost):
                     break
-                return await self._send(call, key)
+                return await self._send(call, key, repeated=bool(lost))
             except SessionLost as error:
                 if not self._task.replayable:
                     raise
@@ -108,17 +108,18 @@ class RemoteSession:
                 self.worker = ""
                 self.rebuilt += 1
                 for past in self._past:
-                    answer = await self._send(past.call, past.key)
+                    answer = await self._send(past.call, past.key, repeated=True)
                     if digest(answer.body) != past.answer:
                         return False
         return True
 
-    async def _send(self, call: calls.ResourceCall, key: str) -> RoutedReply:
+    async def _send(self, call: calls.ResourceCall, key: str, *, repeated: bool) -> RoutedReply:
         opening = not self.worker
         body = calls.pack(
             msgspec.structs.replace(call, session=self.name, task=self._task.row if opening else NULL)
         )
-        request, pool = self._envelope(body, key), self._task.environment
+        request = self._envelope(body, key, with_roles=True, repeated=repeated)
+        pool = self._task.environment
         if not opening:
             return await self._router.ask_session(pool, self.worker, request, self._budget)
         answer = await self._router.ask("resource", pool, request, self._budget, asked=self.asked)

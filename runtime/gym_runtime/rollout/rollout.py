@@ -15,16 +15,17 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import ModelUnavailable, TaskError, leaf
+from gym_runtime.environment.roles import JudgedVerdict, Model, Role
+from gym_runtime.errors import ModelUnavailable, TaskError, UsageError, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import CreateParams, Response, Usage, decode_params
+from gym_runtime.messages.responses import NULL, CreateParams, Response, Usage, decode_params
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_model import RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession
+from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rollout.times import RolloutTimes
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
@@ -33,7 +34,8 @@ CLOSE_S = 60.0
 
 _encode = msgspec.json.Encoder().encode
 _decode_any = msgspec.json.Decoder().decode
-_decode_verdict = msgspec.json.Decoder(Verdict).decode
+_decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
+_limits = RoleLimits()
 
 
 class Turn:
@@ -72,6 +74,7 @@ class Rollout:
         truncated: why the rollout was cut short, or None.
         weight_versions: the versions of the model's weights that answered, as far as the engine said.
         times: how long each turn and the verification took.
+        roles: what the agent asks models in roles.
     """
 
     def __init__(
@@ -110,6 +113,14 @@ class Rollout:
         self.deadline_s = envelope.deadline_s
         self._session = RemoteSession(task, router, self._budget, self._journal, envelope)
         self._model = RemoteModel(task, name, router, self._budget, self._journal, envelope)
+        self.roles = RoleCalls(
+            router,
+            _limits,
+            environment=task.environment,
+            request=envelope(NULL, f"{self._journal.session}.0", with_roles=True),
+            budget=self._budget,
+            worker=name,
+        )
 
     @property
     def max_turns(self) -> int | None:
@@ -237,11 +248,30 @@ class Rollout:
         self.output += answer.items
         return answer
 
-    async def verify(self) -> Verdict:
+    def model(self, role: str) -> Model:
+        """The model in a role, such as ``critic``, for the agent to ask beside the policy.
+
+        What it answers is journaled and stands in the row; it is no part of the transcript. The role is one
+        of the environment's, or one that the run names for this agent.
+
+        Raises:
+            UsageError: no model is given for this role.
+        """
+        if role not in self.task.roles:
+            raise UsageError(
+                f"agent '{self.task.agent}' asks a model in the role '{role}', and none is given: "
+                f"--role {role}=PROVIDER/NAME, or roles=('{role}',) in the environment",
+                stage=role,
+            )
+        return Model(Role(name=role), self.roles.ask)
+
+    async def verify(self) -> JudgedVerdict:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
         with tracing.span("verify"), self.times.verification():
             answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
-        return _decode_verdict(answer).checked()
+        verdict = _decode_verdict(answer)
+        verdict.checked()
+        return verdict
 
     async def close(self) -> None:
         """Tell everybody who may hold the session that the rollout is over. Nothing waits for an answer."""

@@ -20,7 +20,7 @@ import math
 import random
 from bisect import bisect
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from zlib import crc32
 
 import anyio
@@ -82,14 +82,18 @@ class Members:
     """One follower's list, and its share of the watch.
 
     Args:
+        kinds: of the members that it lists; all without any.
         own: the worker id of the agent worker that this follower is; empty for one that is not announced.
+        watches: it watches its share, and gives its list to others. A follower that does not only listens,
+            and asks members that did not answer it; it needs fewer permissions.
 
     Attributes:
         views: the list, by kind.
     """
 
-    def __init__(self, bus: Bus, *, own: str = "") -> None:
-        self.views = {kind: WorkerRegistry(kind, self._note_change) for kind in KINDS}
+    def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
+        self.views = {kind: WorkerRegistry(kind, self._note_change) for kind in kinds or KINDS}
+        self._watches = watches
         self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
         self._bus = bus
         self._turns: dict[str, _Turn] = {}
@@ -101,6 +105,8 @@ class Members:
 
     async def follow(self) -> None:
         """Keep the list current, and watch, until cancelled."""
+        if not self._watches:
+            return await self._listen()
         async with (
             anyio.create_task_group() as tasks,
             self._bus.serve("join.>", self._on_join),
@@ -116,6 +122,18 @@ class Members:
 
             async with self._bus.serve("members.*", asked, queue="members"):
                 await self._compare()
+        return None
+
+    async def _listen(self) -> None:
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            for kind in self.views:
+                await stack.enter_async_context(self._bus.serve(f"join.{kind}.*", self._on_join))
+                await stack.enter_async_context(self._bus.serve(f"gone.{kind}.*", self._on_gone))
+            tasks.start_soon(self._watch)
+            # Without another follower there is no list, and no agent worker that has work for this one.
+            await self._fetch_all()
+            await self._compare()
 
     # -- the list -------------------------------------------------------------------------------------
 
@@ -158,7 +176,7 @@ class Members:
             # A list that was written before a member left must not bring it back.
             self._left.clear()
             try:
-                for kind in KINDS:
+                for kind in self.views:
                     await self._adopt(kind, await listed(self._bus, kind))
             except NoWorker:
                 return False
@@ -230,15 +248,15 @@ class Members:
 
     def _assign(self) -> None:
         """Find out which members are ours to watch."""
-        agents = {heartbeat.name for heartbeat in self.views["agent"].alive()}
-        ring = ring_of(agents | {self._own})
+        agents = {heartbeat.name for heartbeat in self.views["agent"].alive()} if self._watches else ()
+        ring = ring_of({*agents, self._own})
         now_s = anyio.current_time()
         groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
         turns: dict[str, _Turn] = {}
         for kind, view in self.views.items():
             for heartbeat in view.alive():
                 name = heartbeat.name
-                if watcher(ring, name) == self._own:
+                if self._watches and watcher(ring, name) == self._own:
                     # A group of them is asked at the same moment, the groups one after the other.
                     group = len(turns) // ASKED_TOGETHER / groups
                     turns[name] = self._turns.get(name) or _Turn(now_s + group * _interval_s(name))
@@ -279,8 +297,9 @@ class Members:
         else:
             self._forget(name)
             self._turns.pop(name, None)
-            with suppress(GymError):
-                await self._bus.publish(f"gone.{name}", b"")
+            if self._watches:
+                with suppress(GymError):
+                    await self._bus.publish(f"gone.{name}", b"")
         turn.due_s = max(anyio.current_time(), began_s + _interval_s(name))
 
     def _lists(self, name: str) -> bool:

@@ -49,15 +49,20 @@ class Router:
     """Requests to pools of workers over one bus.
 
     Args:
+        kinds: the kinds of workers that it asks; all without any.
         own: the worker id of the agent worker that asks; empty for another caller.
+        watches: it takes a share of the watch over the members (`gym_runtime.rpc.members`).
+
+    Args:
+        stored: learn from what the broker stores who is there; without, from what is heard.
 
     Attributes:
         members: who is alive.
         waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
     """
 
-    def __init__(self, bus: Bus, *, own: str = "") -> None:
-        self.members = Members(bus, own=own)
+    def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
+        self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[str, list[InFlightRequest]] = {}
         self._bus = bus
@@ -68,6 +73,11 @@ class Router:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
             tasks.start_soon(self.members.follow)
+
+    @property
+    def bus(self) -> Bus:
+        """What the requests go over."""
+        return self._bus
 
     def slowest(self, rollout: str) -> InFlightRequest | None:
         """What a rollout has waited for longest."""
@@ -113,6 +123,7 @@ class Router:
             except NoWorker as error:
                 if worker is not None:
                     view.lose(worker)
+                    request = _repeated(request)
                     continue
                 lonely_since = lonely_since or clock.now()
                 if clock.now() - lonely_since > NO_WORKER_GRACE_S:
@@ -137,6 +148,7 @@ class Router:
                     pause_s = await _pause(pause_s, request.deadline_s, error)
             except ConnectionLost as error:
                 budget.spend(error)
+                request = _repeated(request)
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
     async def ask_session(self, pool: str, worker: str, request: Request, budget: Budget) -> RoutedReply:
@@ -167,6 +179,7 @@ class Router:
             except (Busy, ConnectionLost) as error:
                 if isinstance(error, ConnectionLost):
                     budget.spend(error)
+                    request = _repeated(request)
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
     async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
@@ -291,6 +304,11 @@ class Router:
 def _call(kind: str, request: Request) -> str:
     """What names a call within its rollout, whichever attempt makes it."""
     return f"{kind}.{request.key.rpartition('.')[2]}"
+
+
+def _repeated(request: Request) -> Request:
+    """The request for its next delivery: the one before may have been worked on."""
+    return request if request.repeated else msgspec.structs.replace(request, repeated=True)
 
 
 async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:

@@ -29,6 +29,7 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.starting import ended_at_once
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
+from gym_runtime.workers.adapter import Adapter, ModelSettings
 
 CALLERS_LOOK_S = 0.25
 
@@ -170,6 +171,15 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, detail)
 
 
+def adapter_of(settings: ModelSettings) -> Adapter:
+    """The adapter of a model, to be entered.
+
+    Raises:
+        UsageError: there is no such adapter, or its class is not one.
+    """
+    return _made("models", settings.provider, settings)
+
+
 def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
     """An agent, or a model's adapter for its settings."""
     made: Any = catalogue.load_class(kind, name)
@@ -244,7 +254,7 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
         )
     settings = pool.model
-    async with _made("models", settings.provider, settings) as adapter:
+    async with adapter_of(settings) as adapter:
         hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
         service = hosted.service
 

@@ -38,7 +38,7 @@ every second and a look of the client every 2 s, a run stops within 15 s."""
 _NUMBER = re.compile(r"\d+")
 
 
-class _Notices:
+class Notices:
     """Which reasons for asking again a person should hear of: each once, and not one after the other.
 
     Pure. Numbers do not make another reason: engines name their requests.
@@ -58,7 +58,7 @@ class _Notices:
         return True
 
 
-class _EngineHealth:
+class EngineHealth:
     """Whether the engine has ever answered, and if not, for how long and with which words it has refused.
 
     A run that asks an engine which answers nothing but errors is stopped by its client, which reads this from
@@ -87,6 +87,41 @@ class _EngineHealth:
         return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""
 
 
+async def ask_engine(
+    adapter: Adapter,
+    call: calls.ModelCall,
+    context: CallContext,
+    budget: Budget,
+    notices: Notices,
+    health: EngineHealth,
+) -> calls.ModelAnswer:
+    """An engine's answer, asked for again where that may help, within the deadline and the budget.
+
+    Raises:
+        ModelRefused, ModelUnavailable: what the engine said at the end.
+    """
+    pause_s = FIRST_PAUSE_S
+    for tries in range(1, MAX_TRIES + 1):
+        try:
+            answer = await adapter.respond(call, context)
+            health.answered()
+            return answer
+        except ModelRefused as error:
+            health.failed(error)
+            raise
+        except ModelUnavailable as error:
+            health.failed(error)
+            wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
+            if tries == MAX_TRIES or clock.now() + wait_s >= context.deadline_s:
+                raise
+            budget.spend(error)
+            say = logger().warning if notices.is_news(str(error), clock.now()) else logger().info
+            say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
+            await anyio.sleep(wait_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    raise AssertionError("MAX_TRIES is at least 1")
+
+
 class ModelWorker:
     """Answers the calls to one model.
 
@@ -110,8 +145,8 @@ class ModelWorker:
         self._bus = bus
         self._adapter = adapter
         self._conversations = Conversations()
-        self._notices = _Notices()
-        self._health = _EngineHealth()
+        self._notices = Notices()
+        self._health = EngineHealth()
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
@@ -149,27 +184,9 @@ class ModelWorker:
             deadline_s=request.deadline_s,
             headers=tracing.headers() or {},
         )
-        pause_s = FIRST_PAUSE_S
-        for tries in range(1, MAX_TRIES + 1):
-            try:
-                answer = await self._adapter.respond(call, context)
-                self._health.answered()
-                self.weight_version = answer.weight_version or self.weight_version
-                return calls.pack(self._conversations.keep(call, answer))
-            except ModelRefused as error:
-                self._health.failed(error)
-                raise
-            except ModelUnavailable as error:
-                self._health.failed(error)
-                wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
-                if tries == MAX_TRIES or clock.now() + wait_s >= request.deadline_s:
-                    raise
-                budget.spend(error)
-                say = logger().warning if self._notices.is_news(str(error), clock.now()) else logger().info
-                say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
-                await anyio.sleep(wait_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-        raise AssertionError("MAX_TRIES is at least 1")
+        answer = await ask_engine(self._adapter, call, context, budget, self._notices, self._health)
+        self.weight_version = answer.weight_version or self.weight_version
+        return calls.pack(self._conversations.keep(call, answer))
 
     async def _control(self, incoming: Incoming) -> None:
         reply = calls.RpcReply(worker=self._worker)

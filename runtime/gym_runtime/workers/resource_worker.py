@@ -1,8 +1,13 @@
-"""The resource worker: hosts environments, holds their sessions, answers their calls."""
+"""The resource worker: hosts environments, holds their sessions, answers their calls.
+
+What an environment asks models in roles goes over the bus to their workers, within the deadline and the
+retries of the request that it works on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 
 import anyio
 import msgspec
@@ -12,6 +17,7 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.roles import Models, Role, RoleLog, models_of
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
@@ -19,13 +25,16 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
+from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S, Entry, Sessions
 
 IDLE_S = 60.0
 LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
+_asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks models in roles")
 
 
 class ResourceWorker:
@@ -46,6 +55,9 @@ class ResourceWorker:
         self.sessions = Sessions()
         self._bus = bus
         self._environments = dict(environments)
+        self._worker = worker
+        self._router = Router(bus, "model", watches=False)
+        self._limits = RoleLimits()
         self.service = Service(
             bus,
             kind="resource",
@@ -61,6 +73,8 @@ class ResourceWorker:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.sessions.sweep)
                 tasks.start_soon(self._sweep)
+                if any(environment.resource.roles for environment in self._environments.values()):
+                    tasks.start_soon(self._router.run)
 
                 def over(incoming: Incoming) -> None:
                     tasks.start_soon(self.sessions.close_all_of, incoming.payload.decode())
@@ -100,13 +114,25 @@ class ResourceWorker:
         if isinstance(call, calls.CloseSession):
             await self.sessions.close(call.session)
             return calls.pack(None)
+        if environment.resource.roles:
+            _asking.set(
+                RoleCalls(
+                    self._router,
+                    self._limits,
+                    environment=pool,
+                    request=request,
+                    budget=budget,
+                    worker=self._worker,
+                )
+            )
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
-            return await self._judge_stateless(environment, call.task, call.response)
+            models = _models(environment, request)
+            return _pack(await self._judge_stateless(environment, call.task, call.response, models), None)
         entry = await self._entry(environment, call, request)
         entry.calls += 1
         entry.used_s = clock.now()
         try:
-            answer = await entry.once(request.key, lambda: self._answer(environment, entry, call))
+            answer = await entry.once(request.key, lambda: self._answered(environment, entry, call))
             entry.known = True
             return answer
         finally:
@@ -118,12 +144,21 @@ class ResourceWorker:
     async def _entry(
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
     ) -> Entry:
-        opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
+        models = _models(environment, request)
+        opener = (lambda: environment.resource.open(call.task, models)) if calls.opens(call) else None
         entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
         entry.rollout = request.rollout
         if opener is not None and environment.definition.isolated:
             entry.row = call.task.copy()
         return entry
+
+    async def _answered(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
+        """Answer a call; what it asked models in roles counts once it has an answer."""
+        answer = await self._answer(environment, entry, call)
+        asking = _asking.get(None)
+        if asking is not None and not isinstance(call, calls.Verify):
+            entry.asked.extend(asking.log)
+        return answer
 
     async def _answer(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
         resource, session = environment.resource, entry.session
@@ -131,7 +166,7 @@ class ResourceWorker:
             output = await resource.call_tool(session, call.name, call.arguments)
             return calls.pack(calls.ToolAnswer(output=output))
         if isinstance(call, calls.Verify):
-            return await self._judge(environment, entry, call.response)
+            return _pack(await self._judge(environment, entry, call.response), entry)
         if isinstance(call, calls.OpenSession):
             if not isinstance(session, Episode):
                 return calls.pack(calls.StepAnswer())
@@ -141,27 +176,45 @@ class ResourceWorker:
             return calls.pack(await resource.step(session, call.response))
         raise RuntimeFault(f"a session does not answer {type(call).__name__}")
 
-    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Raw:
+    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Verdict:
         if entry.row is not None:
-            return await self._judge_heavy(environment, entry.row, response)
-        return _pack(await environment.resource.verify(entry.session, response))
+            return await self._judge_isolated(environment, entry.row, response, entry.session.models)
+        return await environment.resource.verify(entry.session, response)
 
-    async def _judge_stateless(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
+    async def _judge_stateless(
+        self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
+    ) -> Verdict:
         if environment.definition.isolated:
-            return await self._judge_heavy(environment, row, response)
-        session = await environment.resource.open(row)
-        return _pack(await environment.resource.verify(session, response))
+            return await self._judge_isolated(environment, row, response, models)
+        session = await environment.resource.open(row, models)
+        return await environment.resource.verify(session, response)
 
-    async def _judge_heavy(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
-        source, definition = str(environment.source), environment.definition
-        return _pack(
-            await verify_isolated(
-                source, bytes(row), bytes(response), definition.verify_timeout_s, environment.asset_folders
-            )
-        )
+    async def _judge_isolated(
+        self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
+    ) -> Verdict:
+        definition, folders = environment.definition, environment.asset_folders
+        source, limit_s = str(environment.source), definition.verify_timeout_s
+        verdict = await verify_isolated(source, bytes(row), bytes(response), limit_s, folders)
+        return await environment.resource.review(row, response, verdict, models)
 
 
-def _pack(verdict: Verdict) -> Raw:
+def _models(environment: LoadedEnvironment, request: calls.Request) -> Models:
+    """The models that a request gives to an environment's roles."""
+    return models_of(environment.resource.roles, lambda role: role.name in request.roles, _ask)
+
+
+async def _ask(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+    """Ask in the name of the request that is being worked on: a session lives longer than one."""
+    return await _asking.get().ask(role, params, items)
+
+
+def _pack(verdict: Verdict, entry: Entry | None) -> Raw:
+    """A verdict as an answer, with what models in roles answered for it, and for its session before."""
+    asking = _asking.get(None)
+    if asking is not None:
+        log = RoleLog(entry.asked.answers, entry.asked.use) if entry else RoleLog()
+        log.extend(asking.log)
+        verdict = log.judged(verdict)
     try:
         return Raw(_encode(verdict))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

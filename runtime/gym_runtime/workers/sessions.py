@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from gym_runtime import clock
 from gym_runtime.environment.resource import close_session
+from gym_runtime.environment.roles import RoleLog
 from gym_runtime.environment.shapes import Session
 from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
@@ -42,6 +43,7 @@ class Entry:
         used_s: when the last one began.
         rollout: whose session it is; empty if its calls do not say.
         known: some call has been answered, so its rollout knows where the session is.
+        asked: what models in roles have answered to its calls.
     """
 
     def __init__(self, session: Session[Any], expires_s: float) -> None:
@@ -52,6 +54,7 @@ class Entry:
         self.used_s = clock.now()
         self.rollout = ""
         self.known = False
+        self.asked = RoleLog()
         self._answers: dict[str, _Answer] = {}
 
     async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:

@@ -79,18 +79,18 @@ def test_a_provider_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_file_says_what_the_command_line_does_not(file: Path) -> None:
-    options, model = with_file(RunOptions(config=file))
+    options, models = with_file(RunOptions(config=file))
     assert (options.broker.urls, options.broker.prefix) == (("nats://10.0.0.5:4222",), "lab")
-    settings = parse_model(options.model, model)
+    settings = parse_model(options.model, models["policy"])
     assert (settings.name, settings.headers) == ("Qwen/Qwen3-4B", {"team": "us"})
 
 
 def test_the_command_line_wins_over_the_file(file: Path) -> None:
     broker = BrokerOptions(nats="nats://b", prefix="own")
-    options, model = with_file(RunOptions(config=file, broker=broker))
+    options, models = with_file(RunOptions(config=file, broker=broker))
     assert options.broker == broker
-    assert parse_model(ModelOptions(model="scripted/message"), model).provider == "scripted"
-    elsewhere = parse_model(ModelOptions(model_urls=("http://10.0.0.9/v1",)), model)
+    assert parse_model(ModelOptions(model="scripted/message"), models["policy"]).provider == "scripted"
+    elsewhere = parse_model(ModelOptions(model_urls=("http://10.0.0.9/v1",)), models["policy"])
     assert (elsewhere.name, elsewhere.urls) == ("Qwen/Qwen3-4B", ("http://10.0.0.9/v1",))
 
 

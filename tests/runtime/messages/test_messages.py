@@ -14,8 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime import errors
+from gym_runtime.environment import roles as role_models
+from gym_runtime.environment.roles import JudgedVerdict, Role
 from gym_runtime.errors import Fault
 from gym_runtime.messages import calls, items, outcomes, responses
+from gym_runtime.messages import roles as role_messages
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
     CallTool,
@@ -56,6 +59,7 @@ from gym_runtime.messages.responses import (
     Response,
     Usage,
 )
+from gym_runtime.messages.roles import RoleAnswer, RoleUse
 from gym_runtime.messages.rollout_spec import RolloutIdentity, RolloutSpec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,6 +100,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         calls.decode_request,
         Request(body=Raw(b"[]"), deadline_s=1.5, left_s=0.5, deaths=2, place=True),
         b'{"body":[],"deadline_s":1.5,"left_s":0.5,"deaths":2,"place":true}',
+    ),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), deadline_s=1.5, roles={"judge": "j"}, durable=True, repeated=True),
+        b'{"body":[],"deadline_s":1.5,"roles":{"judge":"j"},"durable":true,"repeated":true}',
     ),
     (calls.decode_request, Request(body=Raw(b"[]"), left_s=0.5), b'{"body":[],"left_s":0.5}'),
     (calls.decode_reply, RpcReply(), b"{}"),
@@ -254,13 +263,14 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             environment="mcqa",
             agent="tool_loop",
             row=Raw(b"{}"),
+            roles={"judge": "policy"},
             max_staleness=0,
             taken_up=True,
             attached=True,
             opens_first=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
-        b'"max_staleness":0,"taken_up":true,"attended":true,"opens_first":true}',
+        b'"roles":{"judge":"policy"},"max_staleness":0,"taken_up":true,"attended":true,"opens_first":true}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (
@@ -289,14 +299,36 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             attempt=2,
             reward=0.0,
             numbers={"accuracy": 1.0},
+            roles={"judge": RoleUse(calls=2, input_tokens=30, output_tokens=4, seconds=0.5)},
             turns=3,
             tool_calls=4,
             duration_s=1.25,
             worker="agent-1",
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"completed"},'
-        b'"row":{"reward": 1.0},"attempt":2,"reward":0.0,"numbers":{"accuracy":1.0},"turns":3,'
+        b'"row":{"reward": 1.0},"attempt":2,"reward":0.0,"numbers":{"accuracy":1.0},'
+        b'"roles":{"judge":{"calls":2,"input_tokens":30,"output_tokens":4,"seconds":0.5}},"turns":3,'
         b'"tool_calls":4,"duration_s":1.25,"worker":"agent-1"}',
+    ),
+    (decoder(RoleUse), RoleUse(), b'{"calls":0,"input_tokens":0,"output_tokens":0,"seconds":0.0}'),
+    (
+        decoder(RoleAnswer),
+        RoleAnswer(role="judge", digest="0a", response=Raw(b"{}")),
+        b'{"role":"judge","digest":"0a","response":{}}',
+    ),
+    (decoder(JudgedVerdict), JudgedVerdict(1.0), b'{"reward":1.0}'),
+    (
+        decoder(JudgedVerdict),
+        JudgedVerdict(
+            0.5,
+            components={"a": 0.5},
+            fields={"b": "c"},
+            role_use={"judge": RoleUse(calls=1)},
+            role_answers=[RoleAnswer(role="judge", digest="0a", response=Raw(b"{}"))],
+        ),
+        b'{"reward":0.5,"components":{"a":0.5},"fields":{"b":"c"},"role_use":{"judge":{"calls":1,'
+        b'"input_tokens":0,"output_tokens":0,"seconds":0.0}},'
+        b'"role_answers":[{"role":"judge","digest":"0a","response":{}}]}',
     ),
     (decoder(Part), Part(type="output_text", text="a"), b'{"type":"output_text","text":"a"}'),
     (
@@ -383,7 +415,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
 ]
 IDS = [f"{type(message).__name__}-{number}" for number, (_, message, _) in enumerate(GOLDEN)]
 WIRE = [golden for golden in GOLDEN if not isinstance(golden[1], CreateParams)]
-ABSTRACT = {Item, calls.SessionCall}
+ABSTRACT = {Item, calls.SessionCall, Role}
 
 
 def structs(module: ModuleType) -> set[type]:
@@ -398,7 +430,8 @@ def structs(module: ModuleType) -> set[type]:
 
 
 def test_every_message_has_golden_bytes() -> None:
-    there = set[type]().union(*map(structs, (calls, items, outcomes, responses, tasks, errors)))
+    modules = (calls, items, outcomes, responses, role_messages, role_models, tasks, errors)
+    there = set[type]().union(*map(structs, modules))
     assert there - ABSTRACT == {type(message) for _, message, _ in GOLDEN}
 
 

@@ -143,13 +143,15 @@ class SmallSystem:
 
         return await self._add(make, "resource", name, list(by_name))
 
-    async def add_model(self, adapter: Any, *, name: str = "model-1", capacity: int = 100) -> ModelWorker:
+    async def add_model(
+        self, adapter: Any, *, name: str = "model-1", capacity: int = 100, pool: str = "policy"
+    ) -> ModelWorker:
         """A model worker; its adapter is entered by the caller, if it matters."""
 
         def make(bus: Bus) -> ModelWorker:
-            return ModelWorker(bus, worker=name, pools=["policy"], adapter=adapter, capacity=capacity)
+            return ModelWorker(bus, worker=name, pools=[pool], adapter=adapter, capacity=capacity)
 
-        return await self._add(make, "model", name, ["policy"])
+        return await self._add(make, "model", name, [pool])
 
     async def _add(self, make: Callable[[Bus], W], kind: str, name: str, pools: Sequence[str]) -> W:
         made: list[W] = []

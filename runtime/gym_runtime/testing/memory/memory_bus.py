@@ -219,7 +219,7 @@ class MemoryBus:
             stream.give_up(changed)
             unwatch()
 
-    async def latest(self, pattern: str) -> list[Record]:
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
         _starts_with(pattern, "rollout", "journal", "runs", is_pattern=True)
         stream = self._stream(pattern)
         return await self._stored(pattern, lambda: stream.latest(pattern))

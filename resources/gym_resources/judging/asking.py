@@ -1,0 +1,85 @@
+"""Questions to a judge about one rollout, and what the row keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from gym_runtime import Answer, Model, Task
+from gym_runtime.environment.roles import create_params
+from msgspec import Raw
+
+from gym_resources.judging.labels import LabelRule
+
+
+class JudgedTask(Task):
+    """A row whose reply is judged. Subclasses with required fields say ``kw_only=True``.
+
+    Attributes:
+        judge_responses_create_params: how the judge samples, over what the environment says.
+        label_rule: which label counts where the judge names several.
+    """
+
+    judge_responses_create_params: dict[str, Any] = {}  # noqa: RUF012 - a msgspec field, copied for each
+    label_rule: LabelRule = "last"
+
+    def __post_init__(self) -> None:
+        try:
+            create_params(msgspec.json.encode(self.sampling))
+        except msgspec.ValidationError as error:
+            raise ValueError(f"'judge_responses_create_params': {error}") from None
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What the row says of the judge's sampling; the input is the prompt's."""
+        return {name: value for name, value in self.judge_responses_create_params.items() if name != "input"}
+
+
+class Judging:
+    """What one judge is asked about one rollout.
+
+    Args:
+        read: the label that an answer's text settles on; None if it cannot be told.
+        sampling: how the judge samples where the row does not say.
+
+    Attributes:
+        evaluations: NeMo Gym's ``judge_evaluations``, in the order of the questions.
+        unparseable: answers without a label.
+    """
+
+    def __init__(
+        self,
+        judge: Model,
+        task: JudgedTask,
+        read: Callable[[str], str | None],
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.evaluations: list[dict[str, Any]] = []
+        self.unparseable = 0
+        self._judge = judge
+        self._sampling = {**(sampling or {}), **task.sampling}
+        self._read = read
+
+    async def label(self, prompt: str, *, system: str = "") -> str | None:
+        """Ask; the label that the judge settles on, None if it gives none."""
+        place = len(self.evaluations)
+        self.evaluations.append({})  # questions that are asked at once keep their order
+        answer = await self._judge.ask(prompt, system=system, **self._sampling)
+        found = self._read(answer.text)
+        self.unparseable += found is None
+        self.evaluations[place] = evaluation(answer, found)
+        return found
+
+    def fields(self) -> dict[str, Any]:
+        """The row's fields."""
+        return {"judge_evaluations": self.evaluations, "judge_unparseable": self.unparseable}
+
+
+def evaluation(answer: Answer, label: str | None) -> dict[str, Any]:
+    """One entry of ``judge_evaluations``; its ``verdict_label`` is null where the answer has no label."""
+    return {
+        "responses_create_params": answer.asked,
+        "response": Raw(bytes(answer.raw)),
+        "verdict_label": label,
+    }

@@ -1,0 +1,246 @@
+"""Models in roles: what an environment asks besides the policy, such as a judge.
+
+An environment declares its roles, and each is served by a pool of model workers of its own. A `Model` is one
+of them in the hands of a rollout. How its questions reach a model is not known here: workers send them over
+the bus, re-verification looks recorded answers up, and the contract's tests answer from a script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment.verdict import Reply, Verdict
+from gym_runtime.errors import GymError, ModelUnavailable, ResourceError
+from gym_runtime.messages.items import user_message
+from gym_runtime.messages.responses import CreateParams, Usage
+from gym_runtime.messages.roles import RoleAnswer, RoleUse, add_use
+
+DIGEST_BYTES = 12
+RESERVED = frozenset(
+    {"policy", "model", "agent", "resource", "tool", "open", "reset", "step", "verify", "close"}
+)
+"""The policy itself, and the stages of a rollout: a failure of a role is told by the role's name."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_encode = msgspec.json.Encoder(order="sorted").encode
+_encode_params = msgspec.json.Encoder().encode
+
+
+class _Used(msgspec.Struct, frozen=True):
+    usage: Usage | None = None
+
+
+_decode_used = msgspec.json.Decoder(_Used).decode
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model that an environment asks besides the policy.
+
+    Attributes:
+        name: a Python identifier in lower case: the parameter of ``verify`` that takes it.
+        sampling: how it samples unless a question says otherwise: fields of ``responses_create_params``.
+        concurrency: questions in flight at most, per resource worker.
+        timeout_s: how long one answer may take, in seconds; the rollout's deadline holds besides.
+        optional: the environment can do without it, and gets None where no model is given.
+    """
+
+    name: str
+    sampling: dict[str, Any] = {}
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] = 64
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    optional: bool = False
+
+    def problem(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if not _NAME.fullmatch(self.name):
+            return f"a role's name is a Python identifier in lower case, not {self.name!r}"
+        if self.name in RESERVED:
+            return f"no role can be named {self.name!r}: failures are told apart by this name"
+        try:
+            # Constructing a struct checks nothing; converting one does.
+            msgspec.convert(msgspec.to_builtins(self), Role)
+        except msgspec.ValidationError as error:
+            return f"role {self.name!r}: {error}"
+        try:
+            create_params(_encode(self.sampling))
+        except msgspec.ValidationError as error:
+            return f"the sampling of role {self.name!r}: {error}"
+        return ""
+
+
+class Answer(Reply):
+    """What a model in a role answered: a `Reply`, with what it was asked.
+
+    Attributes:
+        asked: ``responses_create_params`` as they were sent: the input and what was said of the sampling.
+    """
+
+    def __init__(self, response: Raw | bytes, asked: Mapping[str, Any]) -> None:
+        super().__init__(response)
+        self.asked = asked
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why the answer stops short (``max_output_tokens``, ``content_filter``), or None."""
+        details = self.response.incomplete_details
+        return None if details is None else details.reason or "incomplete"
+
+
+class Asker(Protocol):
+    """Takes a question to a model."""
+
+    async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+        """The response to a conversation, as JSON.
+
+        Raises:
+            GymError: there is none.
+        """
+        ...
+
+
+class Model:
+    """A model in a role, in the hands of one rollout."""
+
+    def __init__(self, role: Role, ask: Asker) -> None:
+        self.role = role
+        self._ask = ask
+
+    async def ask(
+        self, prompt: str | Sequence[Mapping[str, Any]], *, system: str = "", **sampling: Any
+    ) -> Answer:
+        """Have it answer.
+
+        An answer that is empty or was cut short is an answer; what it means is the environment's to say.
+
+        Args:
+            prompt: the user's text, or the items of a conversation.
+            system: what stands before it, as a system message.
+            sampling: fields of ``responses_create_params``, over those of the role.
+
+        Raises:
+            GymError: it did not answer; its ``stage`` is the role's name.
+            ResourceError: there is no such sampling setting, or its value has a wrong type.
+        """
+        said = {**self.role.sampling, **sampling}
+        try:
+            params = create_params(_encode(said))
+        except msgspec.ValidationError as error:
+            raise ResourceError(f"the sampling of role '{self.role.name}': {error}") from error
+        items = [Raw(_encode({"role": "system", "content": system}))] if system else []
+        items += [user_message(prompt)] if isinstance(prompt, str) else [Raw(_encode(i)) for i in prompt]
+        try:
+            response = await self._ask(self.role, params, items)
+        except GymError as error:
+            error.stage = self.role.name
+            raise
+        answer = Answer(response, {"input": items, **said})
+        try:
+            _ = answer.messages
+        except msgspec.DecodeError as error:
+            raise ModelUnavailable(
+                f"what role '{self.role.name}' answered is not a response: {error}", stage=self.role.name
+            ) from error
+        return answer
+
+
+class Models:
+    """The models of one session by their roles: ``self.models.judge``."""
+
+    def __init__(self, models: Mapping[str, Model] | None = None) -> None:
+        self._models = dict(models or {})
+
+    def __getattr__(self, role: str) -> Model:
+        found = None if role.startswith("_") else self._models.get(role)
+        if found is None:
+            raise AttributeError(
+                f"no model in the role '{role}': declare it in roles=(…) of the environment; "
+                "one that is optional may not be given: models.get(…)"
+            )
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._models)
+
+    def get(self, role: str) -> Model | None:
+        """The model in a role; None for an optional one that was not given."""
+        return self._models.get(role)
+
+
+class JudgedVerdict(Verdict, frozen=True, omit_defaults=True):
+    """A verdict on the wire, with what models in roles answered for it since the session began."""
+
+    role_use: dict[str, RoleUse] = {}  # noqa: RUF012 - a msgspec field, copied for each
+    role_answers: list[RoleAnswer] = []  # noqa: RUF012
+
+
+class RoleLog:
+    """What models in roles have answered, in the order of the questions."""
+
+    def __init__(self, answers: Sequence[RoleAnswer] = (), use: Mapping[str, RoleUse] | None = None) -> None:
+        self.use = dict(use or {})
+        self.answers = list(answers)
+
+    def add(self, answer: RoleAnswer, use: RoleUse) -> None:
+        """Note an answer."""
+        self.answers.append(answer)
+        add_use(self.use, {answer.role: use})
+
+    def note(self, role: str, digest: str, response: Raw, seconds: float) -> None:
+        """Note a response, with what it says of its usage."""
+        try:
+            usage = _decode_used(response).usage or Usage()
+        except msgspec.DecodeError as error:
+            raise ModelUnavailable(f"what role '{role}' answered is not a response: {error}") from error
+        use = RoleUse(
+            calls=1,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            seconds=round(seconds, 6),
+        )
+        self.add(RoleAnswer(role=role, digest=digest, response=response), use)
+
+    def extend(self, other: RoleLog) -> None:
+        """Note the answers of another log after these."""
+        self.answers += other.answers
+        add_use(self.use, other.use)
+
+    def judged(self, verdict: Verdict) -> JudgedVerdict:
+        """A verdict with what is noted here."""
+        return JudgedVerdict(
+            reward=verdict.reward,
+            components=verdict.components,
+            fields=verdict.fields,
+            role_use=self.use,
+            role_answers=self.answers,
+        )
+
+
+def models_of(roles: Sequence[Role], given: Callable[[Role], bool], ask: Asker) -> Models:
+    """The models of an environment's roles: all that are required, and those of the others that are given."""
+    return Models({role.name: Model(role, ask) for role in roles if not role.optional or given(role)})
+
+
+def question_digest(role: str, params: Raw, items: Sequence[Raw]) -> str:
+    """What identifies a question: the role, the parameters, the input."""
+    found = blake2b(role.encode(), digest_size=DIGEST_BYTES)
+    for part in (params, *items):
+        found.update(b"\n")
+        found.update(part)
+    return found.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def create_params(sampling: bytes) -> Raw:
+    """The parameters of a call, without its input, for a sampling as JSON.
+
+    Raises:
+        msgspec.ValidationError: a name or a value does not fit.
+    """
+    return Raw(_encode_params(msgspec.json.decode(sampling, type=CreateParams)))

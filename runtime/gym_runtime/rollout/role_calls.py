@@ -1,0 +1,157 @@
+"""Questions to models in roles over the bus: one at a time counted, limited, journaled.
+
+A resource worker asks for the environment, in the name of the request that it works on; an agent worker asks
+for the agent. The answer is journaled before it is used, under the rollout's journal, where the patterns that
+forget the journal forget it too. It is looked for there only when the request is a repetition, so that the
+normal way costs one record and no look. A look at any replica is enough: what is missed is asked for again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_digest
+from gym_runtime.errors import DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
+from gym_runtime.messages import calls
+from gym_runtime.messages.names import token
+from gym_runtime.rollout.journal import journal_subject
+from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.router import Router
+
+_numbers = itertools.count()
+
+
+class RoleLimits:
+    """How many questions to each role of each environment may be in flight, in one worker."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str], anyio.Semaphore] = {}
+
+    def of(self, environment: str, role: Role) -> anyio.Semaphore:
+        """The places of a role."""
+        places = self._places.get((environment, role.name))
+        if places is None:
+            places = anyio.Semaphore(role.concurrency, fast_acquire=True)
+            self._places[environment, role.name] = places
+        return places
+
+
+class RoleCalls:
+    """The questions that one call asks: a call of a resource, or all of an agent's attempt.
+
+    Args:
+        environment: whose roles they are.
+        request: in whose name they are asked: rollout, attempt, deadline, pools of the roles, and whether
+            there may be answers in the journal.
+        worker: who asks, for the names of the questions.
+
+    Attributes:
+        log: what was answered.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        limits: RoleLimits,
+        *,
+        environment: str,
+        request: calls.Request,
+        budget: Budget,
+        worker: str,
+    ) -> None:
+        self.log = RoleLog()
+        self._router = router
+        self._limits = limits
+        self._environment = environment
+        self._request = request
+        self._budget = budget
+        self._worker = worker
+        self._times: Counter[str] = Counter()
+
+    async def ask(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+        """The response, from the journal or from the model.
+
+        Raises:
+            ModelError: the model failed, took longer than the role allows, or cannot be reached.
+            DeadlineExceeded: the rollout's deadline passed.
+        """
+        try:
+            return await self._answer(role, params, items)
+        except TransportError as error:
+            # To the caller of a resource it would say that the resource worker cannot be reached.
+            kind = ModelUnavailable if error.retryable else ModelRefused
+            raise kind(error.message) from error
+
+    async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+        started_s = clock.now()
+        digest = question_digest(role.name, params, items)
+        self._times[digest] += 1
+        subject = self._subject(digest)
+        response = await self._recorded(subject) if subject else None
+        if response is None:
+            response = await self._asked(role, params, items)
+            if subject:
+                await self._router.bus.append(subject, bytes(response))
+        self.log.note(role.name, digest, response, clock.now() - started_s)
+        return response
+
+    async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+        async with self._limits.of(self._environment, role):
+            with tracing.span("role", role=role.name):
+                answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
+        try:
+            return calls.decode_model_answer(answer).response
+        except msgspec.DecodeError as error:
+            raise ModelUnavailable(f"role '{role.name}' gave no answer that can be read: {error}") from error
+
+    async def _send(self, role: Role, call: calls.ModelCall) -> Raw:
+        asked = self._request
+        pool = asked.roles.get(role.name, role.name)
+        deadline_s = min(asked.deadline_s, clock.now() + role.timeout_s)
+        request = calls.Request(
+            body=calls.pack(call),
+            deadline_s=deadline_s,
+            # No other question may go by this name: who gives one up would end both.
+            key=f"{self._worker}.{next(_numbers)}",
+            rollout=asked.rollout,
+            attempt=asked.attempt,
+        )
+        try:
+            return (await self._router.ask("model", pool, request, self._budget)).body
+        except DeadlineExceeded as error:
+            if deadline_s >= asked.deadline_s:
+                raise
+            raise ModelUnavailable(
+                f"model '{pool}' in the role '{role.name}' did not answer within {role.timeout_s:g} s"
+            ) from error
+
+    # -- the journal ----------------------------------------------------------------------------------
+
+    def _subject(self, digest: str) -> str:
+        """Where the answer is journaled; empty if it is not.
+
+        The same may be asked several times, in one call (votes) and in several (each step of an episode): the
+        call's number, which its key ends with, and the count within the call tell these apart.
+        """
+        asked = self._request
+        if not asked.durable or not asked.rollout:
+            return ""
+        run, task_index, rollout_index = asked.rollout.rsplit(".", 2)
+        name = f"{digest}.{asked.key.rpartition('.')[2]}.{self._times[digest]}"
+        place = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
+        journal = journal_subject(token(run, "run"), int(task_index), int(rollout_index))
+        return f"{journal}.role.{place}"
+
+    async def _recorded(self, subject: str) -> Raw | None:
+        if not self._request.repeated and self._request.attempt <= 1:
+            return None
+        found = await self._router.bus.latest(subject, nearest=True)
+        return Raw(found[0].payload) if found else None

@@ -1,0 +1,177 @@
+"""What a judge costs the runtime, and whether anything but the judge is waited for.
+
+    python tests/bench/judge.py                     # both cases
+    python tests/bench/judge.py --case cpu          # or: occupancy
+
+The stub engine is policy and judge. ``cpu`` compares the processor time of an
+answer of the judge with that of one more turn of the policy: of rollouts with one turn, two, one and a judge.
+``occupancy``: the judge answers after a second, and of 2,048 rollouts in flight as many are with the judge as
+the role allows; it is the share of that limit that was used from the first question to the last answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import anyio
+import psutil
+from gym_runtime import connect
+from gym_runtime.client import Client
+from gym_runtime.messages.outcomes import Completed
+from gym_runtime.workers.adapter import ModelSettings
+from measure import cpu_s, print_table, tree
+from stubs import stub_engine
+
+LIMIT = 256
+ENVIRONMENTS = {
+    "plain": '''"""Judged by nobody."""
+
+from gym_runtime import Environment, Reply, Task, Verdict
+
+
+class Question(Task):
+    pass
+
+
+async def verify(task: Question, reply: Reply) -> Verdict:
+    return Verdict(float(bool(reply.text)))
+
+
+environment = Environment(resource=verify, description="One message.", agent="single_turn")
+''',
+    "judged": f'''"""Judged by a model."""
+
+from gym_runtime import Environment, Model, Reply, Role, Task, Verdict
+
+
+class Question(Task):
+    pass
+
+
+async def verify(task: Question, reply: Reply, judge: Model) -> Verdict:
+    said = await judge.ask(f"Is this an answer? {{reply.text}}", temperature=0.0)
+    return Verdict(float(bool(said.text)))
+
+
+environment = Environment(
+    resource=verify,
+    description="One message.",
+    agent="single_turn",
+    roles=(Role(name="judge", concurrency={LIMIT}),),
+)
+''',
+}
+TWICE = '''"""Has the model answer twice."""
+
+
+class Agent:
+    async def run(self, rollout):
+        await rollout.respond()
+        await rollout.respond()
+'''
+
+
+def settings(url: str) -> ModelSettings:
+    return ModelSettings(provider="openai", name="stub", urls=(url,), api="responses")
+
+
+@contextlib.contextmanager
+def modules() -> Generator[None]:
+    """The environments and the agent, as files in the working directory: so workers find them."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for name, source in {**ENVIRONMENTS, "twice": TWICE}.items():
+            Path(f"{name}.py").write_text(source)
+        yield
+
+
+async def run(gym: Client, environment: str, agent: str, count: int, in_flight: int) -> float:
+    """Make rollouts; the seconds it took."""
+    rows = [{"responses_create_params": {"input": f"question {number}"}} for number in range(count)]
+    started, completed = time.perf_counter(), 0
+    async for record in gym.rollouts(rows, environment=environment, agent=agent, in_flight=in_flight):
+        completed += isinstance(record.outcome, Completed)
+    assert completed == count, f"{count - completed} of {count} failed"
+    return time.perf_counter() - started
+
+
+async def cpu(count: int, in_flight: int, repeats: int) -> None:
+    cases = {
+        "one turn": ("plain", "single_turn"),
+        "two turns": ("plain", "twice"),
+        "one turn and a judge": ("judged", "single_turn"),
+    }
+    spent: dict[str, list[float]] = {case: [] for case in cases}
+    with modules(), stub_engine.running() as policy:
+        async with connect(
+            model=settings(policy.url),
+            roles={"judge": "policy"},
+            environments=list(ENVIRONMENTS),
+            agents=["single_turn", "twice"],
+            concurrency=in_flight,
+        ) as gym:
+            for environment, name in cases.values():
+                await run(gym, environment, name, 300, in_flight)
+            everything = [
+                p for p in tree([psutil.Process().pid]) if "stub_engine" not in " ".join(p.cmdline())
+            ]
+            for _ in range(repeats):
+                for case, (environment, name) in cases.items():
+                    before = cpu_s(everything)
+                    await run(gym, environment, name, count, in_flight)
+                    spent[case].append((cpu_s(everything) - before) / count * 1e3)
+    medians = {case: statistics.median(figures) for case, figures in spent.items()}
+    one = medians["one turn"]
+    turn, judged = medians["two turns"] - one, medians["one turn and a judge"] - one
+    table = [[case, f"{figure:.2f} ms"] for case, figure in medians.items()]
+    table += [
+        ["one more turn", f"{turn:.2f} ms"],
+        ["a judge", f"{judged:.2f} ms"],
+        ["ratio", f"{judged / turn:.2f}"],
+    ]
+    print_table("CPU per rollout", ["rollout", "CPU"], [list(row) for row in table])
+
+
+async def occupancy(count: int, in_flight: int) -> None:
+    with (
+        modules(),
+        stub_engine.running() as policy,
+        stub_engine.running("--latency-s", "1") as judge,
+    ):
+        async with connect(
+            model=settings(policy.url),
+            roles={"judge": settings(judge.url)},
+            environments=list(ENVIRONMENTS),
+            concurrency=in_flight,
+        ) as gym:
+            await run(gym, "judged", "single_turn", LIMIT, in_flight)
+            wall_s = await run(gym, "judged", "single_turn", count, in_flight)
+        most = judge.stats().max_in_flight
+    share = count / (LIMIT * wall_s)
+    row: list[object] = [count, in_flight, LIMIT, most, f"{wall_s:.1f} s", f"{share:.1%}"]
+    print_table(
+        "A judge that answers after 1 s",
+        ["rollouts", "in flight", "the judge's limit", "most at the judge", "time", "occupancy"],
+        [row],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--case", choices=("cpu", "occupancy"))
+    parser.add_argument("--rollouts", type=int, default=3000)
+    parser.add_argument("--repeats", type=int, default=3)
+    said = parser.parse_args()
+    if said.case in (None, "cpu"):
+        anyio.run(cpu, said.rollouts, 256, said.repeats, backend_options={"use_uvloop": True})
+    if said.case in (None, "occupancy"):
+        anyio.run(occupancy, 8192, 2048, backend_options={"use_uvloop": True})
+
+
+if __name__ == "__main__":
+    main()
