@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 BIN = Path(sys.executable).parent
 ENGINES = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
 EXTRAS = {"reasoning_gym": "reasoning-gym", "math_with_judge": "math-verify"}
+FILES = (ROOT / "docs" / "reference" / "files.md").read_text()
 RUN = {"bash", "python", "json", "toml", "text"}
 
 
@@ -152,6 +153,10 @@ def test_page(page: Path, tmp_path: Path) -> None:
         reader = Reader(tmp_path, engines, stack)
         for block in followed(page):
             reader.follow(block)
+    for path in tmp_path.glob("results/*.jsonl"):
+        for row in map(json.loads, path.read_text().splitlines()):
+            undocumented = [name for name in row.get("_gym", ()) if f"`{name}`" not in FILES]
+            assert not undocumented, f"docs/reference/files.md does not name {undocumented} of _gym"
 
 
 def test_ci_runs_the_two_commands_as_they_stand() -> None:
