@@ -100,7 +100,7 @@ async def test_a_conversation_that_ends_its_model_worker() -> None:
     assert list(failed) == [POISON]
     assert "workers of model" in failed[POISON]
     assert set(restarts) == {"model"}
-    # A worker that ends before it has said that it is there is not held against the conversation.
+    # On a busy machine a fifth was seen once.
     assert restarts["model"] in {4, 5}
 
 
