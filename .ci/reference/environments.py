@@ -48,6 +48,7 @@ def _section(one: LoadedEnvironment) -> str:
         "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in roles),
         "licence of the data": definition.data_license,
         "also known as": ", ".join(f"`{name}`" for name in definition.agent_refs),
+        "files that are not shipped": ", ".join(f"`{asset.name}`" for asset in definition.assets),
         "makes rows itself": "`gym-runtime prepare --source generate`" if definition.generate else "",
     }
     rows = [[name, value] for name, value in facts.items() if value]

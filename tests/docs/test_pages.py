@@ -12,6 +12,7 @@ import pytest
 from docs.pages import PAGES, ROOT
 
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
+WALKS = ROOT / "docs" / "explanation" / "walks.md"
 VARIABLES = ROOT / "docs" / "reference" / "environment-variables.md"
 SECURITY = ROOT / "SECURITY.md"
 CODE = ("runtime", "agents", "models", "resources")
@@ -84,3 +85,12 @@ def test_reference_is_what_the_code_says() -> None:
         [sys.executable, ROOT / ".ci" / "reference", "--check"], capture_output=True, text=True, cwd=ROOT
     )
     assert checked.returncode == 0, f"run: python .ci/reference\n{checked.stdout}{checked.stderr}"
+
+
+def test_walks_name_methods_that_exist() -> None:
+    sources = [path.read_text() for top in CODE for path in (ROOT / top).rglob("*.py")]
+    named = re.findall(r"`([A-Z]\w+)\.(\w+)`", WALKS.read_text())
+    assert named
+    for owner, method in named:
+        found = [source for source in sources if re.search(rf"^class {owner}\b", source, re.MULTILINE)]
+        assert any(f"def {method}(" in source for source in found), f"{owner}.{method}"

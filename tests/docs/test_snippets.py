@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,13 +26,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 BIN = Path(sys.executable).parent
 ENGINES = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
 EXTRAS = {"reasoning_gym": "reasoning-gym", "math_with_judge": "math-verify"}
+FILES = (ROOT / "docs" / "reference" / "files.md").read_text()
 RUN = {"bash", "python", "json", "toml", "text"}
 
 
 class Reader:
     """Somebody who follows a page in a folder of their own."""
 
-    def __init__(self, folder: Path, engines: list[str], stack: ExitStack) -> None:
+    def __init__(self, folder: Path, engines: Mapping[str, str], stack: ExitStack) -> None:
         self._folder = folder
         self._engines = engines
         self._stack = stack
@@ -41,7 +42,7 @@ class Reader:
         self._environment = {
             **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "OPENAI_BASE_URL": engines[0],
+            "OPENAI_BASE_URL": engines.get(ENGINES[0], ENGINES[0]),
             "OPENAI_API_KEY": "any",
             "NO_COLOR": "1",
         }
@@ -108,7 +109,7 @@ class Reader:
                 assert process.wait(30) in (0, -signal.SIGTERM), command
 
     def _filled_in(self, text: str) -> str:
-        for written, real in zip(ENGINES, self._engines, strict=True):
+        for written, real in self._engines.items():
             text = text.replace(written, real)
         return re.sub(r"\bRUN\b", self._run, text) if self._run else text
 
@@ -137,17 +138,25 @@ WITH_SNIPPETS = [
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path, tmp_path: Path) -> None:
-    named = sorted(set(re.findall(r"(?:openai|vllm|azure)/([\w./-]+)", page.read_text())))
-    flags = ["--models", ",".join(named)] if named else []
+    text = page.read_text()
+    models = ",".join(sorted(set(re.findall(r"(?:openai|vllm)/([\w./-]+)", text))))
     rows = (ROOT / "resources" / "gym_resources" / "mcqa.jsonl").read_text()
     (tmp_path / "rows.jsonl").write_text(rows)
     named_rows = rows.replace("}\n", ', "agent_ref": {"name": "mcqa_simple_agent"}}\n')
     (tmp_path / "mixed.jsonl").write_text(named_rows)
     with ExitStack() as stack:
-        engines = [stack.enter_context(stub_engine.running(*flags)).url for _ in ENGINES]
+        engines = {
+            address: stack.enter_context(stub_engine.running("--models", models)).url
+            for number, address in enumerate(ENGINES)
+            if address in text or (models and number == 0)
+        }
         reader = Reader(tmp_path, engines, stack)
         for block in followed(page):
             reader.follow(block)
+    for path in tmp_path.glob("results/*.jsonl"):
+        for row in map(json.loads, path.read_text().splitlines()):
+            undocumented = [name for name in row.get("_gym", ()) if f"`{name}`" not in FILES]
+            assert not undocumented, f"docs/reference/files.md does not name {undocumented} of _gym"
 
 
 def test_ci_runs_the_two_commands_as_they_stand() -> None:
@@ -165,7 +174,7 @@ def test_first_command(tmp_path: Path) -> None:
     first = next(block for block in blocks(README) if block.language == "bash")
     command = first.text.strip().split(" && ")[-1].removeprefix(".venv/bin/")
     with ExitStack() as stack:
-        reader = Reader(tmp_path, list(ENGINES), stack)
+        reader = Reader(tmp_path, {}, stack)
         reader.type(command)
     assert "of 20 rollouts" in reader.said
     assert len((tmp_path / "results" / "mcqa-xstest.jsonl").read_text().splitlines()) == 20

@@ -71,7 +71,7 @@ class Command:
         source = folder / "rows.jsonl"
         source.write_bytes(b"".join(line + b"\n" for line in rows()))
         self._arguments = [
-            *(sys.executable, "-m", "gym_runtime.cli.main", "run", "--input", str(source)),
+            *(sys.executable, "-m", "gym_runtime.cli.main", "run", *ENVIRONMENTS, "--input", str(source)),
             *("--output", str(self.output), "--model", "openai/stub", "--model-url", engine.url),
             *("--workers", "2", "--concurrency", "24", "--timeout", str(TIMEOUT_S)),
         ]

@@ -443,7 +443,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
         *("gym.members.none", "gym.members.w", *ALIVE, *GONE),
         *("gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.holds.w", "gym.over.e"),
         *("gym.abort.w", "gym.abort.model.p", "gym.abort.resource.e"),
-        "$JS.ACK.gym_TASKS.c.1.1.1.1.1",
+        *("$JS.ACK.gym_TASKS.c.1.1.1.1.1", *ANSWERS),
     ],
     "resource": ["gym.join.resource.w", "gym.gone.resource.w", "gym.members.none", *BLOBS, *ANSWERS],
     "model": ["gym.join.model.w", "gym.gone.model.w", "gym.members.none", *BLOBS, *ANSWERS],

@@ -54,7 +54,7 @@ MISTAKES = {
     "run --repeat 3": "did you mean '--repeats'?",
     "run --repeats 0": "repeats is 0; it must be at least 1",
     "run --repeats x": "invalid value for --repeats: unable to convert 'x' into int",
-    "run --top-p 2": "invalid value '2.0' for --top-p; it must be at most 1",
+    "run mcqa --top-p 2": "'top_p': expected float <= 1.0",
     "run --model-api soap": "invalid value 'soap' for --model-api; choose from 'auto', 'responses', 'chat'",
     "run": "gym-runtime run NAME",
     "run mqca": "did you mean 'mcqa'?",

@@ -89,7 +89,7 @@ def test_a_gateway_to_a_model_that_nobody_serves(tmp_path: Path) -> None:
             process.stdout.readline()  # it serves
             process.terminate()
             _, said = process.communicate(timeout=15)
-    assert said == NOSUCH.format("model", "model") + "\n"
+    assert json.loads(said)["event"] == NOSUCH.format("model", "model")
 
 
 @pytest.mark.slow

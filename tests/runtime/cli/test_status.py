@@ -79,6 +79,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
     rows = Path(__file__).parents[3] / "resources" / "gym_resources" / "mcqa.jsonl"
     with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
         monkeypatch.setenv("GYM_NATS_URL", started.url)
+        monkeypatch.setenv("COLUMNS", "160")
         assert json.loads(output(capsys, "ls", "runs", "--json")) == []
         assert "no runs" in output(capsys, "ls", "runs")
         run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
