@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.checks.reverification import reverify
+from gym_runtime.checks.reverification import Reverifier
 from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
@@ -81,5 +81,6 @@ async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name:
         ([THOUGHT], definition.silence_reward),
         ([THOUGHT, EMPTY], definition.silence_reward),
     ):
-        row = await reverify(None, recorded(environment, example.row, output))
+        models = dict.fromkeys(example.roles, example.answers())
+        row = await Reverifier(models=models).judge(recorded(environment, example.row, output))
         assert (row.reward, row.previous_reward) == (pytest.approx(reward), 0.25)

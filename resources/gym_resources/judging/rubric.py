@@ -1,0 +1,54 @@
+"""Rubrics: questions about a reply that a judge answers with yes or no, and what their scores come to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from gym_resources.judging.labels import label
+from gym_resources.judging.thoughts import without_thoughts
+
+Aggregation = Literal["mean", "min", "max", "all", "any", "weighted"]
+
+_WORD = re.compile(r"\b(YES|NO)\b")
+
+
+class Item(msgspec.Struct):
+    """One question, the answer that passes, and its weight among the others."""
+
+    question: str
+    pass_criteria: Literal["YES", "NO"] = "YES"
+    weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+
+def weighted(scores: Sequence[float], items: Sequence[Item]) -> float:
+    """The mean of the scores by their items' weights, of which one is above 0."""
+    return sum(item.weight * score for item, score in zip(items, scores, strict=True)) / sum(
+        item.weight for item in items
+    )
+
+
+AGGREGATIONS: dict[Aggregation, Callable[[Sequence[float], Sequence[Item]], float]] = {
+    "mean": lambda scores, _: sum(scores) / len(scores),
+    "min": lambda scores, _: min(scores),
+    "max": lambda scores, _: max(scores),
+    "all": lambda scores, _: float(all(scores)),
+    "any": lambda scores, _: float(any(scores)),
+    "weighted": weighted,
+}
+
+
+def yes_or_no(text: str) -> str | None:
+    """What a judge says: its last label, else the last word of the last line that has one.
+
+    >>> yes_or_no("[[NO]]? No: [[YES]]"), yes_or_no("So: YES.\\nThat is all."), yes_or_no("Perhaps")
+    ('YES', 'YES', None)
+    """
+    found = label(text, ("[[YES]]", "[[NO]]"))
+    if found:
+        return found.strip("[]")
+    lines = [words for line in without_thoughts(text).splitlines() if (words := _WORD.findall(line))]
+    return lines[-1][-1] if lines else None
