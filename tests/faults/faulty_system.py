@@ -26,6 +26,7 @@ import msgspec
 from faults.schedule import ENVIRONMENTS, ROLLOUTS, Schedule, Strike
 from gym_runtime import connect
 from gym_runtime.client import Client
+from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.rollout_spec import encode_spec
 from gym_runtime.system.private_broker import Broker
@@ -200,6 +201,8 @@ class Arena:
     async def _double(self) -> None:
         """Some of what this part of the run has published, once more."""
         run = await self._command.run_id()
+        for name in ENVIRONMENTS:
+            catalogue.environment(name)
         tasks = [
             task
             for task in expand(rows(), run=run, model_pool=run, timeout_s=TIMEOUT_S)
