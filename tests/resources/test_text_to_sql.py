@@ -14,12 +14,8 @@ from resources.judging import judged_by, quotations, row
 pytestmark = pytest.mark.anyio
 
 YES, NO = "[[A=B]]", "[[A!=B]]"
-TASK = {
-    "sql": "SELECT 1;",
-    "sql_dialect": "sqlite",
-    "sql_prompt": "One?",
-    "sql_context": "CREATE TABLE t (x);",
-}
+SCHEMA = "CREATE TABLE t (x);"
+TASK = {"sql": "SELECT 1;", "sql_dialect": "sqlite", "sql_prompt": "One?", "sql_context": SCHEMA}
 
 
 async def judged(answers: list[Scripted], reply: str = "```sql\nSELECT 2\n```", **fields: Any) -> Any:
