@@ -1093,3 +1093,13 @@ async def test_close_sends_what_is_buffered(bus: Bus, other: Bus) -> None:
 async def test_close_twice_is_once(bus: Bus) -> None:
     await bus.aclose()
     await bus.aclose()
+
+
+async def test_the_nearest_copy_of_one_subject(bus: Bus) -> None:
+    subject = "journal.r.0.0.0.role.a"
+    assert await bus.latest(subject, nearest=True) == []
+    large = b"x" * (INLINE_BYTES + 1)
+    for payload in (b"old", large):
+        await bus.append(subject, payload)
+    assert [record.payload for record in await bus.latest(subject, nearest=True)] == [large]
+    assert await bus.latest("journal.r.0.0.0", nearest=True) == []

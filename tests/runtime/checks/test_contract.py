@@ -284,3 +284,57 @@ async def test_the_time_to_verify_is_measured() -> None:
 )
 def test_a_schema_that_no_engine_takes_is_described(schema: dict[str, Any], problems: list[str]) -> None:
     assert list(schema_problems(schema)) == problems
+
+
+JUDGED = """
+async def verify(task: GoalTask, reply: Reply, judge: Model) -> Verdict:
+    if not reply.text:
+        return Verdict(0.0)
+    said = await judge.ask(reply.text)
+    return Verdict(float("yes" in said.text))
+
+environment = Environment(resource=verify, description="Say the goal.", roles=("judge",))
+"""
+JUDGED_HEAD = HEAD.replace("Reply, Session", "Model, Reply, Session")
+
+
+def judged_rows() -> list[dict[str, Any]]:
+    return [{**row, "gold": {"turns": row["gold"], "roles": {"judge": ["yes"]}}} for row in rows()]
+
+
+async def test_an_environment_with_a_judge_is_checked_with_scripted_answers(tmp_path: Path) -> None:
+    assert await broken(tmp_path, JUDGED, judged_rows(), head=JUDGED_HEAD) == {}
+
+
+async def test_a_judge_that_is_asked_about_silence_is_found(tmp_path: Path) -> None:
+    asking = JUDGED.replace("if not reply.text", "if False")
+    found = await broken(tmp_path, asking, judged_rows(), head=JUDGED_HEAD)
+    assert found == {
+        "silence scores nothing": "; ".join(f"row {n} scores 1 instead of 0" for n in range(1, 6))
+    }
+
+
+async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Path) -> None:
+    swallowing = JUDGED.replace(
+        "    said = await judge.ask(reply.text)",
+        "    try:\n        said = await judge.ask(reply.text)\n    except Exception:\n"
+        "        return Verdict(0.0)",
+    )
+    found = await broken(tmp_path, swallowing, judged_rows(), head=JUDGED_HEAD)
+    assert list(found) == ["a role that fails is no reward"]
+    assert "row 1 scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
+
+
+async def test_a_judge_that_says_nothing_must_be_judged(tmp_path: Path) -> None:
+    fragile = JUDGED.replace('"yes" in said.text', "said.messages[0].text == 'yes'")
+    found = await broken(tmp_path, fragile, judged_rows(), head=JUDGED_HEAD)
+    assert "IndexError" in found["a role that fails is no reward"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "message"),
+    [({"roles": {}}, "missing required field `turns`"), ({"turns": "a", "role": {}}, "unknown field `role`")],
+)
+async def test_a_gold_that_is_none_is_said(tmp_path: Path, gold: dict[str, Any], message: str) -> None:
+    found = await broken(tmp_path, JUDGED, [{**row, "gold": gold} for row in rows()], head=JUDGED_HEAD)
+    assert message in found["its packages and example rows are there"]

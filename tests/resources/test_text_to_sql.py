@@ -1,0 +1,93 @@
+"""SQL compared by a judge: which query is taken from a reply, and what the judge's answers come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gym_resources.sql.replies import extracted
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
+from resources.judging import judged_by, quotations, row
+
+pytestmark = pytest.mark.anyio
+
+YES, NO = "[[A=B]]", "[[A!=B]]"
+SCHEMA = "CREATE TABLE t (x);"
+TASK = {"sql": "SELECT 1;", "sql_dialect": "sqlite", "sql_prompt": "One?", "sql_context": SCHEMA}
+
+
+async def judged(answers: list[Scripted], reply: str = "```sql\nSELECT 2\n```", **fields: Any) -> Any:
+    return await judged_by("text_to_sql", {"judge": answers}, reply, **{**TASK, **fields})
+
+
+@pytest.mark.parametrize(
+    ("answers", "fields", "reward"),
+    [
+        ([YES, YES], {}, 1.0),
+        ([YES, NO], {}, 0.0),
+        ([YES, NO], {"reward_if_swap_fails": 0.5}, 0.5),
+        ([NO], {}, 0.0),
+        (["?"], {}, 0.0),
+        ([YES], {"check_twice_swap": False}, 1.0),
+        ([f"Perhaps {NO}? No: {YES}", YES], {}, 1.0),
+    ],
+)
+async def test_both_orders_must_agree(answers: list[Scripted], fields: dict[str, Any], reward: float) -> None:
+    verdict, prompts = await judged(answers, **fields)
+    assert verdict.reward == reward
+    assert verdict.fields["judge_passed"] is (reward == 1.0)
+    orders = [["SELECT 1;", "SELECT 2;"], ["SELECT 2;", "SELECT 1;"]]
+    assert [quotations(prompt)[2:] for prompt in prompts] == orders[: len(answers)]
+    assert quotations(prompts[0])[:2] == [SCHEMA, "One?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("```sql\nSELECT 1\n``` or ```sql\nSELECT 2;\n```", "SELECT 2;"),
+        ("```SQL\nSELECT 1\n``` and ```python\nprint()\n```", "SELECT 1;"),
+        ("```\nWITH a AS (SELECT 1) SELECT * FROM a\n```", "WITH a AS (SELECT 1) SELECT * FROM a;"),
+        ("```SELECT 3```", "SELECT 3;"),
+        ("```postgres\nselect 4\n```", "select 4;"),
+        ("```python\nprint()\n``` then SELECT 5; bye", "SELECT 5;"),
+        ("Use select 1; or SELECT 2; as you like", "select 1; or SELECT 2;"),
+        ("SELECT 1 without an end", None),
+        ("selection; of words", None),
+        ("```sql\n\n```", None),
+        ("; SELECT", None),
+        ("", None),
+    ],
+)
+def test_the_query_in_a_reply(text: str, query: str | None) -> None:
+    assert extracted(text) == query
+
+
+def test_hostile_replies_are_read_in_linear_time() -> None:
+    for piece in ("```", "```sql\n", "SELECT ", ";", "```SELECT "):
+        extracted(piece * 100_000)
+
+
+async def test_a_reply_without_a_query_is_worth_nothing_and_nobody_is_asked() -> None:
+    verdict, prompts = await judged([], "I do not know.")
+    assert (verdict.reward, prompts) == (0.0, [])
+    assert verdict.fields["failure_reason"] == "no_sql_extracted"
+
+
+@pytest.mark.parametrize("dialect", ["pg", "Postgres", "postgresql"])
+async def test_aliases_of_a_dialect_are_one(dialect: str) -> None:
+    _, prompts = await judged([NO], sql_dialect=dialect)
+    assert "The dialect is postgresql." in prompts[0]
+
+
+@pytest.mark.parametrize("fields", [{"sql_dialect": "oracle"}, {"sql": " "}])
+def test_rows_that_cannot_be_judged_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match="'sql"):
+        catalogue.environment("text_to_sql").resource.task(row(**{**TASK, **fields}))
+
+
+async def test_a_judge_that_fails_is_no_verdict() -> None:
+    with pytest.raises(ModelError) as caught:
+        await judged([YES, ModelUnavailable("503")])
+    assert caught.value.stage == "judge"
