@@ -86,6 +86,7 @@ class MathTask(JudgedTask, kw_only=True):
     should_use_judge: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not bare(self.expected_answer):
             raise ValueError("'expected_answer' is empty")
 

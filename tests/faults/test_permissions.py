@@ -364,6 +364,7 @@ OF_A_STREAM = (
     "STREAM.INFO.S", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.DELETE.S", "STREAM.PURGE.S",
     "STREAM.MSG.GET.S", "STREAM.MSG.DELETE.S", "STREAM.SNAPSHOT.S", "STREAM.RESTORE.S",
     "STREAM.LEADER.STEPDOWN.S", "STREAM.PEER.REMOVE.S", "DIRECT.GET.S", "DIRECT.GET.S.FILTER",
+    "DIRECT.GET.S.gym.journal.r.0.0.0.role.x",
     "CONSUMER.CREATE.S", "CONSUMER.CREATE.S.c", "CONSUMER.CREATE.S.c.FILTER",
     "CONSUMER.CREATE.S.c.gym.>", "CONSUMER.DURABLE.CREATE.S.c", "CONSUMER.NAMES.S", "CONSUMER.LIST.S",
     "CONSUMER.INFO.S.c", "CONSUMER.DELETE.S.c", "CONSUMER.PAUSE.S.c", "CONSUMER.RESET.S.c",
@@ -371,6 +372,7 @@ OF_A_STREAM = (
 )  # fmt: skip
 SUBJECTS = (
     "gym.task.a.e.r", "gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.runs.r", "gym.runs.r.cancelled.0",
+    "gym.journal.r.0.0.0.role.x", "gym.members.model",
     "gym.blob.run.r.i.0", "gym.blob.brief.i.0", "gym.cancel.r", "gym.control.w", "gym.follow.r",
     *(f"gym.{verb}.{kind}.w" for verb in ("join", "alive", "gone") for kind in ("client", *WORKERS)),
     "gym.call", "gym.members.none", "gym.members.w",
@@ -421,6 +423,7 @@ MAY_ASK: dict[Role, list[str]] = {
         "STREAM.INFO.gym_ROLLOUTS",
         "STREAM.MSG.GET.gym_RUNS",
         "DIRECT.GET.gym_BLOBS.FILTER",
+        "DIRECT.GET.gym_JOURNAL.gym.journal.r.0.0.0.role.x",
     ],
     "model": ["INFO", "DIRECT.GET.gym_BLOBS.FILTER"],
 }
@@ -435,17 +438,22 @@ MAY_PUBLISH: dict[Role, list[str]] = {
     "client": [
         *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
         *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
-        *("gym.members.none", "gym.members.w", *ALIVE),
+        *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
         *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
     ],
     "agent": [
         *("gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.join.agent.w", "gym.call", *BLOBS),
-        *("gym.members.none", "gym.members.w", *ALIVE, *GONE),
+        *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE, *GONE),
+        "gym.journal.r.0.0.0.role.x",
         *("gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.holds.w", "gym.over.e"),
         *("gym.abort.w", "gym.abort.model.p", "gym.abort.resource.e"),
         *("$JS.ACK.gym_TASKS.c.1.1.1.1.1", *ANSWERS),
     ],
-    "resource": ["gym.join.resource.w", "gym.gone.resource.w", "gym.members.none", *BLOBS, *ANSWERS],
+    "resource": [
+        *("gym.join.resource.w", "gym.gone.resource.w", "gym.members.none", "gym.members.model"),
+        *("gym.alive.model.w", "gym.model.p", "gym.model.p.w", "gym.abort.w", "gym.abort.model.p"),
+        *("gym.holds.w", "gym.journal.r.0.0.0.role.x", *BLOBS, *ANSWERS),
+    ],
     "model": ["gym.join.model.w", "gym.gone.model.w", "gym.members.none", *BLOBS, *ANSWERS],
 }
 MAY_HEAR: dict[Role, list[str]] = {
@@ -457,12 +465,13 @@ MAY_HEAR: dict[Role, list[str]] = {
     "agent": [
         *JOIN,
         *GONE,
-        *("gym.alive.agent.w", "gym.call", "gym.members.none", "gym.members.w"),
+        *("gym.alive.agent.w", "gym.call", "gym.members.none", "gym.members.model", "gym.members.w"),
         *("gym.cancel.r", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
     ],
     "resource": [
         *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.over.e"),
         *("gym.holds.w", "gym.alive.resource.w", "gym.gone.resource.w", "gym.call"),
+        *("gym.join.model.w", "gym.gone.model.w"),
         *("_INBOX.gym.resource.r.x.1", "_INBOX.gym.resource.s.x.1"),
     ],
     "model": [
