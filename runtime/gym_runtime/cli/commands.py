@@ -25,6 +25,7 @@ from gym_runtime.cli.options import (
     CollectOptions,
     Everything,
     GatewayOptions,
+    MergeOptions,
     PrepareOptions,
     PublishOptions,
     ReverifyOptions,
@@ -85,6 +86,19 @@ def collect(run: str, /, *, options: Annotated[CollectOptions, FLAT]) -> int:
     from gym_runtime.cli import collect as collecting
 
     return collecting.collect(replace(options, run=run))
+
+
+def merge(*rollouts: Path, options: Annotated[MergeOptions, FLAT]) -> int:
+    """Put the result files of several runs of the same rows together: one row per rollout, metrics anew.
+
+    The failures and inputs beside each file come along. Two different rows of one rollout are refused.
+
+    Args:
+        rollouts: Result files, such as A.jsonl B.jsonl.
+    """
+    from gym_runtime.cli import merge as merging
+
+    return merging.merge(replace(options, rollouts=rollouts))
 
 
 def cancel(
@@ -240,7 +254,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
 
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
-    "Make rollouts": [run, start, publish, collect, cancel, weights, gateway],
+    "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
     "Look around": [status, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare],

@@ -115,6 +115,9 @@ class RunOptions:
             several environments, rows say theirs in agent_ref.
         output: The rollouts; further files are put beside it. By default results/NAME.jsonl.
         resume: Continue an interrupted run.
+        extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input. What
+            was made stays.
+        overwrite: Replace the files of an earlier run.
         keep_going: Do not stop when the engine answers nothing but errors.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
@@ -128,6 +131,8 @@ class RunOptions:
     input: Input = None
     output: Output = None
     resume: bool = False
+    extend: bool = False
+    overwrite: bool = False
     keep_going: bool = False
     json: bool = False
     rows: Annotated[RowOptions, FLAT] = RowOptions()
@@ -251,6 +256,22 @@ class ReverifyOptions:
     concurrency: Annotated[int, _AT_LEAST_ONE] = 8
     strict: bool = False
     resume: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """What ``merge`` was asked to do.
+
+    Attributes:
+        output: The rollouts; further files are put beside it.
+        overwrite: Replace the files that are there.
+        json: Print one JSON document, for programs.
+    """
+
+    rollouts: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
+    output: RequiredOutput
+    overwrite: bool = False
     json: bool = False
 
 

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gym_runtime.cli import formatting
-from gym_runtime.files.metrics import Summary
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.files.metrics import Metrics, Summary
 
 if TYPE_CHECKING:
     from gym_runtime.cli.tally import Tally
@@ -81,6 +83,18 @@ def make(
     )
 
 
+def parts(metrics: Metrics) -> dict[str, Summary]:
+    """The summary of each environment. Metrics are kept by ``agent_ref``, of which one may have several."""
+    named: dict[str, list[str]] = {}
+    for agent in metrics.agents:
+        try:
+            name = catalogue.resolve_agent_ref(agent)
+        except UsageError:  # rows of an environment that is not installed here
+            name = agent
+        named.setdefault(name, []).append(agent)
+    return {name: metrics.summary(*agents) for name, agents in named.items()}
+
+
 def show(result: Result, console: Console) -> None:
     """Print the table."""
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -112,7 +126,8 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         yield f"failed: {kind}", f"{failure.count:,}{stage}{said}"
     yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
     yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
-    yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
+    if result.rollouts:
+        yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
     for name, path in result.files.items():
         yield name.replace("_", " "), path
 

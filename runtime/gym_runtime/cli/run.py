@@ -22,7 +22,7 @@ import anyio
 import msgspec
 
 from gym_runtime import __version__, clock, logs, tracing
-from gym_runtime.cli import terminal
+from gym_runtime.cli import result, terminal
 from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
@@ -50,6 +50,7 @@ from gym_runtime.system.system import System, launch
 FLUSH_S = 0.2
 LOOK_AT_ENGINE_S = 2.0
 START_NOTE_S = 2.0
+COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
 NOTHING_LEFT = (
     "the interrupted run left nothing on this broker: what was in progress is made from the start (a broker "
     "that stays, --nats or --state-dir, keeps it)"
@@ -90,6 +91,10 @@ class _Run:
 
     def run(self) -> int:
         options = self._options
+        if options.extend and not options.resume:
+            raise UsageError("--extend is for a run that exists: --resume --extend")
+        if options.overwrite and options.resume:
+            raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
         environments = [catalogue.environment(name) for name in options.names]
         for environment in environments:
             requirements.require(environment)
@@ -107,10 +112,15 @@ class _Run:
                 self._run_id = previous.run
                 self._settings = replace(self._settings, model_pool=self._run_id)
             self._choose_model()
-            if options.input is None:
+            if options.input is None and not options.resume:
                 self._launch(options.names)
             try:
-                with open_dataset(*found, limit=options.rows.limit, settings=self._row_fields) as dataset:
+                with open_dataset(
+                    *found,
+                    limit=options.rows.limit,
+                    settings=self._row_fields,
+                    earlier_rows=previous.rows if previous else None,
+                ) as dataset:
                     return self._start(files, dataset)
             except BaseException:
                 if self._system is not None:
@@ -125,12 +135,12 @@ class _Run:
             files,
             manifest,
             resume=self._options.resume,
+            extend=self._options.extend,
+            overwrite=self._options.overwrite,
             metrics=self._metrics,
             dataset=dataset,
             tasks=lambda: self._specs(dataset),
         )
-        if self._system is None:
-            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
         display = Display(
             manifest.rollouts,
             label=self._label,
@@ -138,6 +148,11 @@ class _Run:
         )
         for notice in progress.notices:
             display.note(notice)
+        if len(progress) >= manifest.rollouts:
+            display.note(COMPLETE)
+            return self._report(files, manifest, display, interrupted=False)
+        if self._system is None:
+            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
         interrupted = anyio.run(
             partial(self._go, files, dataset, progress, display, manifest),
             backend_options={"use_uvloop": True},
@@ -158,14 +173,14 @@ class _Run:
                     f"{name} answers, which this system serves as '{pool}'; --model starts another",
                     soft_wrap=True,
                 )
-        if self._serves_model:
-            fetch_weights(self._model)
         if self._model.provider == "embedded":
             self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
 
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
         options = self._options
+        if self._serves_model:
+            fetch_weights(self._model)
         pools = make_pools(
             tuple(environments),
             self._model if self._serves_model else None,
@@ -251,7 +266,7 @@ class _Run:
             summary,
             run=self._run_id,
             files=files,
-            parts={name: self._metrics.summary(name) for name in self._metrics.agents},
+            parts=result.parts(self._metrics),
             as_json=self._options.json,
         )
         if interrupted:

@@ -55,6 +55,7 @@ class Dataset:
         settings: defaults of row fields; `gym_runtime.environment.settings`.
         rewrite: what is done to each line before it is read as a row; it may raise `BadRow`.
         max_listed: bad rows that an error names one by one.
+        earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.
 
     Attributes:
         rows: how many rows there are.
@@ -62,6 +63,8 @@ class Dataset:
             file name have the same digest.
         environments: how many rows each environment has.
         agents: the agents that those environments ask for.
+        earlier_digest: of the first ``earlier_rows`` rows, if they have the same keys without the rows that
+            follow; empty if they do not, or if there are fewer.
     """
 
     def __init__(
@@ -72,17 +75,20 @@ class Dataset:
         settings: Mapping[str, Any] | None = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         max_listed: int = MAX_LISTED,
+        earlier_rows: int | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
         self.sources = tuple(sources)
         self.rows = 0
         self.digest = ""
+        self.earlier_digest = ""
         self.environments: Counter[str] = Counter()
         self.agents: set[str] = set()
         self._limit = limit
         self._rewrite = rewrite
         self._max_listed = max_listed
+        self._earlier_rows = earlier_rows
         self._parts: list[_Part] = []
         self._settings = settings or {}
         self._own_index = -1
@@ -144,6 +150,7 @@ class Dataset:
         """
         digest = hashlib.sha256()
         keys = array("q")
+        earlier_own_index = -1
         loaded: dict[str, LoadedEnvironment] = {}
         for part in self._parts:
             part.file.mark()
@@ -156,11 +163,20 @@ class Dataset:
                 self.environments[row.environment.name] += 1
                 loaded[row.environment.name] = row.environment
                 keys.append(self._key(row))
+                if self.rows == self._earlier_rows:
+                    self.earlier_digest, earlier_own_index = digest.hexdigest(), self._own_index
             if self.rows == before:
                 raise UsageError(f"{part.source.path} has no rows")
         require_known(self._settings, loaded.values())
         self.agents = {environment.definition.agent for environment in loaded.values()}
         self._repeated = _repeated(keys)
+        # Rows without an index count on from the highest one, which a later row may have raised.
+        if (
+            self.earlier_digest
+            and earlier_own_index != self._own_index
+            and min(keys[: self._earlier_rows]) < 0
+        ):
+            self.earlier_digest = ""
         self.digest = digest.hexdigest()
 
     def _checked(self, part: _Part) -> Iterator[tuple[bytes, Row]]:
@@ -194,6 +210,7 @@ def open_dataset(
     environment: str | None = None,
     limit: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    earlier_rows: int | None = None,
 ) -> Dataset:
     """Open files of rows and check every row; nothing is started on half a dataset.
 
@@ -202,6 +219,7 @@ def open_dataset(
         environment: for sources that name none.
         limit: take the first rows of each file only; the others are not looked at.
         settings: defaults of row fields, for the environments that have them.
+        earlier_rows: as `Dataset` has it.
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
@@ -211,6 +229,7 @@ def open_dataset(
         [given if isinstance(given, Source) else Source(str(given), environment) for given in sources],
         limit=limit,
         settings=settings,
+        earlier_rows=earlier_rows,
     )
 
 

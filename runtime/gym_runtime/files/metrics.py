@@ -175,9 +175,9 @@ class Metrics:
         """Failed rollouts so far by whose fault it was; cheap."""
         return sum((table.failures for table in self.agents.values()), Counter[str]())
 
-    def summary(self, agent: str | None = None) -> Summary:
-        """The whole run, or one agent's part; sorts all rollouts, so it is for the end."""
-        tables = list(self.agents.values()) if agent is None else [self.agents[agent]]
+    def summary(self, *agents: str) -> Summary:
+        """The whole run, or some agents' part; sorts all rollouts, so it is for the end."""
+        tables = [self.agents[agent] for agent in agents or self.agents]
         outcomes = sum((table.outcomes for table in tables), Counter[str]())
         failures = sum((table.failures for table in tables), Counter[str]())
         totals = sum((table.totals for table in tables), Counter[str]())

@@ -1,0 +1,63 @@
+"""``run`` on files that are there already: resumed, grown, complete, replaced."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtime.cli.started import SCRIPT
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def run(folder: Path, *more: str) -> tuple[int, dict[str, Any], str]:
+    """``run mcqa``; its status, its document and what it said."""
+    command = [SCRIPT, "run", "mcqa", "--model", "scripted/message", "-o", "out.jsonl", "--json", *more]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}, ended.stderr
+
+
+def keys(folder: Path) -> list[tuple[int, int]]:
+    rows = [json.loads(line) for line in (folder / "out.jsonl").read_bytes().splitlines()]
+    return [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows]
+
+
+def test_a_run_grows_is_complete_and_is_replaced(tmp_path: Path) -> None:
+    status, document, _ = run(tmp_path, "--limit", "2")
+    assert (status, document["summary"]["rollouts"]) == (0, 2)
+    first = (tmp_path / "out.jsonl").read_bytes()
+
+    status, _, said = run(tmp_path, "--limit", "3", "--resume")
+    assert status == 2
+    assert "limit was 2, is 3" in said
+    assert "--resume --extend makes the run larger" in said
+
+    status, document, _ = run(tmp_path, "--limit", "3", "--repeats", "2", "--resume", "--extend")
+    assert (status, document["summary"]["rollouts"], document["rollouts"]) == (0, 6, 4)
+    assert sorted(keys(tmp_path)) == [(task, rollout) for task in range(3) for rollout in range(2)]
+    assert (tmp_path / "out.jsonl").read_bytes().startswith(first)
+
+    # No broker is there: whatever was started would fail.
+    status, document, said = run(
+        tmp_path, "--limit", "3", "--repeats", "2", "--resume", "--nats", "nats://127.0.0.1:1"
+    )
+    assert (status, document["summary"]["rollouts"], document["rollouts"]) == (0, 6, 0)
+    assert said == "the run is complete: nothing is left to make; --extend makes it larger\n"
+
+    status, _, said = run(tmp_path, "--limit", "1")
+    assert status == 2
+    assert "(--overwrite)" in said
+    status, document, _ = run(tmp_path, "--limit", "1", "--overwrite")
+    assert (status, keys(tmp_path)) == (0, [(0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--extend"], "--resume --extend"), (["--overwrite", "--resume"], "leave one of them out")],
+)
+def test_flags_that_contradict_each_other(flags: list[str], message: str, tmp_path: Path) -> None:
+    status, _, said = run(tmp_path, *flags)
+    assert (status, message in said, said.count("\n")) == (2, True, 1)
