@@ -9,9 +9,10 @@ from __future__ import annotations
 import signal
 
 import anyio
+import msgspec
 
 from gym_runtime import logs
-from gym_runtime.cli import terminal
+from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
 from gym_runtime.cli.model_choice import require_broker
@@ -78,8 +79,17 @@ def collect(options: CollectOptions) -> int:
                         options.run, left, take, skip=lambda task, rollout: (task, rollout) in had
                     )
                     if complete:
-                        await gym.finish_run(info)
-            display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
+                        failed = metrics.failures.total()
+                        await gym.finish_run(
+                            msgspec.structs.replace(info, done=metrics.rollouts, failed=failed)
+                        )
+            display.final_table(
+                metrics.summary(),
+                run=options.run,
+                files=files,
+                parts=result.parts(metrics),
+                as_json=options.json,
+            )
 
     with Lock(files.rollouts):
         had = read_collected(files, options.run, metrics)

@@ -34,8 +34,8 @@ def merge(options: MergeOptions) -> int:
         merged = merge_files(options.rollouts, files, metrics)
     if merged.repeated or merged.recovered:
         terminal.errors().print(
-            f"{merged.repeated:,} rows stood in more than one file; {merged.recovered:,} rollouts that failed "
-            "in one have a row in another",
+            f"{merged.repeated:,} rows stood in more than one file; {merged.recovered:,} rollouts that "
+            "failed in one have a row in another",
             soft_wrap=True,
         )
     summary = metrics.summary()

@@ -12,7 +12,7 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.model_choice import parse_row_fields, require_broker
 from gym_runtime.cli.options import PublishOptions
-from gym_runtime.cli.remote import unserved
+from gym_runtime.cli.remote import served_model, unserved
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.messages.run_info import new_run_id
@@ -32,11 +32,14 @@ def publish(options: PublishOptions) -> str:
             *sources(names, options.input), limit=options.rows.limit, settings=row_fields
         ) as dataset:
             async with connect(urls, prefix=options.broker.prefix) as gym:
-                info = run_info(dataset, settings, run, dataset.rows * settings.repeats)
+                workers = await gym.workers()
+                served = served_model(workers, settings.model_pool)
+                model = f"{served.provider}/{served.name}" if served else ""
+                info = run_info(dataset, settings, run, dataset.rows * settings.repeats, model)
                 await gym.open_run(info)
                 await gym.publish(specs(dataset, settings, run, attached=False))
                 for line in unserved(
-                    await gym.workers(),
+                    workers,
                     agents=info.agents,
                     environments=info.environments,
                     models=[settings.model_pool],

@@ -38,6 +38,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         summary: the whole run, its earlier parts included if it was resumed.
         environments: the same of each environment, if there are several.
         failures: by kind; an example's message is missing if all of them are of an earlier part.
+        total, not_made: how many rollouts the run is of, and how many of them have no result, because it was
+            cancelled or interrupted before.
         wall_s, rollouts, rollouts_per_s: of this part of the run.
         files: those that exist, by what they hold.
     """
@@ -46,6 +48,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary
     environments: dict[str, Summary] = {}
     failures: dict[str, FailureKind] = {}
+    total: int = 0
+    not_made: int = 0
     wall_s: float = 0.0
     rollouts: int = 0
     rollouts_per_s: float = 0.0
@@ -76,6 +80,8 @@ def make(
             )
             for kind, fault in faults.items()
         },
+        total=tally.total,
+        not_made=max(0, tally.total - summary.rollouts),
         wall_s=round(wall_s, 3),
         rollouts=tally.added,
         rollouts_per_s=round(tally.added / wall_s, 3) if wall_s else 0.0,
@@ -119,7 +125,8 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         passes = [*passes[: SHOWN_PASSES - 1], passes[-1]]
     if passes:
         yield "pass@k", "  ".join(passes)
-    yield "rollouts", formatting.breakdown(summary.outcomes) or "none"
+    left = f"; {result.not_made:,} of {result.total:,} not made" if result.not_made else ""
+    yield "rollouts", (formatting.breakdown(summary.outcomes) or "none") + left
     for kind, failure in result.failures.items():
         stage = f" (in {failure.stage})" if failure.stage else ""
         said = f": {failure.example}" if failure.example else ""

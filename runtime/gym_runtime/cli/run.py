@@ -303,7 +303,13 @@ class _Run:
             in_flight = self._concurrency * 2 + 64
             async with connect(url, prefix=self._options.broker.prefix) as client:
                 remains = await self._take_up(client, files, manifest, progress, display)
-                info = run_info(dataset, self._settings, self._run_id, left)
+                info = run_info(
+                    dataset,
+                    self._settings,
+                    self._run_id,
+                    left,
+                    f"{self._model.provider}/{self._model.name}",
+                )
                 missing = self._missing(dataset, progress, inputs, remains)
                 async with (
                     anyio.create_task_group() as group,

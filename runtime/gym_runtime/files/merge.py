@@ -1,8 +1,8 @@
 """Result files of several runs as those of one: each rollout's row once, metrics computed again.
 
 Rollouts are told apart by their numbers (``_ng_task_index``, ``_ng_rollout_index``), so the files must be of
-the same rows: several parts of one run, or runs whose rows bring numbers of their own. A rollout that failed in
-one file and has a row in another is no failure.
+the same rows: several parts of one run, or runs whose rows bring numbers of their own. A rollout that failed
+in one file and has a row in another is no failure.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Merged(msgspec.Struct, frozen=True):
 def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merged:
     """Write the files of ``output`` from those of several runs. Hold its `Lock` while you call it.
 
-    Rows stand in the order of the files. Failures of rollouts without a row are kept, each line once. There is
-    no manifest: what is merged cannot be resumed.
+    Rows stand in the order of the files. Failures of rollouts without a row are kept, each line once. There
+    is no manifest: what is merged cannot be resumed.
 
     Args:
         paths: the rollouts of each run; the other files are looked for beside them.

@@ -34,7 +34,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         failures: how many failed by whose fault, most frequent first.
         tasks: groups with at least one reward.
         mean_reward: over the rollouts with a reward; None if there are none.
-        pass_at: pass@k, 0 to 1, by k.
+        pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
         turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
         mean_duration_s: of an attempt, over all rollouts; None if not known.
     """
@@ -181,7 +181,10 @@ class Metrics:
         outcomes = sum((table.outcomes for table in tables), Counter[str]())
         failures = sum((table.failures for table in tables), Counter[str]())
         totals = sum((table.totals for table in tables), Counter[str]())
-        scores = pass_scores([table.read("reward") for table in tables])
+        rewarded = [table.read("reward") for table in tables]
+        scores = pass_scores(rewarded)
+        # A best reward of 7, or of -0.2, is no share of passes. The aggregate has it, as NeMo Gym's does.
+        shares = all(0 <= reward <= 1 for table in rewarded for reward in table.columns.get("reward", ()))
         rewards = sum(table.rewards for table in tables)
         duration_s = sum(table.duration_s for table in tables)
         return Summary(
@@ -190,7 +193,7 @@ class Metrics:
             failures=dict(failures.most_common()),
             tasks=scores.groups,
             mean_reward=sum(table.reward_sum for table in tables) / rewards if rewards else None,
-            pass_at=scores.pass_at,
+            pass_at=scores.pass_at if shares else {},
             turns=totals["turns"],
             tool_calls=totals["tool_calls"],
             input_tokens=totals["input_tokens"],

@@ -3,7 +3,7 @@
 A rollout is done when the rollouts file has it. A failed one is made again, unless its failure is
 terminal or stands in the failures file `MAX_FAILURES` times; cancelled ones are always made again. Going
 on needs the same input rows and the same settings, or more rows and repeats where the run is to grow
-(`gym_runtime.files.growth`). No row that an earlier run wrote is removed, unless the run is to take its place.
+(`gym_runtime.files.growth`). No row of an earlier run is removed, unless the new one is to replace it.
 """
 
 from __future__ import annotations

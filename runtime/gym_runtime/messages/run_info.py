@@ -11,7 +11,11 @@ import msgspec
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run.
 
-    ``state`` is ``active``, ``finished`` or ``cancelled``.
+    Attributes:
+        state: ``active``, ``finished`` or ``cancelled``.
+        model: ``PROVIDER/NAME``, or the name of the pool that is asked; empty if not known.
+        done, failed: when the run is over, how many rollouts have a result, and how many of these are
+            failures; None if not known.
     """
 
     run: str
@@ -20,6 +24,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agents: list[str] = []
     created_s: float = 0.0
     state: str = "active"
+    model: str = ""
+    done: int | None = None
+    failed: int | None = None
 
 
 encode_run = msgspec.json.Encoder().encode
