@@ -72,6 +72,12 @@ class LineFile:
                     if line.startswith(magic):
                         raise UsageError(f"{self.path} {what}")
                 line = line.removeprefix(_BOM)
+                if line.lstrip().startswith(b"["):
+                    raise UsageError(f"{self.path} is a JSON array; make it JSONL, one object on each line")
+                if line.strip() == b"{":
+                    raise UsageError(
+                        f"{self.path} has a JSON object over several lines; make it JSONL, one object on each"
+                    )
             line = line.rstrip()
             if line:
                 yield number, line

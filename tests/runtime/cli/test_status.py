@@ -100,7 +100,18 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         }  # fmt: skip
         header = output(capsys, "ls", "runs").splitlines()[0].split()
         assert header == [
-            *("run", "state", "done", "failed", "rollouts", "rate", "left", "model", "environments", "started")
+            *(
+                "run",
+                "state",
+                "done",
+                "failed",
+                "rollouts",
+                "rate",
+                "left",
+                "model",
+                "environments",
+                "started",
+            )
         ]
 
         assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0

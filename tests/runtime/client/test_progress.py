@@ -12,12 +12,14 @@ from gym_runtime.client import RunInfo
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.status import RunProgress
 from gym_runtime.files.rows import expand
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat, encode_heartbeat
 from gym_runtime.testing.clock import BACKEND
-from runtime.client.test_client import CALL, NAME, Scene, answer, rows, scene
+from gym_runtime.workers.adapter import CallContext
+from runtime.client.test_client import COUNT, NAME, Scene, rows, scene
 from runtime.workers.hosting import settled
-from runtime.workers.small_system import Hang
+from runtime.workers.small_system import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +29,15 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
 
 
+class OneHangs(Engine):
+    """The second task's rollouts are never answered."""
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        if context.rollout.split(".")[1] == "1":
+            await anyio.sleep_forever()
+        return await super().respond(call, context)
+
+
 async def progress(here: Scene, run: str) -> RunProgress:
     async with here.another() as other:
         status = await other.status()
@@ -34,8 +45,8 @@ async def progress(here: Scene, run: str) -> RunProgress:
 
 
 async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> None:
-    async with scene(answer(CALL), answer("done"), answer(CALL), Hang()) as here:
-        async with aclosing(here.rollouts(2, in_flight=1)) as records:
+    async with scene(engine=OneHangs(*COUNT)) as here:
+        async with aclosing(here.rollouts(2)) as records:
             record = await anext(records)
             [info] = await here.gym.runs()
             assert (info.state, info.total, info.model) == ("active", 2, "policy")
@@ -60,7 +71,7 @@ async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> Non
 
 
 async def test_a_published_run_is_counted_at_the_broker() -> None:
-    async with scene(answer(CALL), answer("done"), answer(CALL), Hang()) as here:
+    async with scene(engine=OneHangs(*COUNT)) as here:
         info = RunInfo(run="one", total=2, environments=[NAME], created_s=anyio.current_time())
         await here.gym.open_run(info)
         lines = [msgspec.json.encode(row) for row in rows(2)]
