@@ -29,7 +29,10 @@ def publish(options: PublishOptions) -> str:
 
     async def main() -> None:
         with open_dataset(
-            *sources(names, options.input), limit=options.rows.limit, settings=row_fields
+            *sources(names, options.input),
+            limit=options.rows.limit,
+            shuffle_seed=options.rows.shuffle_seed,
+            settings=row_fields,
         ) as dataset:
             async with connect(urls, prefix=options.broker.prefix) as gym:
                 workers = await gym.workers()

@@ -36,6 +36,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         summary: the whole run, its earlier parts included if it was resumed.
+        cost: of its tokens, if prices were given, in their currency.
         environments: the same of each environment, if there are several.
         failures: by kind; an example's message is missing if all of them are of an earlier part.
         total, not_made: how many rollouts the run is of, and how many of them have no result, because it was
@@ -46,6 +47,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     summary: Summary
+    cost: float | None = None
     environments: dict[str, Summary] = {}
     failures: dict[str, FailureKind] = {}
     total: int = 0
@@ -64,6 +66,7 @@ def make(
     parts: Mapping[str, Summary],
     tally: Tally,
     wall_s: float,
+    cost: float | None = None,
 ) -> Result:
     """The result of a run."""
     paths: dict[str, Path] = msgspec.structs.asdict(files) if files else {}
@@ -71,6 +74,7 @@ def make(
     return Result(
         run=run,
         summary=summary,
+        cost=cost,
         environments=dict(parts) if len(parts) > 1 else {},
         failures={
             kind: FailureKind(
@@ -132,6 +136,8 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         said = f": {failure.example}" if failure.example else ""
         yield f"failed: {kind}", f"{failure.count:,}{stage}{said}"
     yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
+    if result.cost is not None:
+        yield "cost", f"{result.cost:,.6g}"
     yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
     if result.rollouts:
         yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"

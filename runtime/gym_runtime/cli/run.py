@@ -23,10 +23,11 @@ import msgspec
 
 from gym_runtime import __version__, clock, logs, tracing
 from gym_runtime.cli import result, terminal
+from gym_runtime.cli.budget import Budget
 from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable
+from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, terminable
 from gym_runtime.cli.model_choice import parse_model, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
@@ -87,6 +88,9 @@ class _Run:
         self._concurrency = options.concurrency
         self._label = ", ".join(Path(name).stem for name in options.names)
         self._metrics = Metrics()
+        self._budget = Budget(options.budget)
+        self._over_budget = ""
+        self._making: anyio.CancelScope | None = None
         self._system: System | None = None
 
     def run(self) -> int:
@@ -118,6 +122,7 @@ class _Run:
                 with open_dataset(
                     *found,
                     limit=options.rows.limit,
+                    shuffle_seed=options.rows.shuffle_seed,
                     settings=self._row_fields,
                     earlier_rows=previous.rows if previous else None,
                 ) as dataset:
@@ -151,6 +156,9 @@ class _Run:
         if len(progress) >= manifest.rollouts:
             display.note(COMPLETE)
             return self._report(files, manifest, display, interrupted=False)
+        self._over_budget = self._budget.reached(self._metrics)
+        if self._over_budget:
+            return self._report(files, manifest, display, interrupted=True)
         if self._system is None:
             self._launch(catalogue.address(name) for name in sorted(dataset.environments))
         interrupted = anyio.run(
@@ -175,6 +183,15 @@ class _Run:
                 )
         if self._model.provider == "embedded":
             self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
+        per_minute = self._model.requests_per_minute
+        if options.model.requests_per_minute and not self._serves_model:
+            raise UsageError(
+                "--requests-per-minute is for a model that the run starts (--model PROVIDER/NAME); "
+                "a system says it of the models that it serves in its file: requests_per_minute"
+            )
+        if per_minute and self._serves_model:
+            # More rollouts in flight than requests in a minute would only wait, and use up their time.
+            self._concurrency = max(1, min(self._concurrency, round(per_minute)))
 
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
@@ -221,6 +238,7 @@ class _Run:
                 "sampling": settings.sampling,
                 "repeats": settings.repeats,
                 "limit": options.rows.limit,
+                "shuffle_seed": options.rows.shuffle_seed,
                 "seed_repeats": settings.seed_repeats,
                 "max_turns": settings.max_turns,
                 "return_token_ids": settings.return_tokens,
@@ -239,7 +257,7 @@ class _Run:
         """Make the rollouts and stop the system; whether a signal ended it."""
         assert self._system is not None
         system = self._system
-        making = anyio.CancelScope()
+        making = self._making = anyio.CancelScope()
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with anyio.create_task_group() as listening:
                 listening.start_soon(self._watch_interrupts, signals, making)
@@ -267,8 +285,12 @@ class _Run:
             run=self._run_id,
             files=files,
             parts=result.parts(self._metrics),
+            cost=self._budget.cost(self._metrics),
             as_json=self._options.json,
         )
+        if self._over_budget:
+            display.note(f"{self._over_budget}; with a larger one, {MORE}")
+            return 1
         if interrupted:
             display.note(RESUME)
             return INTERRUPTED
@@ -324,6 +346,11 @@ class _Run:
                         display.add(record)
                         if display.tally.added == 1:
                             writer.flush()
+                        if display.tally.done < display.tally.total:
+                            self._over_budget = self._budget.reached(self._metrics)
+                            if self._over_budget and self._making is not None:
+                                self._making.cancel()
+                                break
                     group.cancel_scope.cancel()
 
     async def _take_up(

@@ -165,6 +165,12 @@ class Metrics:
         return sum(table.outcomes.total() for table in self.agents.values())
 
     @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens read and written so far, by all rollouts; cheap."""
+        totals = [table.totals for table in self.agents.values()]
+        return sum(one["input_tokens"] for one in totals), sum(one["output_tokens"] for one in totals)
+
+    @property
     def mean_reward(self) -> float | None:
         """Over all rollouts with a reward so far; cheap."""
         rewards = sum(table.rewards for table in self.agents.values())

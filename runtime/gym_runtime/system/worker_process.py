@@ -245,7 +245,14 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
         )
     settings = pool.model
     async with _made("models", settings.provider, settings) as adapter:
-        hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
+        hosted = ModelWorker(
+            bus,
+            worker=worker,
+            pools=pool.names,
+            adapter=adapter,
+            capacity=pool.slots,
+            per_minute=settings.requests_per_minute / pool.processes,
+        )
         service = hosted.service
 
         def detail() -> dict[str, str]:

@@ -26,6 +26,7 @@ from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
 from gym_runtime.workers.conversations import Conversations
+from gym_runtime.workers.pace import Pace
 
 MAX_TRIES = 8
 FIRST_PAUSE_S = 0.25
@@ -95,6 +96,7 @@ class ModelWorker:
         pools: the names it serves, such as ``policy``.
         adapter: the engine; entered by the caller.
         capacity: calls in progress at most.
+        per_minute: calls of the engine in a minute at most; 0 for no limit.
 
     Attributes:
         weight_version: of the newest answer; empty while the engine has not said.
@@ -102,7 +104,14 @@ class ModelWorker:
     """
 
     def __init__(
-        self, bus: Bus, *, worker: str, pools: Sequence[str], adapter: Adapter, capacity: int
+        self,
+        bus: Bus,
+        *,
+        worker: str,
+        pools: Sequence[str],
+        adapter: Adapter,
+        capacity: int,
+        per_minute: float = 0.0,
     ) -> None:
         self.weight_version = ""
         self.paused = False
@@ -111,6 +120,7 @@ class ModelWorker:
         self._adapter = adapter
         self._conversations = Conversations()
         self._notices = _Notices()
+        self._pace = Pace(per_minute) if per_minute else None
         self._health = _EngineHealth()
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
@@ -151,6 +161,8 @@ class ModelWorker:
         )
         pause_s = FIRST_PAUSE_S
         for tries in range(1, MAX_TRIES + 1):
+            if self._pace is not None:
+                await self._pace.turn()
             try:
                 answer = await self._adapter.respond(call, context)
                 self._health.answered()

@@ -61,3 +61,44 @@ def test_a_run_grows_is_complete_and_is_replaced(tmp_path: Path) -> None:
 def test_flags_that_contradict_each_other(flags: list[str], message: str, tmp_path: Path) -> None:
     status, _, said = run(tmp_path, *flags)
     assert (status, message in said, said.count("\n")) == (2, True, 1)
+
+
+def test_a_budget_stops_a_run_which_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    limits = ["--repeats", "40", "--concurrency", "1"]
+    status, document, said = run(tmp_path, *limits, "--max-tokens-total", "1")
+    made = document["summary"]["rollouts"]
+    assert status == 1
+    assert 1 <= made < 200
+    assert document["not_made"] == 200 - made
+    assert "--max-tokens-total 1 is reached: " in said
+    assert "run the same command with --resume" in said
+    assert len(keys(tmp_path)) == made
+
+    status, document, said = run(tmp_path, *limits, "--max-tokens-total", "1", "--resume")
+    assert (status, document["rollouts"], "is reached" in said) == (1, 0, True)
+
+    prices = ["--price-in", "1000000", "--price-out", "2000000"]
+    status, document, said = run(tmp_path, *limits, *prices, "--max-cost", "1e9", "--resume")
+    summary = document["summary"]
+    assert (status, summary["rollouts"]) == (0, 200)
+    assert document["cost"] == summary["input_tokens"] + 2 * summary["output_tokens"]
+
+
+def test_money_without_prices_is_refused(tmp_path: Path) -> None:
+    status, _, said = run(tmp_path, "--max-cost", "1")
+    assert (status, "--price-in" in said) == (2, True)
+
+
+def test_a_shuffled_run_is_resumed_in_its_order(tmp_path: Path) -> None:
+    flags = ["--shuffle-seed", "5", "--limit", "4"]
+    status, _, _ = run(tmp_path, *flags)
+    assert (status, sorted(keys(tmp_path))) == (0, [(task, 0) for task in range(4)])
+    asked = [
+        json.loads(row)["_ng_task_index"]
+        for row in (tmp_path / "out_materialized_inputs.jsonl").read_text().splitlines()
+    ]
+    assert sorted(asked) == [0, 1, 2, 3]
+    assert asked != sorted(asked)
+    assert run(tmp_path, *flags, "--resume")[0] == 0
+    status, _, said = run(tmp_path, "--limit", "4", "--resume")
+    assert (status, "shuffle_seed was 5, is not set" in said) == (2, True)
