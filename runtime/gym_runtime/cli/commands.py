@@ -240,8 +240,9 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
     """Get rows, check every one, blend them, and write them with their metrics.
 
     Writes DIR/SPLIT.jsonl, DIR/SPLIT_metrics.json and DIR/sources.json, which pins what was downloaded; and
-    all rows of each source with their metrics: beside an --input x.jsonl as x_prepare.jsonl and
-    x_metrics.json, else (and with --prompt) as DIR/NAME_SPLIT_prepare.jsonl and DIR/NAME_SPLIT_metrics.json.
+    all rows of each source with their metrics: as DIR/NAME_SPLIT_prepare.jsonl and
+    DIR/NAME_SPLIT_metrics.json, or without -o beside an --input x.jsonl as x_prepare.jsonl and
+    x_metrics.json.
 
     Args:
         names: Environments, blended if several; NAME:DATASET where one has several data sets.

@@ -327,7 +327,7 @@ class PrepareOptions:
 
     Attributes:
         split: train, validation or example; repeatable. By default train.
-        output: The folder to fill; by default data/NAME.
+        output: The folder to fill, and the only one that is written to; by default data/NAME.
         source: huggingface, file or generate; by default file if there is an --input, else what the
             environment offers. The hub takes HF_TOKEN and HF_ENDPOINT.
         input_file: The rows, JSONL; with several NAMEs, NAME=FILE.

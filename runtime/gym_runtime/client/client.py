@@ -133,7 +133,7 @@ class Client(Flow):
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
         """The rollouts of a new run, and what others are told of it."""
         if isinstance(rows, Mapping | str | bytes):
-            raise UsageError(f"rows is one row (a {type(rows).__name__}) where a list of rows is due: [row]")
+            raise UsageError("rows is one row where a list of rows is due: [row]")
         run = new_run_id()
         settings = (settings or RolloutSettings()).with_keywords(keywords)
         if self.served is not None and settings.model_pool == POLICY:
