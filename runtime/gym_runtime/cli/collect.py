@@ -31,7 +31,7 @@ FLUSH_S = 0.2
 
 def collect(options: CollectOptions) -> int:
     """Write a published run's rows to files as they come; the process's exit status."""
-    logs.start()
+    logs.start(lines=True)
     urls = require_broker(options.broker)
     files = OutputFiles.beside(options.output)
     metrics = Metrics()

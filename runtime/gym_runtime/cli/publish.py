@@ -20,7 +20,7 @@ from gym_runtime.messages.run_info import new_run_id
 
 def publish(options: PublishOptions) -> str:
     """Put a file's rollouts onto the queue of a running system; returns the run's id."""
-    logs.start()
+    logs.start(lines=True)
     urls = require_broker(options.broker)
     names = (options.environment,) if options.environment else ()
     settings = with_sampling(options.settings, options.sampling)

@@ -65,7 +65,7 @@ def run(options: RunOptions) -> int:
         UsageError: something is wrong with the arguments, the rows, the model or the disk; what was
             collected is on disk.
     """
-    logs.start()
+    logs.start(lines=True)
     terminal.note_untested_python()
     tracing.start("gym-runtime")
     try:
@@ -212,7 +212,8 @@ class _Run:
                 nats=options.broker.urls,
                 prefix=options.broker.prefix,
                 state_dir=options.state_dir,
-            )
+            ),
+            log_lines=True,
         )
 
     @property

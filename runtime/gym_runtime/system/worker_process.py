@@ -191,6 +191,8 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     from gym_runtime.sandbox import bubblewrap
     from gym_runtime.workers.resource_worker import ResourceWorker
 
+    # One after the other: imports hold the interpreter's lock, and some may only be made in the main thread.
+    logs.logger().info("loading environments", environments=list(pool.names))
     loaded = [catalogue.environment(name) for name in pool.names]
     for environment in loaded:
         requirements.require(environment)
