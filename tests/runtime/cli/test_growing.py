@@ -102,3 +102,14 @@ def test_a_shuffled_run_is_resumed_in_its_order(tmp_path: Path) -> None:
     assert run(tmp_path, *flags, "--resume")[0] == 0
     status, _, said = run(tmp_path, "--limit", "4", "--resume")
     assert (status, "shuffle_seed was 5, is not set" in said) == (2, True)
+
+
+def test_a_run_s_standard_error_has_one_format_and_says_what_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYM_LOG_LEVEL", "info")
+    status, _, said = run(tmp_path, "--limit", "1")
+    assert status == 0
+    assert [line for line in said.splitlines() if line.startswith("{")] == []
+    [loading] = [line for line in said.splitlines() if "loading environments" in line]
+    assert "environments=['mcqa'] worker=resource-" in loading
