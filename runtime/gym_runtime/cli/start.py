@@ -63,6 +63,8 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         chosen = wanted or [PoolConfig(kind=kind) for kind in KINDS]
     if options.model.model and not any(pool.kind == "model" for pool in chosen):
         raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
+    if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
+        raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
     pools = [_complete(pool, options, notes) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
@@ -119,6 +121,8 @@ def _complete(pool: PoolConfig, options: StartOptions, notes: Console) -> PoolSp
         model = pool.model
         if options.model.model or options.model.model_urls or model is None:
             model = parse_model(options.model)
+        if options.model.requests_per_minute:
+            model = replace(model, requests_per_minute=options.model.requests_per_minute)
     return PoolSpec(
         kind=pool.kind,
         names=names,
