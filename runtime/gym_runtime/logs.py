@@ -1,5 +1,7 @@
 """Structured logs on standard error: lines for people on a terminal, JSON elsewhere.
 
+Commands that show people what they do there write lines everywhere, and so do the workers that they start: a
+stream has one format.
 Every line carries the run, rollout, attempt and trace it belongs to, where there is one.
 """
 
@@ -19,11 +21,15 @@ from gym_runtime.errors import UsageError
 
 _rollout: ContextVar[tuple[str, int]] = ContextVar("rollout", default=("", 0))
 
+FORMAT_VARIABLE = "GYM_LOG_FORMAT"
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def start(worker: str = "") -> None:
+def start(worker: str = "", *, lines: bool = False) -> None:
     """Set logging up in this process. ``GYM_LOG_LEVEL`` is debug, info, warning (default) or error.
+
+    Args:
+        lines: lines for people in pipes and files, too, as with ``GYM_LOG_FORMAT=lines``.
 
     Raises:
         UsageError: it is something else.
@@ -33,15 +39,17 @@ def start(worker: str = "") -> None:
     if level is None:
         raise UsageError(f"GYM_LOG_LEVEL is '{said}'; it is one of {', '.join(LEVELS)}")
     terminal = sys.stderr.isatty()
+    lines = lines or terminal or os.environ.get(FORMAT_VARIABLE) == "lines"
     # Plain tracebacks: rich ones show local variables, among them keys and passwords.
     renderer: Any = (
         structlog.dev.ConsoleRenderer(
-            colors="NO_COLOR" not in os.environ, exception_formatter=structlog.dev.plain_traceback
+            colors=terminal and "NO_COLOR" not in os.environ,
+            exception_formatter=structlog.dev.plain_traceback,
         )
-        if terminal
+        if lines
         else structlog.processors.JSONRenderer()
     )
-    tail: list[Any] = [renderer] if terminal else [structlog.processors.format_exc_info, renderer]
+    tail: list[Any] = [renderer] if lines else [structlog.processors.format_exc_info, renderer]
 
     # Not a context variable: callbacks of the event loop do not run in the context of those who set them.
     def add_worker(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

@@ -49,6 +49,24 @@ def speak(level: str = "") -> list[dict[str, Any]]:
     return [json.loads(line) for line in process.stderr.splitlines()]
 
 
+def test_lines_are_asked_for_by_a_command_and_reach_its_workers() -> None:
+    for more, environment in (("lines=True", {}), ("", {"GYM_LOG_FORMAT": "lines"})):
+        code = SPEAKING.replace('logs.start("agent-1")', f'logs.start("agent-1", {more})')
+        process = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **environment},
+            capture_output=True,
+            check=True,
+            timeout=20,
+            text=True,
+        )
+        first = process.stderr.splitlines()[0]
+        assert "before any rollout" in first
+        assert "worker=agent-1" in first
+        assert "\x1b" not in process.stderr
+        assert "{" not in process.stderr
+
+
 # -- form ---------------------------------------------------------------------------------------------
 
 

@@ -75,7 +75,7 @@ def test(names: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
-    logs.start()
+    logs.start(lines=True)
     environments = [catalogue.environment(name) for name in names]
     reports: list[Report] = []
 

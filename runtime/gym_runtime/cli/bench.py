@@ -45,7 +45,7 @@ def bench(options: BenchOptions) -> int:
     settings = parse_row_fields(options.row_fields)
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
-    logs.start()
+    logs.start(lines=True)
     for name in names:
         environment = catalogue.environment(name)
         requirements.require(environment)

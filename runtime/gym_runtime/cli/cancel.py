@@ -10,7 +10,7 @@ from gym_runtime.messages.run_info import RunInfo
 
 
 def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOptions) -> None:
-    """Stop a run, one of its tasks, or one rollout; one that is finished already stays so.
+    """Stop a run, one of its tasks, or one rollout; one that is over already stays so.
 
     Raises:
         UsageError: there is no such run, or a rollout was named without its task.
@@ -20,13 +20,13 @@ def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOption
 
     async def stop(gym: Client) -> RunInfo:
         info = await gym.run(run)
-        if info.state != "finished":
+        if info.state == "active":
             await gym.cancel(run, task, rollout)
         return info
 
     info = remote.ask(broker, stop)
-    if info.state == "finished":
-        terminal.output().print(f"run {run} is finished already", soft_wrap=True)
+    if info.state != "active":
+        terminal.output().print(f"run {run} is {info.state} already", soft_wrap=True)
         return
     which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
     terminal.output().print(f"cancelled {which}", soft_wrap=True)

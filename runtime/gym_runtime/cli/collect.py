@@ -9,9 +9,10 @@ from __future__ import annotations
 import signal
 
 import anyio
+import msgspec
 
 from gym_runtime import logs
-from gym_runtime.cli import terminal
+from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
 from gym_runtime.cli.model_choice import require_broker
@@ -30,7 +31,7 @@ FLUSH_S = 0.2
 
 def collect(options: CollectOptions) -> int:
     """Write a published run's rows to files as they come; the process's exit status."""
-    logs.start()
+    logs.start(lines=True)
     urls = require_broker(options.broker)
     files = OutputFiles.beside(options.output)
     metrics = Metrics()
@@ -77,14 +78,21 @@ def collect(options: CollectOptions) -> int:
                     complete = await gym.follow(
                         options.run, left, take, skip=lambda task, rollout: (task, rollout) in had
                     )
-                    info = await gym.run(options.run)
-                    if not complete and info.state == "finished":
+                    now = await gym.run(options.run)
+                    if not complete and now.state == "finished":
                         await gym.stored_run(options.run)
-                    if complete or info.state == "cancelled":
-                        await gym.finish_run(
-                            info, state="cancelled" if info.state == "cancelled" else "finished"
-                        )
-            display.final_table(metrics.summary(), run=options.run, files=files, as_json=options.json)
+                    if complete or now.state == "cancelled":
+                        failed = metrics.failures.total()
+                        now = msgspec.structs.replace(now, done=metrics.rollouts, failed=failed)
+                        state = "cancelled" if now.state == "cancelled" else "finished"
+                        await gym.finish_run(now, state=state)
+            display.final_table(
+                metrics.summary(),
+                run=options.run,
+                files=files,
+                parts=result.parts(metrics),
+                as_json=options.json,
+            )
 
     with Lock(files.rollouts):
         had = read_collected(files, options.run, metrics)

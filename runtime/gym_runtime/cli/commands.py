@@ -25,6 +25,7 @@ from gym_runtime.cli.options import (
     CollectOptions,
     Everything,
     GatewayOptions,
+    MergeOptions,
     PrepareOptions,
     PublishOptions,
     ReverifyOptions,
@@ -86,6 +87,19 @@ def collect(run: str, /, *, options: Annotated[CollectOptions, FLAT]) -> int:
     from gym_runtime.cli import collect as collecting
 
     return collecting.collect(replace(options, run=run))
+
+
+def merge(*rollouts: Path, options: Annotated[MergeOptions, FLAT]) -> int:
+    """Put the result files of several runs of the same rows together: one row per rollout, metrics anew.
+
+    The failures and inputs beside each file come along. Two different rows of one rollout are refused.
+
+    Args:
+        rollouts: Result files, such as A.jsonl B.jsonl.
+    """
+    from gym_runtime.cli import merge as merging
+
+    return merging.merge(replace(options, rollouts=rollouts))
 
 
 def cancel(
@@ -271,8 +285,9 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
     """Get rows, check every one, blend them, and write them with their metrics.
 
     Writes DIR/SPLIT.jsonl, DIR/SPLIT_metrics.json and DIR/sources.json, which pins what was downloaded; and
-    all rows of each source with their metrics: beside an --input x.jsonl as x_prepare.jsonl and
-    x_metrics.json, else (and with --prompt) as DIR/NAME_SPLIT_prepare.jsonl and DIR/NAME_SPLIT_metrics.json.
+    all rows of each source with their metrics: as DIR/NAME_SPLIT_prepare.jsonl and
+    DIR/NAME_SPLIT_metrics.json, or without -o beside an --input x.jsonl as x_prepare.jsonl and
+    x_metrics.json.
 
     Args:
         names: Environments, blended if several; NAME:DATASET where one has several data sets.
@@ -285,7 +300,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
 
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
-    "Make rollouts": [run, start, publish, collect, cancel, weights, gateway],
+    "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
     "Look around": [view, show, compare, status, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare],

@@ -54,8 +54,8 @@ def role_pools(environments: Iterable[str], settings: RolloutSettings) -> list[s
     return sorted(pools)
 
 
-def run_info(dataset: Dataset, settings: RolloutSettings, run: str, total: int) -> RunInfo:
-    """What others are told of the run: ``total`` rollouts, and the agents that they wait for."""
+def run_info(dataset: Dataset, settings: RolloutSettings, run: str, total: int, model: str = "") -> RunInfo:
+    """What others are told of the run: ``total`` rollouts, the agents that they wait for, and the model."""
     agents = dataset.agents if settings.agent is None else [settings.agent]
     return RunInfo(
         run=run,
@@ -63,4 +63,5 @@ def run_info(dataset: Dataset, settings: RolloutSettings, run: str, total: int) 
         environments=sorted(dataset.environments),
         agents=sorted(agents),
         created_s=clock.now(),
+        model=model or settings.model_pool,
     )

@@ -116,6 +116,7 @@ class Display:
         run: str = "",
         files: OutputFiles | None = None,
         parts: Mapping[str, Summary] | None = None,
+        cost: float | None = None,
         as_json: bool = False,
     ) -> None:
         """Print the run's result on standard output; call it after the ``with``.
@@ -123,12 +124,19 @@ class Display:
         Args:
             summary: of the whole run.
             parts: of each of its environments, if it has several.
+            cost: of its tokens, where prices are known.
             as_json: as one JSON document (`gym_runtime.cli.result.Result`) rather than a table.
         """
         from gym_runtime.cli import result
 
         found = result.make(
-            summary, run=run, files=files, parts=parts or {}, tally=self.tally, wall_s=self.wall_s
+            summary,
+            run=run,
+            files=files,
+            parts=parts or {},
+            tally=self.tally,
+            wall_s=self.wall_s,
+            cost=cost,
         )
         if as_json:
             terminal.print_json(found)

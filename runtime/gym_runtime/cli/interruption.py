@@ -14,7 +14,8 @@ P = ParamSpec("P")
 
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C or SIGTERM ended."""
-RESUME = "interrupted; run the same command with --resume to make the other rollouts"
+MORE = "run the same command with --resume to make the other rollouts"
+RESUME = f"interrupted; {MORE}"
 
 
 @contextmanager

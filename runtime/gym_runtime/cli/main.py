@@ -7,13 +7,17 @@ traceback. Nothing heavy is imported here or in `commands`: help is shown at onc
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import traceback
+from contextvars import ContextVar
 
 from gym_runtime import __version__
 from gym_runtime.cli.interruption import INTERRUPTED
+
+_as_json = ContextVar("as_json", default=False)
 
 
 def main() -> None:
@@ -38,12 +42,12 @@ def run(arguments: list[str]) -> int:
 
     from gym_runtime.cli.commands import app
 
+    _as_json.set("--json" in arguments)
     try:
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return status if isinstance(status, int) else 0
     except CycloptsError as error:
-        _complain(_reword(str(error)))
-        return 2
+        return _complain(_reword(str(error)), 2)
     except BaseException as error:  # noqa: BLE001 - the boundary: whatever it is becomes a line and a status
         return report(error)
 
@@ -63,15 +67,18 @@ def report(error: BaseException) -> int:
     if isinstance(cause, GymError) or (isinstance(cause, OSError) and cause.filename is not None):
         if os.environ.get("GYM_LOG_LEVEL", "").lower() == "debug":
             traceback.print_exception(error)
-        _complain(str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}")
-        return 2 if isinstance(cause, UsageError) else 1
+        said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
+        return _complain(said, 2 if isinstance(cause, UsageError) else 1)
     traceback.print_exception(error)
-    _complain(f"this is a bug of gym-runtime {__version__}; please report it with the lines above")
-    return 1
+    return _complain(f"this is a bug of gym-runtime {__version__}; please report it with the lines above", 1)
 
 
-def _complain(message: str) -> None:
+def _complain(message: str, status: int) -> int:
+    """Say it on standard error; who asked for JSON gets a document on standard output, too."""
     print(f"gym-runtime: {message}", file=sys.stderr, flush=True)
+    if _as_json.get():
+        print(json.dumps({"error": {"message": message, "status": status}}, indent=2), flush=True)
+    return status
 
 
 def _reword(message: str) -> str:

@@ -31,12 +31,19 @@ def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) 
     text, engine = options.model, {"engine_args": options.engine_args} if options.engine_args else {}
     if file_model is not None and not text:
         return msgspec.structs.replace(
-            file_model, urls=options.model_urls or file_model.urls, options=file_model.options | engine
+            file_model,
+            urls=options.model_urls or file_model.urls,
+            options=file_model.options | engine,
+            requests_per_minute=options.requests_per_minute or file_model.requests_per_minute,
         )
     if options.model_urls and not text:
         raise UsageError("--model-url needs the model's name there too: --model openai/NAME")
     settings = ModelSettings.parse(
-        text or DEFAULT_MODEL, urls=options.model_urls, api=options.model_api, options=engine
+        text or DEFAULT_MODEL,
+        urls=options.model_urls,
+        api=options.model_api,
+        options=engine,
+        requests_per_minute=options.requests_per_minute or 0.0,
     )
     known = catalogue.names("models")
     if not catalogue.exists("models", settings.provider):

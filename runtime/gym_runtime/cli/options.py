@@ -25,8 +25,9 @@ EMBEDDED_CONCURRENCY = 16
 RESULTS = Path("results")
 
 FLAT = Parameter(name="*")
-_ROLLOUTS, _SAMPLING, _MODEL, _SYSTEM = (
-    Group(name, sort_key=place) for place, name in enumerate(("Rollouts", "Sampling", "Model", "System"))
+_ROLLOUTS, _SAMPLING, _BUDGET, _MODEL, _SYSTEM = (
+    Group(name, sort_key=place)
+    for place, name in enumerate(("Rollouts", "Sampling", "Budget", "Model", "System"))
 )
 _AT_LEAST_ONE = Parameter(validator=Number(gte=1))
 
@@ -74,12 +75,15 @@ class ModelOptions:
         model_api: responses, chat, or auto to take the Responses API where there is one.
         engine_args: Arguments of an engine that the worker starts itself (vllm without --model-url), such as
             '--max-model-len 4096'.
+        requests_per_minute: Requests to the engine at most, shared by the model workers that are started
+            here. They are spread evenly over the minute.
     """
 
     model: Annotated[str, Parameter(show_default=False)] = ""
     model_urls: Annotated[tuple[str, ...], Parameter(name="--model-url", show_default=False)] = ()
     model_api: Literal["auto", "responses", "chat"] = "auto"
     engine_args: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = ""
+    requests_per_minute: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
 
     def __bool__(self) -> bool:
         """Whether anything was said of a model."""
@@ -128,12 +132,35 @@ class RowOptions:
 
     Attributes:
         limit: Take the first N rows of each file only.
+        shuffle_seed: Make the rows in a random order, the same one each time for the same N and rows. What a
+            row's rollouts are called does not depend on it.
         row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
             repeatable.
     """
 
     limit: Annotated[int | None, _AT_LEAST_ONE] = None
+    shuffle_seed: int | None = None
     row_fields: RowFields = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """What a run may use up. It stops when its finished rollouts have; those in progress come on top.
+
+    Attributes:
+        max_tokens_total: Tokens, read and written, of all parts of the run together.
+        max_cost: In the currency of the prices, of all parts of the run together.
+        price_in: Of a million tokens that the model reads.
+        price_out: Of a million tokens that the model writes.
+    """
+
+    max_tokens_total: Annotated[int | None, _AT_LEAST_ONE] = None
+    max_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+
+
+Budgets = Annotated[BudgetOptions, Parameter(name="*", group=_BUDGET)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +172,9 @@ class RunOptions:
             several environments, rows say theirs in agent_ref.
         output: The rollouts; further files are put beside it. By default results/NAME.jsonl.
         resume: Continue an interrupted run.
+        extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input. What
+            was made stays.
+        overwrite: Replace the files of an earlier run.
         keep_going: Do not stop when the engine answers nothing but errors.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
@@ -158,11 +188,14 @@ class RunOptions:
     input: Input = None
     output: Output = None
     resume: bool = False
+    extend: bool = False
+    overwrite: bool = False
     keep_going: bool = False
     json: bool = False
     rows: Annotated[RowOptions, FLAT] = RowOptions()
     settings: Settings = RolloutSettings()
     sampling: Sampled = Sampling()
+    budget: Budgets = BudgetOptions()
     model: Model = ModelOptions()
     roles: Roles = RoleOptions()
     broker: Broker = BrokerOptions()
@@ -290,6 +323,22 @@ class ReverifyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """What ``merge`` was asked to do.
+
+    Attributes:
+        output: The rollouts; further files are put beside it.
+        overwrite: Replace the files that are there.
+        json: Print one JSON document, for programs.
+    """
+
+    rollouts: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
+    output: RequiredOutput
+    overwrite: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchOptions:
     """What ``bench`` was asked to do.
 
@@ -313,7 +362,7 @@ class PrepareOptions:
 
     Attributes:
         split: train, validation or example; repeatable. By default train.
-        output: The folder to fill; by default data/NAME.
+        output: The folder to fill, and the only one that is written to; by default data/NAME.
         source: huggingface, file or generate; by default file if there is an --input, else what the
             environment offers. The hub takes HF_TOKEN and HF_ENDPOINT.
         input_file: The rows, JSONL; with several NAMEs, NAME=FILE.

@@ -83,6 +83,7 @@ def prepare(options: PrepareOptions) -> int:
         raise UsageError("--input is of one split; prepare one after the other")
     recipe = Recipe(
         output=options.output or Path("data") / "-".join(Path(_module(name)).stem for name in names),
+        only_output=options.output is not None,
         weights=weights,
         repeats=_repeats(options),
         prompt=read_prompt(options.prompt) if options.prompt else None,

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gym_runtime.cli import formatting
-from gym_runtime.files.metrics import Summary
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.files.metrics import Metrics, Summary
 
 if TYPE_CHECKING:
     from gym_runtime.cli.tally import Tally
@@ -34,16 +36,22 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         summary: the whole run, its earlier parts included if it was resumed.
+        cost: of its tokens, if prices were given, in their currency.
         environments: the same of each environment, if there are several.
         failures: by kind; an example's message is missing if all of them are of an earlier part.
+        total, not_made: how many rollouts the run is of, and how many of them have no result, because it was
+            cancelled or interrupted before.
         wall_s, rollouts, rollouts_per_s: of this part of the run.
         files: those that exist, by what they hold.
     """
 
     run: str
     summary: Summary
+    cost: float | None = None
     environments: dict[str, Summary] = {}
     failures: dict[str, FailureKind] = {}
+    total: int = 0
+    not_made: int = 0
     wall_s: float = 0.0
     rollouts: int = 0
     rollouts_per_s: float = 0.0
@@ -58,6 +66,7 @@ def make(
     parts: Mapping[str, Summary],
     tally: Tally,
     wall_s: float,
+    cost: float | None = None,
 ) -> Result:
     """The result of a run."""
     paths: dict[str, Path] = msgspec.structs.asdict(files) if files else {}
@@ -65,6 +74,7 @@ def make(
     return Result(
         run=run,
         summary=summary,
+        cost=cost,
         environments=dict(parts) if len(parts) > 1 else {},
         failures={
             kind: FailureKind(
@@ -74,11 +84,25 @@ def make(
             )
             for kind, fault in faults.items()
         },
+        total=tally.total,
+        not_made=max(0, tally.total - summary.rollouts),
         wall_s=round(wall_s, 3),
         rollouts=tally.added,
         rollouts_per_s=round(tally.added / wall_s, 3) if wall_s else 0.0,
         files={name: str(path) for name, path in paths.items() if path.exists()},
     )
+
+
+def parts(metrics: Metrics) -> dict[str, Summary]:
+    """The summary of each environment. Metrics are kept by ``agent_ref``, of which one may have several."""
+    named: dict[str, list[str]] = {}
+    for agent in metrics.agents:
+        try:
+            name = catalogue.resolve_agent_ref(agent)
+        except UsageError:  # rows of an environment that is not installed here
+            name = agent
+        named.setdefault(name, []).append(agent)
+    return {name: metrics.summary(*agents) for name, agents in named.items()}
 
 
 def show(result: Result, console: Console) -> None:
@@ -105,7 +129,8 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         passes = [*passes[: SHOWN_PASSES - 1], passes[-1]]
     if passes:
         yield "pass@k", "  ".join(passes)
-    yield "rollouts", formatting.breakdown(summary.outcomes) or "none"
+    left = f"; {result.not_made:,} of {result.total:,} not made" if result.not_made else ""
+    yield "rollouts", (formatting.breakdown(summary.outcomes) or "none") + left
     for kind, failure in result.failures.items():
         stage = f" (in {failure.stage})" if failure.stage else ""
         said = f": {failure.example}" if failure.example else ""
@@ -115,8 +140,11 @@ def _lines(result: Result) -> Iterator[tuple[str, str]]:
         tokens = f"{use.input_tokens:,} tokens in, {use.output_tokens:,} out"
         mean_s = use.seconds / use.calls if use.calls else 0.0
         yield role, f"{_counted(use.calls, 'call')}, {tokens}, {mean_s:.2f} s a call"
+    if result.cost is not None:
+        yield "cost", f"{result.cost:,.6g}"
     yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
-    yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
+    if result.rollouts:
+        yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
     for name, path in result.files.items():
         yield name.replace("_", " "), path
 

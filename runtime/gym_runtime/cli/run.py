@@ -22,11 +22,12 @@ import anyio
 import msgspec
 
 from gym_runtime import __version__, clock, logs, tracing
-from gym_runtime.cli import terminal
+from gym_runtime.cli import result, terminal
+from gym_runtime.cli.budget import Budget
 from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable
+from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, terminable
 from gym_runtime.cli.model_choice import POLICY, parse_model, parse_roles, parse_row_fields, with_file
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
@@ -52,6 +53,7 @@ from gym_runtime.workers.adapter import ModelSettings
 FLUSH_S = 0.2
 LOOK_AT_ENGINE_S = 2.0
 START_NOTE_S = 2.0
+COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
 NOTHING_LEFT = (
     "the interrupted run left nothing on this broker: what was in progress is made from the start (a broker "
     "that stays, --nats or --state-dir, keeps it)"
@@ -65,7 +67,7 @@ def run(options: RunOptions) -> int:
         UsageError: something is wrong with the arguments, the rows, the model or the disk; what was
             collected is on disk.
     """
-    logs.start()
+    logs.start(lines=True)
     terminal.note_untested_python()
     tracing.start("gym-runtime")
     try:
@@ -91,10 +93,17 @@ class _Run:
         self._concurrency = options.concurrency
         self._label = ", ".join(Path(name).stem for name in options.names)
         self._metrics = Metrics()
+        self._budget = Budget(options.budget)
+        self._over_budget = ""
+        self._making: anyio.CancelScope | None = None
         self._system: System | None = None
 
     def run(self) -> int:
         options = self._options
+        if options.extend and not options.resume:
+            raise UsageError("--extend is for a run that exists: --resume --extend")
+        if options.overwrite and options.resume:
+            raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
         environments = [catalogue.environment(name) for name in options.names]
         for environment in environments:
             requirements.require(environment)
@@ -112,11 +121,17 @@ class _Run:
                 self._run_id = previous.run
                 self._settings = replace(self._settings, model_pool=self._run_id)
             self._choose_model()
-            if options.input is None:
+            if options.input is None and not options.resume:
                 self._choose_roles(options.names)
                 self._launch(options.names)
             try:
-                with open_dataset(*found, limit=options.rows.limit, settings=self._row_fields) as dataset:
+                with open_dataset(
+                    *found,
+                    limit=options.rows.limit,
+                    shuffle_seed=options.rows.shuffle_seed,
+                    settings=self._row_fields,
+                    earlier_rows=previous.rows if previous else None,
+                ) as dataset:
                     return self._start(files, dataset)
             except BaseException:
                 if self._system is not None:
@@ -133,12 +148,12 @@ class _Run:
             files,
             manifest,
             resume=self._options.resume,
+            extend=self._options.extend,
+            overwrite=self._options.overwrite,
             metrics=self._metrics,
             dataset=dataset,
             tasks=lambda: self._specs(dataset),
         )
-        if self._system is None:
-            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
         display = Display(
             manifest.rollouts,
             label=self._label,
@@ -146,6 +161,14 @@ class _Run:
         )
         for notice in progress.notices:
             display.note(notice)
+        if len(progress) >= manifest.rollouts:
+            display.note(COMPLETE)
+            return self._report(files, manifest, display, interrupted=False)
+        self._over_budget = self._budget.reached(self._metrics)
+        if self._over_budget:
+            return self._report(files, manifest, display, interrupted=True)
+        if self._system is None:
+            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
         interrupted = anyio.run(
             partial(self._go, files, dataset, progress, display, manifest),
             backend_options={"use_uvloop": True},
@@ -166,10 +189,17 @@ class _Run:
                     f"{name} answers, which this system serves as '{pool}'; --model starts another",
                     soft_wrap=True,
                 )
-        if self._serves_model:
-            fetch_weights(self._model)
         if self._model.provider == "embedded":
             self._concurrency = min(self._concurrency, EMBEDDED_CONCURRENCY)
+        per_minute = self._model.requests_per_minute
+        if options.model.requests_per_minute and not self._serves_model:
+            raise UsageError(
+                "--requests-per-minute is for a model that the run starts (--model PROVIDER/NAME); "
+                "a system says it of the models that it serves in its file: requests_per_minute"
+            )
+        if per_minute and self._serves_model:
+            # More rollouts in flight than requests in a minute would only wait, and use up their time.
+            self._concurrency = max(1, min(self._concurrency, round(per_minute)))
 
     def _file_policy(self) -> ModelSettings | None:
         """The policy of the configuration file: the pool of that name, else the first that is no role's."""
@@ -210,6 +240,8 @@ class _Run:
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
         options = self._options
+        if self._serves_model:
+            fetch_weights(self._model)
         pools = make_pools(
             tuple(environments),
             self._model if self._serves_model else None,
@@ -225,7 +257,8 @@ class _Run:
                 nats=options.broker.urls,
                 prefix=options.broker.prefix,
                 state_dir=options.state_dir,
-            )
+            ),
+            log_lines=True,
         )
 
     @property
@@ -252,6 +285,7 @@ class _Run:
                 "sampling": settings.sampling,
                 "repeats": settings.repeats,
                 "limit": options.rows.limit,
+                "shuffle_seed": options.rows.shuffle_seed,
                 "seed_repeats": settings.seed_repeats,
                 "max_turns": settings.max_turns,
                 "return_token_ids": settings.return_tokens,
@@ -278,7 +312,7 @@ class _Run:
         """Make the rollouts and stop the system; whether a signal ended it."""
         assert self._system is not None
         system = self._system
-        making = anyio.CancelScope()
+        making = self._making = anyio.CancelScope()
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with anyio.create_task_group() as listening:
                 listening.start_soon(self._watch_interrupts, signals, making)
@@ -305,9 +339,13 @@ class _Run:
             summary,
             run=self._run_id,
             files=files,
-            parts={name: self._metrics.summary(name) for name in self._metrics.agents},
+            parts=result.parts(self._metrics),
+            cost=self._budget.cost(self._metrics),
             as_json=self._options.json,
         )
+        if self._over_budget:
+            display.note(f"{self._over_budget}; with a larger one, {MORE}")
+            return 1
         if interrupted:
             display.note(RESUME)
             return INTERRUPTED
@@ -342,7 +380,13 @@ class _Run:
             in_flight = self._concurrency * 2 + 64
             async with connect(url, prefix=self._options.broker.prefix) as client:
                 remains = await self._take_up(client, files, manifest, progress, display)
-                info = run_info(dataset, self._settings, self._run_id, left)
+                info = run_info(
+                    dataset,
+                    self._settings,
+                    self._run_id,
+                    left,
+                    f"{self._model.provider}/{self._model.name}",
+                )
                 missing = self._missing(dataset, progress, inputs, remains)
                 async with (
                     anyio.create_task_group() as group,
@@ -357,6 +401,11 @@ class _Run:
                         display.add(record)
                         if display.tally.added == 1:
                             writer.flush()
+                        if display.tally.done < display.tally.total:
+                            self._over_budget = self._budget.reached(self._metrics)
+                            if self._over_budget and self._making is not None:
+                                self._making.cancel()
+                                break
                     group.cancel_scope.cancel()
 
     async def _take_up(

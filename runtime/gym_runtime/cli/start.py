@@ -72,6 +72,8 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
             raise UsageError(f"--role {role}=…: no pool of that name is to be started; add 'model:{role}'")
     if options.model.model and not any(pool.kind == "model" for pool in chosen):
         raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
+    if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
+        raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
     pools = [_complete(pool, options, roles, notes) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
@@ -138,6 +140,8 @@ def _complete(
             model = of_roles[0]
         elif options.model.model or options.model.model_urls or model is None:
             model = parse_model(options.model)
+        if options.model.requests_per_minute:
+            model = replace(model, requests_per_minute=options.model.requests_per_minute)
     return PoolSpec(
         kind=pool.kind,
         names=names,

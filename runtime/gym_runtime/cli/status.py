@@ -12,12 +12,18 @@ from rich.table import Table
 
 from gym_runtime.cli import formatting, remote, terminal
 from gym_runtime.cli.options import BrokerOptions
-from gym_runtime.client.status import Status
+from gym_runtime.client import Client
+from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.run_info import RunInfo
 
 WIDE = 110
+MODEL_CHARS = 40
+_NUMBERS = (
+    *("pid", "done", "failed", "rollouts", "rate", "left"),
+    *("waiting", "in flight", "load", "in use"),
+)
 
 
 class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +58,11 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
 def ls(what: str, broker: BrokerOptions, *, as_json: bool, markdown: bool = False) -> None:
     """Print a listing. Only that of the runs asks a running system."""
     if what == "runs":
-        runs = remote.ask(broker, lambda gym: gym.runs())
+        runs, progress = remote.ask(broker, _runs)
         if as_json:
-            terminal.print_json([_in_full(run) for run in runs])
+            terminal.print_json([_run_in_full(run, progress) for run in runs])
         else:
-            _show_runs(runs)
+            _show_runs(runs, progress)
     elif what == "environments":
         environments = [describe_environment(name) for name in catalogue.names("environments")]
         if as_json:
@@ -169,11 +175,28 @@ def _show_modules(entries: list[ModuleEntry]) -> None:
     terminal.output().print(table)
 
 
-def _show_runs(runs: list[RunInfo]) -> None:
-    table = _table("run", "state", "rollouts", "environments", "started")
+async def _runs(gym: Client) -> tuple[list[RunInfo], dict[str, RunProgress]]:
+    runs = await gym.runs()
+    return runs, await gym.progress(runs)
+
+
+def _show_runs(runs: list[RunInfo], progress: dict[str, RunProgress]) -> None:
+    table = _table(
+        "run", "state", "done", "failed", "rollouts", "rate", "left", "model", "environments", "started"
+    )
     for run in runs:
+        known = progress.get(run.run, RunProgress())
         table.add_row(
-            run.run, run.state, f"{run.total:,}", formatting.listed(run.environments), _ago(run.created_s)
+            run.run,
+            run.state,
+            _count(known.done),
+            _count(known.failed),
+            f"{run.total:,}",
+            "-" if known.rate_per_s is None else formatting.pace(known.rate_per_s),
+            "-" if known.left_s is None else formatting.span(known.left_s),
+            formatting.shorten(run.model, MODEL_CHARS) or "-",
+            formatting.listed(run.environments),
+            _ago(run.created_s),
         )
     console = terminal.output()
     if runs:
@@ -199,7 +222,7 @@ def full_status(found: Status) -> dict[str, Any]:
     return {
         "workers": [_in_full(worker) for worker in found.workers],
         "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
-        "runs": [_in_full(run) for run in found.runs],
+        "runs": [_run_in_full(run, found.progress) for run in found.runs],
     }
 
 
@@ -230,7 +253,7 @@ def _show_status(found: Status) -> None:
         console.print()
     active = [run for run in found.runs if run.state == "active"]
     if active:
-        _show_runs(active)
+        _show_runs(active, found.progress)
         agents = sorted({name for run in active for name in run.agents})
         environments = sorted({name for run in active for name in run.environments})
         for line in remote.unserved(found.workers, agents=agents, environments=environments):
@@ -247,10 +270,18 @@ def _in_full(struct: msgspec.Struct) -> dict[str, Any]:
     return msgspec.structs.asdict(struct)
 
 
+def _run_in_full(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
+    return {**_in_full(run), **_in_full(progress.get(run.run, RunProgress()))}
+
+
+def _count(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        right = column in ("pid", "rollouts", "waiting", "in flight", "load", "in use")
+        right = column in _NUMBERS
         first = column in ("name", "run", "worker", "pid")
         table.add_column(
             column,

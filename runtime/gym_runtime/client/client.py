@@ -17,9 +17,10 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
 from gym_runtime.client.pools import make_pools, require_roles
+from gym_runtime.client.progress import look
 from gym_runtime.client.publishing import IN_FLIGHT, Flow
 from gym_runtime.client.sampling import check_engine
-from gym_runtime.client.status import Status
+from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import check_sampling, expand
 from gym_runtime.messages import calls
@@ -142,11 +143,16 @@ class Client(Flow):
         keywords: Mapping[str, Any],
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
         """The rollouts of a new run, and what others are told of it."""
+        if isinstance(rows, Mapping | str | bytes):
+            raise UsageError("rows is one row where a list of rows is due: [row]")
         run = new_run_id()
         settings = (settings or RolloutSettings()).with_keywords(keywords)
         settings = replace(settings, roles={**self._roles, **settings.roles})
         if self.served is not None and settings.model_pool == POLICY:
             check_engine(self.served, check_sampling(settings.sampling))
+        model = settings.model_pool
+        if self.served is not None and model == POLICY:
+            model = f"{self.served.provider}/{self.served.name}"
         specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
         if isinstance(rows, Sequence):
             listed = list(specs)
@@ -156,9 +162,10 @@ class Client(Flow):
                 environments=sorted({spec.environment for spec in listed}),
                 agents=sorted({spec.agent for spec in listed}),
                 created_s=clock.now(),
+                model=model,
             )
         named = [environment] if environment else []
-        return specs, RunInfo(run=run, total=0, environments=named, created_s=clock.now())
+        return specs, RunInfo(run=run, total=0, environments=named, created_s=clock.now(), model=model)
 
     # -- looking around -------------------------------------------------------------------------------
 
@@ -199,7 +206,11 @@ class Client(Flow):
             agent: await self.bus.depth(f"agent-{token(agent, 'agent')}")
             for agent in sorted(filter(is_token, agents))
         }
-        return Status(workers=workers, queues=queues, runs=runs)
+        return Status(workers=workers, queues=queues, runs=runs, progress=await self.progress(runs))
+
+    async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
+        """How far runs are, by their ids."""
+        return await look(self.bus, runs)
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

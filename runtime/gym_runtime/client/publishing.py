@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 from gym_runtime import tracing
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
+from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
 from gym_runtime.errors import GymError
@@ -44,10 +45,17 @@ class AttachedRun(msgspec.Struct):
     Attributes:
         run: what others are told of it.
         finished: the client has had all of its records.
+        records: those that the client has had, counted.
     """
 
     run: RunInfo
     finished: bool = False
+    records: Counter = msgspec.field(default_factory=Counter)
+
+    @property
+    def summary(self) -> RunInfo:
+        """What others are told of the run when it is over."""
+        return msgspec.structs.replace(self.run, done=self.records.done, failed=self.records.failed)
 
 
 class Flow(Runs):
@@ -96,11 +104,15 @@ class Flow(Runs):
         member = Heartbeat(
             worker=token(run.run, "run"), kind="client", pools=[], host=socket.gethostname(), pid=os.getpid()
         )
+
+        def current() -> Heartbeat:
+            return msgspec.structs.replace(member, detail=attached.records.detail())
+
         ready, here = anyio.Event(), anyio.CancelScope()
 
         async def be_there() -> None:
             with here:
-                await announce(self.bus, lambda: member, ready=ready.set)
+                await announce(self.bus, current, ready=ready.set)
 
         self._tasks.start_soon(be_there)
         try:
@@ -111,7 +123,7 @@ class Flow(Runs):
         finally:
             # The error that ended the run is what the caller must see, not a failure to close the run.
             with anyio.move_on_after(5, shield=True), suppress(GymError):
-                await self.close_run(attached.run, state="finished" if attached.finished else "cancelled")
+                await self.close_run(attached.summary, state="finished" if attached.finished else "cancelled")
             here.cancel()
 
     async def _tidy(self) -> None:
@@ -180,9 +192,14 @@ class Flow(Runs):
             return published[0] + more() if published else math.inf
 
         async with self.attach(run) as attached, background() as tasks:
+
+            def counted(record: RolloutRecord) -> Awaitable[None]:
+                attached.records.add(record)
+                return take(record)
+
             tasks.start_soon(publish, attached)
             attached.finished = await self.follow(
-                run.run, total, take, shed=True, recount=all_published, skip=skip
+                run.run, total, counted, shed=True, recount=all_published, skip=skip
             )
 
     async def take_up(self, run: str, progress: Progress) -> Remains | None:

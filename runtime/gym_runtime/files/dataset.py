@@ -1,13 +1,17 @@
 """Datasets: JSONL files of rows, checked to the end before anything starts, then streamed.
 
 A dataset keeps its files open between the two passes and notices when one of them changes. Of a row it
-keeps eight bytes, to know which rows come again.
+keeps eight bytes, to know which rows come again, and where rows are shuffled some twenty more: where it
+stands, its place in the order, and its task's number.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import random
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +59,8 @@ class Dataset:
         settings: defaults of row fields; `gym_runtime.environment.settings`.
         rewrite: what is done to each line before it is read as a row; it may raise `BadRow`.
         max_listed: bad rows that an error names one by one.
+        shuffle_seed: `read` gives the rows in a random order, the same one each time; their numbers stay.
+        earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.
 
     Attributes:
         rows: how many rows there are.
@@ -62,6 +68,8 @@ class Dataset:
             file name have the same digest.
         environments: how many rows each environment has.
         agents: the agents that those environments ask for.
+        earlier_digest: of the first ``earlier_rows`` rows, if they have the same keys without the rows that
+            follow; empty if they do not, or if there are fewer.
     """
 
     def __init__(
@@ -72,17 +80,24 @@ class Dataset:
         settings: Mapping[str, Any] | None = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         max_listed: int = MAX_LISTED,
+        shuffle_seed: int | None = None,
+        earlier_rows: int | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
         self.sources = tuple(sources)
         self.rows = 0
         self.digest = ""
+        self.earlier_digest = ""
         self.environments: Counter[str] = Counter()
         self.agents: set[str] = set()
         self._limit = limit
         self._rewrite = rewrite
         self._max_listed = max_listed
+        self._earlier_rows = earlier_rows
+        self._places: list[array[int]] = []
+        self._order: array[int] | None = None
+        self._numbers: array[int] | None = None
         self._parts: list[_Part] = []
         self._settings = settings or {}
         self._own_index = -1
@@ -91,7 +106,9 @@ class Dataset:
         try:
             for source, reader in zip(sources, readers, strict=True):
                 self._parts.append(_Part(source, LineFile(source.path), reader))
-            self._check()
+            self._check(note_places=shuffle_seed is not None)
+            if shuffle_seed is not None:
+                self._shuffle(shuffle_seed)
         except BaseException:
             self.close()
             raise
@@ -112,11 +129,46 @@ class Dataset:
         return Numbering(self._own_index + 1, self._repeated)
 
     def read(self) -> Iterator[Row]:
-        """All rows, in order, again from the start.
+        """All rows, in their order or as shuffled, again from the start.
 
         Raises:
             UsageError: a file has changed since it was checked.
         """
+        return self._in_file_order() if self._order is None else self._shuffled(self._order)
+
+    def _shuffle(self, seed: int) -> None:
+        # Numbers are given in the order of the files, so that a row's do not depend on the seed.
+        if self._repeated or self._own_index >= 0:
+            numbering = self.numbering()
+            self._numbers = array("q", (numbering.number(row, 1)[0] for row in self._in_file_order()))
+            self._repeated = _repeated(self._numbers)
+        # Random.random is the one method that gives the same numbers in every version of Python.
+        order, draw = array("q", range(self.rows)), random.Random(seed).random
+        for last in range(self.rows - 1, 0, -1):
+            chosen = int(draw() * (last + 1))
+            order[last], order[chosen] = order[chosen], order[last]
+        self._order = order
+
+    def _shuffled(self, order: array[int]) -> Iterator[Row]:
+        """Each row carries its task's number: that of its position, unless rows repeat or bring their own."""
+        ends = list(itertools.accumulate(len(places) - 1 for places in self._places))
+        for part in self._parts:
+            part.file.refuse_change()
+        for position in order:
+            index = bisect_right(ends, position)
+            places, part = self._places[index], self._parts[index]
+            at = position - (ends[index - 1] if index else 0)
+            line = part.file.at(places[at], places[at + 1])
+            try:
+                row = part.reader.read(self._rewrite(line) if self._rewrite else line, check=False)
+            except BadRow:
+                raise UsageError(f"{part.source.path} changed while it was being read") from None
+            number = position if self._numbers is None else self._numbers[position]
+            yield msgspec.structs.replace(row, task_index=number)
+        for part in self._parts:
+            part.file.refuse_change()
+
+    def _in_file_order(self) -> Iterator[Row]:
         for source, file, reader in self._parts:
             file.refuse_change()
             for number, line in file.lines(self._limit):
@@ -127,8 +179,9 @@ class Dataset:
             file.refuse_change()
 
     def locate(self, row: int) -> str:
-        """Where a row (counted from 0 over all files) stands, as ``file:line``."""
+        """Where a row (counted from 0, as `read` gives them) stands, as ``file:line``."""
         seen = 0
+        row = row if self._order is None else self._order[row]
         for source, file, _ in self._parts:
             for number, _ in file.lines(self._limit):
                 if seen == row:
@@ -136,7 +189,7 @@ class Dataset:
                 seen += 1
         return f"row {row + 1}"
 
-    def _check(self) -> None:
+    def _check(self, *, note_places: bool) -> None:
         """Read everything once.
 
         Raises:
@@ -144,30 +197,43 @@ class Dataset:
         """
         digest = hashlib.sha256()
         keys = array("q")
+        earlier_own_index = -1
         loaded: dict[str, LoadedEnvironment] = {}
         for part in self._parts:
             part.file.mark()
             before = self.rows
             digest.update(b"\x1e%b\n" % (part.source.environment or "").encode())
-            for line, row in self._checked(part):
+            places = array("q") if note_places else None
+            if places is not None:
+                self._places.append(places)
+            for line, row in self._checked(part, places):
                 digest.update(line)
                 digest.update(b"\n")
                 self.rows += 1
                 self.environments[row.environment.name] += 1
                 loaded[row.environment.name] = row.environment
                 keys.append(self._key(row))
+                if self.rows == self._earlier_rows:
+                    self.earlier_digest, earlier_own_index = digest.hexdigest(), self._own_index
             if self.rows == before:
                 raise UsageError(f"{part.source.path} has no rows")
         require_known(self._settings, loaded.values())
         self.agents = {environment.definition.agent for environment in loaded.values()}
         self._repeated = _repeated(keys)
+        # Rows without an index count on from the highest one, which a later row may have raised.
+        if (
+            self.earlier_digest
+            and earlier_own_index != self._own_index
+            and min(keys[: self._earlier_rows]) < 0
+        ):
+            self.earlier_digest = ""
         self.digest = digest.hexdigest()
 
-    def _checked(self, part: _Part) -> Iterator[tuple[bytes, Row]]:
+    def _checked(self, part: _Part, places: array[int] | None) -> Iterator[tuple[bytes, Row]]:
         """The good rows of a file, with their lines as they are; at its end the bad ones are refused."""
         problems: list[str] = []
         bad = 0
-        for number, line in part.file.lines(self._limit):
+        for number, line in part.file.lines(self._limit, places):
             try:
                 row = part.reader.read(self._rewrite(line) if self._rewrite else line)
             except BadRow as error:
@@ -194,6 +260,8 @@ def open_dataset(
     environment: str | None = None,
     limit: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    shuffle_seed: int | None = None,
+    earlier_rows: int | None = None,
 ) -> Dataset:
     """Open files of rows and check every row; nothing is started on half a dataset.
 
@@ -202,6 +270,7 @@ def open_dataset(
         environment: for sources that name none.
         limit: take the first rows of each file only; the others are not looked at.
         settings: defaults of row fields, for the environments that have them.
+        shuffle_seed, earlier_rows: as `Dataset` has them.
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
@@ -211,6 +280,8 @@ def open_dataset(
         [given if isinstance(given, Source) else Source(str(given), environment) for given in sources],
         limit=limit,
         settings=settings,
+        shuffle_seed=shuffle_seed,
+        earlier_rows=earlier_rows,
     )
 
 

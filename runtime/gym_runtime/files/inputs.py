@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -95,6 +95,11 @@ class StoredInputs:
         found = _decode_fields(self._line(place))
         missing = {name: value for name, value in found.items() if name not in fields}
         return _encode({**fields, **missing}) if missing else row
+
+    def lines(self) -> Iterator[bytes]:
+        """Every different row, without its line's end, in the order of the files."""
+        for place in self._places.execute("SELECT file, offset, line FROM inputs ORDER BY file, offset"):
+            yield self._line(place).strip()
 
     def _read(self, number: int) -> None:
         path, offset = self._paths[number], 0

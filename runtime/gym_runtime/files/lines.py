@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import tempfile
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -54,30 +55,56 @@ class LineFile:
         state = os.fstat(self._file.fileno())
         return state.st_size, state.st_mtime_ns
 
-    def lines(self, limit: int | None = None) -> Iterator[tuple[int, bytes]]:
+    def at(self, start: int, end: int) -> bytes:
+        """The line between two places that `lines` has noted.
+
+        Raises:
+            UsageError: the file can't be read.
+        """
+        try:
+            data = os.pread(self._file.fileno(), end - start, start)
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
+        return (data.removeprefix(_BOM) if not start else data).rstrip()
+
+    def lines(
+        self, limit: int | None = None, places: array[int] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """``(line number, line)`` of the lines that aren't blank, without their ends and without a BOM.
 
-        From the start again, the first ``limit`` of them only.
+        From the start again, the first ``limit`` of them only. Where each begins is added to ``places``, and
+        where the last one ends.
 
         Raises:
             UsageError: the file can't be read, or is none of text.
         """
         self._file.seek(0, io.SEEK_SET)
         taken = 0
-        number = 0
+        number = place = end = 0
         while line := self._read_line(number + 1):
             number += 1
+            place, end = end, end + len(line)
             if number == 1:
                 for magic, what in _MAGIC.items():
                     if line.startswith(magic):
                         raise UsageError(f"{self.path} {what}")
                 line = line.removeprefix(_BOM)
+                if line.lstrip().startswith(b"["):
+                    raise UsageError(f"{self.path} is a JSON array; make it JSONL, one object on each line")
+                if line.strip() == b"{":
+                    raise UsageError(
+                        f"{self.path} has a JSON object over several lines; make it JSONL, one object on each"
+                    )
             line = line.rstrip()
             if line:
+                if places is not None:
+                    places.append(place)
                 yield number, line
                 taken += 1
                 if taken == limit:
-                    return
+                    break
+        if places is not None:
+            places.append(end)
 
     def _read_line(self, number: int) -> bytes:
         try:

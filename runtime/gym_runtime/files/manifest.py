@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files.results import write_whole
 
 FORMAT = 1
+GROWING = ("repeats", "limit", "environments")
+"""The settings that may differ where a run grows; ``environments`` counts the rows of each."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +48,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Write it, all or nothing."""
         write_whole(path, iter([msgspec.json.format(msgspec.json.encode(self), indent=2), b"\n"]))
 
-    def differences(self, other: Manifest) -> list[str]:
-        """Each setting in which another run differs from this one, with both values."""
+    def differences(self, other: Manifest, *, but: Collection[str] = ()) -> list[str]:
+        """Each setting in which another run differs from this one, with both values.
+
+        Args:
+            but: settings that may differ.
+        """
         mine, theirs = self.settings, _plain(other.settings)
         return [
             f"{name} was {_show(mine.get(name))}, is {_show(theirs.get(name))}"
             for name in dict.fromkeys([*mine, *theirs])
-            if mine.get(name) != theirs.get(name)
+            if name not in but and mine.get(name) != theirs.get(name)
         ]
 
 

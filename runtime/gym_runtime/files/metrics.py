@@ -35,7 +35,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         failures: how many failed by whose fault, most frequent first.
         tasks: groups with at least one reward.
         mean_reward: over the rollouts with a reward; None if there are none.
-        pass_at: pass@k, 0 to 1, by k.
+        pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
         turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
         mean_duration_s: of an attempt, over all rollouts; None if not known.
         roles: what models in roles cost, by role; sums over all rollouts.
@@ -170,6 +170,12 @@ class Metrics:
         return sum(table.outcomes.total() for table in self.agents.values())
 
     @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens read and written so far, by all rollouts; cheap."""
+        totals = [table.totals for table in self.agents.values()]
+        return sum(one["input_tokens"] for one in totals), sum(one["output_tokens"] for one in totals)
+
+    @property
     def mean_reward(self) -> float | None:
         """Over all rollouts with a reward so far; cheap."""
         rewards = sum(table.rewards for table in self.agents.values())
@@ -180,13 +186,16 @@ class Metrics:
         """Failed rollouts so far by whose fault it was; cheap."""
         return sum((table.failures for table in self.agents.values()), Counter[str]())
 
-    def summary(self, agent: str | None = None) -> Summary:
-        """The whole run, or one agent's part; sorts all rollouts, so it is for the end."""
-        tables = list(self.agents.values()) if agent is None else [self.agents[agent]]
+    def summary(self, *agents: str) -> Summary:
+        """The whole run, or some agents' part; sorts all rollouts, so it is for the end."""
+        tables = [self.agents[agent] for agent in agents or self.agents]
         outcomes = sum((table.outcomes for table in tables), Counter[str]())
         failures = sum((table.failures for table in tables), Counter[str]())
         totals = sum((table.totals for table in tables), Counter[str]())
-        scores = pass_scores([table.read("reward") for table in tables])
+        rewarded = [table.read("reward") for table in tables]
+        scores = pass_scores(rewarded)
+        # A best reward of 7, or of -0.2, is no share of passes. The aggregate has it, as NeMo Gym's does.
+        shares = all(0 <= reward <= 1 for table in rewarded for reward in table.columns.get("reward", ()))
         rewards = sum(table.rewards for table in tables)
         duration_s = sum(table.duration_s for table in tables)
         roles: dict[str, RoleUse] = {}
@@ -198,7 +207,7 @@ class Metrics:
             failures=dict(failures.most_common()),
             tasks=scores.groups,
             mean_reward=sum(table.reward_sum for table in tables) / rewards if rewards else None,
-            pass_at=scores.pass_at,
+            pass_at=scores.pass_at if shares else {},
             turns=totals["turns"],
             tool_calls=totals["tool_calls"],
             input_tokens=totals["input_tokens"],

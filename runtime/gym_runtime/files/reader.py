@@ -69,6 +69,10 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+_ROLE_CHARS = 40
+_ROLES = ("user", "assistant", "system", "developer")
+
+
 class _InputItem(msgspec.Struct, frozen=True):
     type: str | None = None
     role: str | None = None
@@ -198,10 +202,16 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
         items = _decode_input(params.input)
     except msgspec.DecodeError as error:
         raise BadRow(_within(line, "input", str(error))) from None
+    # An episode's first message is the environment's.
+    if items == [] and environment.definition.shape != "episode" and b'"input"' in bytes(line):
+        raise BadRow(_at(line, "input", "it is empty, so there is nothing to answer"))
     if not isinstance(items, str):
         for index, item in enumerate(items):
             if item.type is None and item.role is None:
                 raise BadRow(_at(line, f"input[{index}]", "an input item has a 'role' or a 'type'"))
+            if item.type in (None, "message") and item.role not in _ROLES:
+                known = f"a message's role is one of {', '.join(_ROLES)}"
+                raise BadRow(_at(line, f"input[{index}].role", f"{known}, not {_quoted(item.role)}"))
     for name in ("extra_body", "chat_template_kwargs"):
         if (text := (params.metadata or {}).get(name)) is None:
             continue
@@ -211,6 +221,10 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
             raise BadRow(_at(line, f"metadata.{name}", "expected the text of a JSON object")) from None
         if name == "extra_body" and (problem := refused(fields)):
             raise BadRow(_at(line, f"metadata.{name}", problem))
+
+
+def _quoted(role: str | None) -> str:
+    return "missing" if role is None else f"'{role[:_ROLE_CHARS]}'"
 
 
 def _folded(line: bytes, params: Raw) -> bytes:

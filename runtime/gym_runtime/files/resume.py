@@ -2,7 +2,8 @@
 
 A rollout is done when the rollouts file has it. A failed one is made again, unless its failure is
 terminal or stands in the failures file `MAX_FAILURES` times; cancelled ones are always made again. Going
-on needs the same input rows and the same settings. No row that an earlier run wrote is ever removed.
+on needs the same input rows and the same settings, or more rows and repeats where the run is to grow
+(`gym_runtime.files.growth`). No row of an earlier run is removed, unless the new one is to replace it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gym_runtime.errors import UsageError
+from gym_runtime.files import growth
 from gym_runtime.files.appender import repair_tail
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.keys import KeyCounts
@@ -132,6 +134,8 @@ def start_run(
     manifest: Manifest,
     *,
     resume: bool,
+    extend: bool = False,
+    overwrite: bool = False,
     metrics: Metrics,
     dataset: Dataset | None = None,
     tasks: Callable[[], Iterable[RolloutSpec]] | None = None,
@@ -140,21 +144,34 @@ def start_run(
 
     Args:
         manifest: of the run to be started.
+        extend: a run that is resumed may have more rows and repeats than before; needs ``dataset`` (opened
+            with the earlier part's ``earlier_rows``) and ``tasks``.
+        overwrite: the files of an earlier run are removed.
         metrics: takes in what is settled already.
         dataset, tasks: the rows and the rollouts made of them, to name the rows that changed.
 
     Raises:
-        UsageError: there are rows and ``resume`` is not set; or it is set, and settings or rows differ, or
-            the rows there are not of a run that can be resumed. Nothing was changed.
+        UsageError: there are rows and neither ``resume`` nor ``overwrite`` is set; or ``resume`` is set, and
+            settings or rows differ, or the rows there are not of a run that can be resumed. Nothing was
+            changed.
     """
     previous = load_manifest(files.manifest)
-    has_rows = any(path.exists() and path.stat().st_size for path in (files.rollouts, files.failures))
-    if has_rows and not resume:
-        named = next(
-            path for path in (files.rollouts, files.failures) if path.exists() and path.stat().st_size
+    filled = [path for path in (files.rollouts, files.failures) if path.exists() and path.stat().st_size]
+    if filled and overwrite:
+        if previous is None:
+            raise UsageError(
+                f"{filled[0]} has content, but {files.manifest} is missing, so it is not known to be of a "
+                "run; choose another -o, or remove it"
+            )
+        for path in files.all():
+            path.unlink(missing_ok=True)
+        previous, filled = None, []
+    if filled and not resume:
+        raise UsageError(
+            f"{filled[0]} has rows already; go on with that run (--resume), or choose another -o, or "
+            "replace its files (--overwrite)"
         )
-        raise UsageError(f"{named} has rows already; go on with that run (--resume), or choose another -o")
-    if not has_rows:
+    if not filled:
         # One that died before its first row may have left results and journals on the broker.
         same = previous is not None and previous.digest == manifest.digest
         manifest.save(files.manifest)
@@ -166,9 +183,15 @@ def start_run(
             f"{files.rollouts} has rows, but {files.manifest} is missing, so nobody knows of which run; "
             "choose another -o"
         )
-    _refuse_differences(files, previous, manifest, dataset, tasks)
+    if extend and dataset is not None and tasks is not None:
+        if obstacles := growth.obstacles(previous, manifest, dataset.earlier_digest):
+            raise UsageError(f"{files.rollouts} cannot grow into this run: {'; '.join(obstacles)}")
+    else:
+        _refuse_differences(files, previous, manifest, dataset, tasks)
     progress = Progress(previous)
     progress.read(files, metrics)
+    if tasks is not None and previous.rollouts != manifest.rollouts:
+        growth.write_inputs(files, tasks())
     manifest.save(files.manifest)
     return progress
 
@@ -189,9 +212,10 @@ def _refuse_differences(
         count = f" ({previous.rows} rows, now {manifest.rows})" if previous.rows != manifest.rows else ""
         changed.append(f"the input rows changed{count}{where}")
     if changed:
+        larger = "; --resume --extend makes the run larger" if growth.grows(previous, manifest) else ""
         raise UsageError(
             f"{files.rollouts} was started with other settings: {'; '.join(changed)}. "
-            "Go on with the same, or choose another -o"
+            f"Go on with the same, or choose another -o{larger}"
         )
 
 

@@ -15,6 +15,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         state: ``active``, ``finished`` or ``cancelled``.
         attached: its client is connected for as long as it is worked on.
         closed: what was stored for it is freed, and nothing more is to be stored.
+        model: ``PROVIDER/NAME``, or the name of the pool that is asked; empty if not known.
+        done, failed: when the run is over, how many rollouts have a result, and how many of these are
+            failures; None if not known.
     """
 
     run: str
@@ -25,6 +28,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = "active"
     attached: bool = False
     closed: bool = False
+    model: str = ""
+    done: int | None = None
+    failed: int | None = None
 
 
 CLOSED = b"closed"

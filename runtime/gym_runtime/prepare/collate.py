@@ -46,12 +46,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         output: the folder.
+        only_output: nothing is written anywhere else.
         weights: by name as asked; either none or one for each.
         repeats: how often each row of a name comes, right after each other; 1 unless said.
         size: rows in all, before repeats.
     """
 
     output: Path
+    only_output: bool = False
     prompt: Prompt | None = None
     weights: Mapping[str, float] = {}
     repeats: Mapping[str, int] = {}
@@ -122,7 +124,14 @@ class Collation:
                 datasets[i] = self._open(one, paths[i], problems)
         _raise(problems)
         parts = [
-            Part(wanted=one, dataset=datasets.get(i), share=shares[i], entry=entries[i], source=beside[i])
+            Part(
+                wanted=one,
+                dataset=datasets.get(i),
+                share=shares[i],
+                entry=entries[i],
+                source=beside[i],
+                stored=one.file.with_suffix("") if one.file and recipe.prompt is None else None,
+            )
             for i, one in enumerate(wanted)
         ]
         for part in parts:
@@ -166,10 +175,10 @@ class Collation:
         )
 
     def _beside(self, wanted: Wanted, split: Split) -> Path:
-        """Where a source's own files go, without their endings: beside it if it is a file that was named and
-        its rows stay as they are, else into the output.
+        """Where a source's own files go, without their endings: beside it if it is a file that was named, its
+        rows stay as they are and no folder was named, else into the output.
         """
-        file = wanted.file
+        file = None if self._recipe.only_output else wanted.file
         if file and file.is_file() and self._recipe.prompt is None and os.access(file.parent, os.W_OK):
             return file.with_suffix("")
         name = "_".join(filter(None, (wanted.environment.name, wanted.dataset, split)))

@@ -138,11 +138,14 @@ def write_metrics(path: Path, document: Mapping[str, Any]) -> None:
     conflict_path(path).unlink(missing_ok=True)
 
 
-def refuse_conflict(path: Path, document: Mapping[str, Any]) -> None:
+def refuse_conflict(path: Path, document: Mapping[str, Any], *, own: Path | None = None) -> None:
     """Compare with the metrics that are stored, if any; what they do not have may be new.
 
+    Args:
+        own: where the new metrics are to go, if not there; then nothing is written beside the stored ones.
+
     Raises:
-        UsageError: they differ beyond the tolerance, or cannot be read. The new ones are beside them.
+        UsageError: they differ beyond the tolerance, or cannot be read. The new ones are in a file beside.
     """
     if not path.exists():
         return
@@ -152,7 +155,7 @@ def refuse_conflict(path: Path, document: Mapping[str, Any]) -> None:
         raise UsageError(f"cannot read the stored metrics {path}: {error}") from None
     found = list(differences(_measured(stored), _measured(document)))
     if found:
-        conflict = conflict_path(path)
+        conflict = conflict_path(own or path)
         write_whole(conflict, iter((json.dumps(document, indent=4).encode(),)))
         more = [f"  … and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
         raise UsageError(

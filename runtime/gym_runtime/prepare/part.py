@@ -30,6 +30,7 @@ class Part(msgspec.Struct, kw_only=True):
     Attributes:
         dataset: None if the share is nothing.
         source: the path of those files, without ``_prepare.jsonl`` and ``_metrics.json``.
+        stored: the same of the file that the rows are of, whose metrics may stand beside it, to be read.
     """
 
     wanted: Wanted
@@ -37,6 +38,7 @@ class Part(msgspec.Struct, kw_only=True):
     share: int
     entry: dict[str, Any]
     source: Path
+    stored: Path | None = None
     metrics: dict[str, Any] = {}
 
     def measure(self, repeats: int, *, overwrite_conflicts: bool) -> None:
@@ -52,7 +54,10 @@ class Part(msgspec.Struct, kw_only=True):
             counted.add(finished(row))
         self.metrics = {**self.wanted.describe(repeats), **counted.document()}
         if not overwrite_conflicts:
-            refuse_conflict(metrics_of(self.source), self.metrics)
+            own = metrics_of(self.source)
+            refuse_conflict(own, self.metrics)
+            if self.stored is not None:
+                refuse_conflict(metrics_of(self.stored), self.metrics, own=own)
 
     def write(self) -> None:
         """Write the source's files.

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec.structs import replace
 
+from gym_runtime import logs
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import Event, SystemSpec, decode_event, encode
 
@@ -124,8 +125,12 @@ class System:
                     pipe.close()
 
 
-def launch(system: SystemSpec) -> System:
-    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one."""
+def launch(system: SystemSpec, *, log_lines: bool = False) -> System:
+    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one.
+
+    Args:
+        log_lines: the system logs lines for people, also where standard error is no terminal.
+    """
     temporary = ""
     if not system.nats and not system.state_dir:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")
@@ -136,6 +141,7 @@ def launch(system: SystemSpec) -> System:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        env={**os.environ, logs.FORMAT_VARIABLE: "lines"} if log_lines else None,
     )
     assert process.stdin is not None
     process.stdin.write(encode(system) + b"\n")

@@ -201,6 +201,8 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     from gym_runtime.sandbox import bubblewrap
     from gym_runtime.workers.resource_worker import ResourceWorker
 
+    # One after the other: imports hold the interpreter's lock, and some may only be made in the main thread.
+    logs.logger().info("loading environments", environments=list(pool.names))
     loaded = [catalogue.environment(name) for name in pool.names]
     for environment in loaded:
         requirements.require(environment)
@@ -255,7 +257,14 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
         )
     settings = pool.model
     async with adapter_of(settings) as adapter:
-        hosted = ModelWorker(bus, worker=worker, pools=pool.names, adapter=adapter, capacity=pool.slots)
+        hosted = ModelWorker(
+            bus,
+            worker=worker,
+            pools=pool.names,
+            adapter=adapter,
+            capacity=pool.slots,
+            per_minute=settings.requests_per_minute / pool.processes,
+        )
         service = hosted.service
 
         def detail() -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -32,6 +32,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         api: ``responses``, ``chat``, or ``auto`` to use the Responses API where the engine has it.
         api_key_variable: the environment variable that holds the key. Keys never stand in arguments.
         max_concurrent_requests: calls in flight at the engine at most, per worker; 0 for no limit.
+        requests_per_minute: calls of the engine at most, by all worker processes of the pool together, which
+            have equal shares; 0 for no limit.
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: what only this adapter knows.
@@ -48,6 +50,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     api: str = "auto"
     api_key_variable: str = ""
     max_concurrent_requests: int = 0
+    requests_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     extra_body: dict[str, Any] = {}
     headers: dict[str, str] = {}
     options: dict[str, Any] = {}

@@ -26,6 +26,7 @@ from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
 from gym_runtime.workers.conversations import Conversations
+from gym_runtime.workers.pace import Pace
 
 MAX_TRIES = 8
 FIRST_PAUSE_S = 0.25
@@ -94,6 +95,7 @@ async def ask_engine(
     budget: Budget,
     notices: Notices,
     health: EngineHealth,
+    pace: Pace | None = None,
 ) -> calls.ModelAnswer:
     """An engine's answer, asked for again where that may help, within the deadline and the budget.
 
@@ -102,6 +104,8 @@ async def ask_engine(
     """
     pause_s = FIRST_PAUSE_S
     for tries in range(1, MAX_TRIES + 1):
+        if pace is not None:
+            await pace.turn()
         try:
             answer = await adapter.respond(call, context)
             health.answered()
@@ -130,6 +134,7 @@ class ModelWorker:
         pools: the names it serves, such as ``policy``.
         adapter: the engine; entered by the caller.
         capacity: calls in progress at most.
+        per_minute: calls of the engine in a minute at most; 0 for no limit.
 
     Attributes:
         weight_version: of the newest answer; empty while the engine has not said.
@@ -137,7 +142,14 @@ class ModelWorker:
     """
 
     def __init__(
-        self, bus: Bus, *, worker: str, pools: Sequence[str], adapter: Adapter, capacity: int
+        self,
+        bus: Bus,
+        *,
+        worker: str,
+        pools: Sequence[str],
+        adapter: Adapter,
+        capacity: int,
+        per_minute: float = 0.0,
     ) -> None:
         self.weight_version = ""
         self.paused = False
@@ -146,6 +158,7 @@ class ModelWorker:
         self._adapter = adapter
         self._conversations = Conversations()
         self._notices = Notices()
+        self._pace = Pace(per_minute) if per_minute else None
         self._health = EngineHealth()
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
@@ -184,7 +197,9 @@ class ModelWorker:
             deadline_s=request.deadline_s,
             headers=tracing.headers() or {},
         )
-        answer = await ask_engine(self._adapter, call, context, budget, self._notices, self._health)
+        answer = await ask_engine(
+            self._adapter, call, context, budget, self._notices, self._health, self._pace
+        )
         self.weight_version = answer.weight_version or self.weight_version
         return calls.pack(self._conversations.keep(call, answer))
 

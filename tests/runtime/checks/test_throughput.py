@@ -40,6 +40,38 @@ async def test_tools_and_steps_are_measured_by_name() -> None:
     assert set(found.tools) == {"reset", "step"}
 
 
+SLOW_AT_FIRST = '''"""Each kind of row reads a table at its first use."""
+import time
+from gym_runtime import Environment, Reply, Task, Verdict
+
+tables = set()
+
+
+class Kind(Task):
+    kind: str
+
+
+async def verify(task: Kind, reply: Reply) -> Verdict:
+    for table in (task.kind, bool(reply.text)):
+        if table not in tables:
+            tables.add(table)
+            time.sleep(0.3)
+    return Verdict(1.0)
+
+
+environment = Environment(resource=verify, description="Slow at first.")
+'''
+
+
+async def test_what_is_slow_at_first_is_start_up_and_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "slow_at_first.py").write_text(SLOW_AT_FIRST)
+    rows = [{"responses_create_params": {"input": "x"}, "kind": kind, "gold": "y"} for kind in "abc"]
+    (tmp_path / "slow_at_first.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = await throughput.measure(catalogue.environment(str(tmp_path / "slow_at_first.py")), 0.05)
+    assert found.gold.wall_us < 10_000
+    assert found.silence.wall_us < 10_000
+
+
 def test_work_is_counted_here_and_in_processes_that_were_started() -> None:
     meter = Meter()
     meter.start()

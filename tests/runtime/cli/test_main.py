@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,26 @@ def test_collected_rows_are_never_appended_to_those_of_another_run(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("run no_such_environment --json", 2),
+        ("run --no-such-flag --json", 2),
+        ("status --json --nats nats://127.0.0.1:1", 1),
+    ],
+)
+def test_errors_are_documents_for_programs(
+    line: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(line.split()) == status
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert error == {"message": err.removeprefix("gym-runtime: ").rstrip("\n"), "status": status}
+    assert err.count("\n") == 1
+    assert main.run(line.replace(" --json", "").split()) == status
+    assert capsys.readouterr().out == ""
+
+
 def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["status", "--nats", "nats://user:secret@127.0.0.1:1"]) == 1
     out, err = capsys.readouterr()

@@ -51,8 +51,10 @@ def test_a_file_becomes_data_with_agent_ref_and_metrics(prepare: Prepare, write:
     assert metrics["Number of examples"] == 2
     assert metrics["uuid"] == {"unique_count": 2, "total_count": 2}
     assert sorted(path.name for path in Path("out").iterdir()) == [
+        "apples_env_train_metrics.json", "apples_env_train_prepare.jsonl",
         "sources.json", "train.jsonl", "train_metrics.json",
     ]  # fmt: skip
+    assert [path.name for path in Path().glob("in*")] == ["in.jsonl"]
 
 
 def test_a_failure_leaves_no_folder(prepare: Prepare, write: Write) -> None:
@@ -125,9 +127,10 @@ def test_data_that_is_not_what_its_metrics_say_is_refused(prepare: Prepare, writ
     assert status == 2
     assert "'number.Average' was 1.5 and is 2" in said
     assert Path("out/train.jsonl").read_bytes() == before
-    assert json.loads(Path("in_metrics_conflict.json").read_text())["number"]["Average"] == 2.0
-    Path("in_metrics.json").unlink()
-    Path("in_prepare.jsonl").unlink()
+    conflict = Path("out/apples_env_train_metrics_conflict.json")
+    assert json.loads(conflict.read_text())["number"]["Average"] == 2.0
+    Path("out/apples_env_train_metrics.json").unlink()
+    Path("out/apples_env_train_prepare.jsonl").unlink()
     status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "out")
     assert status == 2
     assert "'number.Average' was 1.5 and is 2" in said
@@ -141,10 +144,10 @@ def test_data_that_is_not_what_its_metrics_say_is_refused(prepare: Prepare, writ
 def test_a_source_has_files_of_its_own_beside_it(prepare: Prepare, write: Write) -> None:
     write("in.jsonl", [row(1), row(2), row(3)])
     asked = ["apples_env", "-i", "in.jsonl", "--size", "2", "--repeats", "apples_env=2"]
-    status, said = prepare(*asked, "-o", "out", "--json")
+    status, said = prepare(*asked, "--json")
     assert (status, json.loads(said)[0]["sources"]) == (0, {"apples_env": "in_prepare.jsonl"})
     assert read("in_prepare.jsonl") == [{**row(number), "agent_ref": APPLES_REF} for number in (1, 2, 3)]
-    assert len(read("out/train.jsonl")) == 4
+    assert len(read("data/apples_env/train.jsonl")) == 4
     metrics = json.loads(Path("in_metrics.json").read_text())
     description = {
         "name": "apples_env", "type": "train", "jsonl_fpath": "in.jsonl", "num_repeats": 2, "source": None,
@@ -157,6 +160,13 @@ def test_a_source_has_files_of_its_own_beside_it(prepare: Prepare, write: Write)
     metrics.update(jsonl_fpath="/elsewhere.jsonl", license="MIT", huggingface_identifier=None, num_repeats=1)
     Path("in_metrics.json").write_text(json.dumps(metrics))
     assert prepare("apples_env", "-i", "in.jsonl", "-o", "other")[0] == 0
+    metrics["number"]["Max"] = 7
+    Path("in_metrics.json").write_text(json.dumps(metrics))
+    before = {path: path.stat().st_mtime_ns for path in Path().glob("in*")}
+    status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "third")
+    assert (status, "the data is not what in_metrics.json says" in said) == (2, True)
+    assert {path: path.stat().st_mtime_ns for path in Path().glob("in*")} == before
+    assert [path.name for path in Path("third").iterdir()] == ["apples_env_train_metrics_conflict.json"]
 
 
 def test_a_source_that_contradicts_its_metrics_stops_everything(prepare: Prepare, write: Write) -> None:
@@ -164,11 +174,11 @@ def test_a_source_that_contradicts_its_metrics_stops_everything(prepare: Prepare
         write(f"{name}.jsonl", [row(1)])
     Path("pears_metrics.json").write_text('{"name": "pears", "Number of examples": 2}')
     both = ["apples_env", "pears_env", "-i", "apples_env=apples.jsonl", "-i", "pears_env=pears.jsonl"]
-    status, said = prepare(*both, "-o", "out")
+    status, said = prepare(*both)
     assert status == 2
     assert "the data is not what pears_metrics.json says" in said
     assert "'Number of examples' was 2 and is 1" in said
-    assert not Path("out").exists()
+    assert not Path("data").exists()
     assert not list(Path().glob("*_prepare.jsonl"))
     assert json.loads(Path("pears_metrics_conflict.json").read_text())["Number of examples"] == 1
 
@@ -201,11 +211,11 @@ def test_a_source_that_is_no_file_of_ones_own_has_its_files_in_the_output(
 def test_no_file_is_replaced_that_is_read_or_did_not_come_from_here(prepare: Prepare, write: Write) -> None:
     write("in.jsonl", [row(1)])
     write("in_prepare.jsonl", [row(2)])
-    status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "out")
+    status, said = prepare("apples_env", "-i", "in.jsonl")
     assert (status, "in_prepare.jsonl exists and was not prepared here" in said) == (2, True)
     Path("in_metrics.json").write_text("{}")
     both = ["apples_env", "pears_env", "-i", "apples_env=in.jsonl", "-i", "pears_env=in_prepare.jsonl"]
-    status, said = prepare(*both, "-o", "out")
+    status, said = prepare(*both)
     assert (status, "in_prepare.jsonl would be read and written" in said) == (2, True)
     assert read("in_prepare.jsonl") == [row(2)]
 

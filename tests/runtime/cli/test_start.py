@@ -130,3 +130,19 @@ def test_a_worker_that_cannot_start_ends_it_with_the_reason(tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1].startswith("gym-runtime: ")
     assert "127.0.0.1:1" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_requests_per_minute_are_of_the_model_that_is_served(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(
+        '[[pools]]\nkind = "model"\n[pools.model]\nprovider = "openai"\nname = "m"\n'
+        "requests_per_minute = 30\n"
+    )
+    for said, expected in ((None, 30), (60.0, 60)):
+        options = StartOptions(config=file, model=ModelOptions(requests_per_minute=said))
+        [pool] = plan(options, Console(file=io.StringIO())).pools
+        assert pool.model is not None
+        assert (pool.model.name, pool.model.requests_per_minute) == ("m", expected)
+    options = StartOptions(pools=("agent",), model=ModelOptions(requests_per_minute=1.0))
+    with pytest.raises(UsageError, match="no model pool is to be started"):
+        plan(options, Console(file=io.StringIO()))

@@ -97,7 +97,13 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", run) == f"run {run} is finished already\n"
         assert main.run(["collect", run, "-o", str(tmp_path / "again.jsonl")]) == 2
         assert f"run '{run}' is finished, and its records are not stored any more" in capsys.readouterr().err
-        assert json.loads(output(capsys, "ls", "runs", "--json"))[0]["state"] == "finished"
+        [finished] = json.loads(output(capsys, "ls", "runs", "--json"))
+        assert {name: finished[name] for name in ("state", "total", "done", "failed", "model")} == {
+            "state": "finished", "total": 10, "done": 10, "failed": 0, "model": "scripted/message",
+        }  # fmt: skip
+        header = output(capsys, "ls", "runs").split("\n", 1)[0].split()
+        columns = "run state done failed rollouts rate left model environments started"
+        assert header == columns.split()
 
         assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0
         waiting, said = capsys.readouterr()
@@ -117,6 +123,10 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
             assert process.stderr.readline() == UNSERVED
             process.terminate()
         assert output(capsys, "cancel", waiting) == f"cancelled {waiting}\n"
+        assert output(capsys, "cancel", waiting) == f"run {waiting} is cancelled already\n"
+        arguments = ["collect", waiting, "-o", str(tmp_path / "some.jsonl"), "--json"]
+        stopped = json.loads(subprocess.run([SCRIPT, *arguments], capture_output=True, timeout=20).stdout)
+        assert (stopped["summary"]["rollouts"] + stopped["not_made"], stopped["total"]) == (5, 5)
         assert json.loads(output(capsys, "ls", "runs", "--json"))[1]["state"] == "cancelled"
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")

@@ -101,6 +101,13 @@ async def scene(
             yield Scene(system, Client(system.bus, tasks), resource, engine)
 
 
+async def test_one_row_where_a_list_is_due_is_refused() -> None:
+    async with scene() as here:
+        for row in (rows(1)[0], '{"responses_create_params": {}}'):
+            with pytest.raises(UsageError, match="where a list of rows is due"):
+                here.gym.rollouts(row, environment=NAME)  # pyright: ignore[reportArgumentType]
+
+
 # -- rows in, records out -----------------------------------------------------------------------------
 
 

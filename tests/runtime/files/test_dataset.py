@@ -9,6 +9,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gym_runtime.errors import UsageError
@@ -54,13 +55,13 @@ def test_the_limit_leaves_the_rest_unread(line: Line, write_lines: Write) -> Non
 
 
 def test_all_bad_rows_are_listed_up_to_a_limit(line: Line, write_lines: Write) -> None:
-    path = write_lines(*([b"[]", line(), b"{"] * 15))
+    path = write_lines(*([line(), b"[]", b"{"] * 15))
     with pytest.raises(UsageError) as caught:
         counts(path)
     problems = caught.value.message.splitlines()
     assert len(problems) == 21
     assert problems[0].endswith(
-        "rows.jsonl:1:1: expected object, got array; a row is one JSON object on one line"
+        "rows.jsonl:2:1: expected object, got array; a row is one JSON object on one line"
     )
     assert problems[1].endswith("rows.jsonl:3:2: the line ends before its JSON does")
     assert problems[-1] == "… and 10 more bad rows"
@@ -79,6 +80,9 @@ def test_lines_are_counted_with_blank_ones(line: Line, write_lines: Write) -> No
         (gzip.compress(b"{}", mtime=0), "compressed with gzip"),
         ("{}".encode("utf-16"), "UTF-16"),
         (b"PAR1....", "Parquet"),
+        (b'[{"responses_create_params": {}}]\n', "rows.jsonl is a JSON array; make it JSONL"),
+        (b'[\n  {"responses_create_params": {}}\n]\n', "rows.jsonl is a JSON array; make it JSONL"),
+        (b'{\n  "responses_create_params": {}\n}\n', "has a JSON object over several lines"),
         (b'{"a": "\xff"}', "rows.jsonl:1:8: byte 0xff is not UTF-8"),
     ],
 )
@@ -86,6 +90,30 @@ def test_files_that_are_no_rows(content: bytes, message: str, tmp_path: Path) ->
     (tmp_path / "rows.jsonl").write_bytes(content)
     with pytest.raises(UsageError, match=message):
         counts(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "'responses_create_params.input': it is empty, so there is nothing to answer"),
+        (
+            {"role": "user", "content": "x"},
+            "'responses_create_params.input': expected str | array, got object",
+        ),
+        ([{"role": "tool", "content": "x"}], "input[0].role': a message's role is one of user, assistant,"),
+        ([{"type": "message", "content": "x"}], "system, developer, not missing"),
+        ([{"content": "x"}], "input[0]': an input item has a 'role' or a 'type'"),
+    ],
+)
+def test_an_input_that_no_engine_takes_is_one_line(
+    given: Any, message: str, write_lines: Write, line: Line
+) -> None:
+    bad = line(responses_create_params={"input": given})
+    with pytest.raises(UsageError) as caught:
+        counts(write_lines(line(), bad))
+    assert message in caught.value.message
+    assert ":2:" in caught.value.message
+    assert "\n" not in caught.value.message
 
 
 def test_paths_that_are_no_files(tmp_path: Path, line: Line) -> None:

@@ -59,6 +59,21 @@ def test_single_rollouts_have_no_pass_at_k(record: Record) -> None:
     assert not any(name.startswith("pass@") for name in entry["agent_metrics"])
 
 
+@pytest.mark.parametrize("rewards", [(0.0, 7.0), (-0.5, 1.0)])
+def test_a_summary_has_no_pass_at_k_of_rewards_outside_0_to_1(
+    rewards: tuple[float, float], record: Record
+) -> None:
+    metrics = Metrics()
+    for index, reward in enumerate(rewards):
+        metrics.add(record(0, index, reward=reward))
+    assert metrics.summary().pass_at == {}
+    assert b"pass@2/reward" in b"".join(metrics.aggregate())  # as NeMo Gym has it
+    metrics = Metrics()
+    for index in range(2):
+        metrics.add(record(0, index, reward=float(index)))
+    assert metrics.summary().pass_at == {1: 0.5, 2: 1.0}
+
+
 def test_a_field_counts_where_it_is_there(record: Record) -> None:
     (entry,) = aggregate(filled(record(0), record(1, extra=4.0), record(1, 1)))
     found = entry["agent_metrics"]

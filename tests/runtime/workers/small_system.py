@@ -144,12 +144,25 @@ class SmallSystem:
         return await self._add(make, "resource", name, list(by_name))
 
     async def add_model(
-        self, adapter: Any, *, name: str = "model-1", capacity: int = 100, pool: str = "policy"
+        self,
+        adapter: Any,
+        *,
+        name: str = "model-1",
+        capacity: int = 100,
+        pool: str = "policy",
+        per_minute: float = 0.0,
     ) -> ModelWorker:
         """A model worker; its adapter is entered by the caller, if it matters."""
 
         def make(bus: Bus) -> ModelWorker:
-            return ModelWorker(bus, worker=name, pools=[pool], adapter=adapter, capacity=capacity)
+            return ModelWorker(
+                bus,
+                worker=name,
+                pools=[pool],
+                adapter=adapter,
+                capacity=capacity,
+                per_minute=per_minute,
+            )
 
         return await self._add(make, "model", name, [pool])
 

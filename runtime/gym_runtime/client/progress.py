@@ -1,0 +1,68 @@
+"""How far runs are: what the client of an attached run counts, or what the broker has of a published one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.status import RunProgress
+from gym_runtime.errors import GymError
+from gym_runtime.messages.names import is_token, token
+from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.roll_call import fresh
+
+
+class Counter:
+    """Counts the records of an attached run, and tells them in its client's heartbeat."""
+
+    def __init__(self) -> None:
+        self.done = self.failed = 0
+        self._started_s = clock.now()
+
+    def add(self, record: RolloutRecord) -> None:
+        self.done += 1
+        self.failed += isinstance(record.outcome, Failed)
+
+    def detail(self) -> dict[str, str]:
+        """As a heartbeat carries it. The rate is by this machine's clock: others may be set differently."""
+        elapsed_s = max(clock.now() - self._started_s, 1e-3)
+        return {"done": str(self.done), "failed": str(self.failed), "rate": f"{self.done / elapsed_s:.4g}"}
+
+
+async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
+    """The progress of each run, by its id.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    runs = [run for run in runs if is_token(run.run)]
+    asked = [Heartbeat(worker=run.run, kind="client", pools=[]) for run in runs if run.state == "active"]
+    answers = {answer.worker: answer.detail for answer in await fresh(bus, asked)}
+    return {run.run: await _progress(bus, run, answers.get(run.run, {})) for run in runs}
+
+
+async def _progress(bus: Bus, run: RunInfo, said: dict[str, str]) -> RunProgress:
+    done, failed, rate_per_s = run.done, run.failed, None
+    with suppress(KeyError, ValueError):  # a client of an earlier version does not say it
+        done, failed, rate_per_s = int(said["done"]), int(said["failed"]), float(said["rate"])
+    if done is None and run.state != "finished":
+        done = await _stored(bus, run)
+        if done is not None and run.state == "active" and run.created_s:
+            rate_per_s = done / max(clock.now() - run.created_s, 1.0)
+    left_s = None
+    if done is not None and run.total and rate_per_s and math.isfinite(rate_per_s):
+        left_s = max(0, run.total - done) / rate_per_s
+    return RunProgress(done=done, failed=failed, rate_per_s=rate_per_s, left_s=left_s)
+
+
+async def _stored(bus: Bus, run: RunInfo) -> int | None:
+    """How many results the broker has; None if these credentials may not count them."""
+    try:
+        return len(await bus.counts(f"rollout.{token(run.run, 'run')}.>"))
+    except GymError:
+        return None

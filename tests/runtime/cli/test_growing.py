@@ -1,0 +1,115 @@
+"""``run`` on files that are there already: resumed, grown, complete, replaced."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtime.cli.started import SCRIPT
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def run(folder: Path, *more: str) -> tuple[int, dict[str, Any], str]:
+    """``run mcqa``; its status, its document and what it said."""
+    command = [SCRIPT, "run", "mcqa", "--model", "scripted/message", "-o", "out.jsonl", "--json", *more]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}, ended.stderr
+
+
+def keys(folder: Path) -> list[tuple[int, int]]:
+    rows = [json.loads(line) for line in (folder / "out.jsonl").read_bytes().splitlines()]
+    return [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows]
+
+
+def test_a_run_grows_is_complete_and_is_replaced(tmp_path: Path) -> None:
+    status, document, _ = run(tmp_path, "--limit", "2")
+    assert (status, document["summary"]["rollouts"]) == (0, 2)
+    first = (tmp_path / "out.jsonl").read_bytes()
+
+    status, _, said = run(tmp_path, "--limit", "3", "--resume")
+    assert status == 2
+    assert "limit was 2, is 3" in said
+    assert "--resume --extend makes the run larger" in said
+
+    status, document, _ = run(tmp_path, "--limit", "3", "--repeats", "2", "--resume", "--extend")
+    assert (status, document["summary"]["rollouts"], document["rollouts"]) == (0, 6, 4)
+    assert sorted(keys(tmp_path)) == [(task, rollout) for task in range(3) for rollout in range(2)]
+    assert (tmp_path / "out.jsonl").read_bytes().startswith(first)
+
+    # No broker is there: whatever was started would fail.
+    status, document, said = run(
+        tmp_path, "--limit", "3", "--repeats", "2", "--resume", "--nats", "nats://127.0.0.1:1"
+    )
+    assert (status, document["summary"]["rollouts"], document["rollouts"]) == (0, 6, 0)
+    assert said == "the run is complete: nothing is left to make; --extend makes it larger\n"
+
+    status, _, said = run(tmp_path, "--limit", "1")
+    assert status == 2
+    assert "(--overwrite)" in said
+    status, document, _ = run(tmp_path, "--limit", "1", "--overwrite")
+    assert (status, keys(tmp_path)) == (0, [(0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--extend"], "--resume --extend"), (["--overwrite", "--resume"], "leave one of them out")],
+)
+def test_flags_that_contradict_each_other(flags: list[str], message: str, tmp_path: Path) -> None:
+    status, _, said = run(tmp_path, *flags)
+    assert (status, message in said, said.count("\n")) == (2, True, 1)
+
+
+def test_a_budget_stops_a_run_which_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    limits = ["--repeats", "40", "--concurrency", "1"]
+    status, document, said = run(tmp_path, *limits, "--max-tokens-total", "1")
+    made = document["summary"]["rollouts"]
+    assert status == 1
+    assert 1 <= made < 200
+    assert document["not_made"] == 200 - made
+    assert "--max-tokens-total 1 is reached: " in said
+    assert "run the same command with --resume" in said
+    assert len(keys(tmp_path)) == made
+
+    status, document, said = run(tmp_path, *limits, "--max-tokens-total", "1", "--resume")
+    assert (status, document["rollouts"], "is reached" in said) == (1, 0, True)
+
+    prices = ["--price-in", "1000000", "--price-out", "2000000"]
+    status, document, said = run(tmp_path, *limits, *prices, "--max-cost", "1e9", "--resume")
+    summary = document["summary"]
+    assert (status, summary["rollouts"]) == (0, 200)
+    assert document["cost"] == summary["input_tokens"] + 2 * summary["output_tokens"]
+
+
+def test_money_without_prices_is_refused(tmp_path: Path) -> None:
+    status, _, said = run(tmp_path, "--max-cost", "1")
+    assert (status, "--price-in" in said) == (2, True)
+
+
+def test_a_shuffled_run_is_resumed_in_its_order(tmp_path: Path) -> None:
+    flags = ["--shuffle-seed", "5", "--limit", "4"]
+    status, _, _ = run(tmp_path, *flags)
+    assert (status, sorted(keys(tmp_path))) == (0, [(task, 0) for task in range(4)])
+    asked = [
+        json.loads(row)["_ng_task_index"]
+        for row in (tmp_path / "out_materialized_inputs.jsonl").read_text().splitlines()
+    ]
+    assert sorted(asked) == [0, 1, 2, 3]
+    assert asked != sorted(asked)
+    assert run(tmp_path, *flags, "--resume")[0] == 0
+    status, _, said = run(tmp_path, "--limit", "4", "--resume")
+    assert (status, "shuffle_seed was 5, is not set" in said) == (2, True)
+
+
+def test_a_run_s_standard_error_has_one_format_and_says_what_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYM_LOG_LEVEL", "info")
+    status, _, said = run(tmp_path, "--limit", "1")
+    assert status == 0
+    assert [line for line in said.splitlines() if line.startswith("{")] == []
+    [loading] = [line for line in said.splitlines() if "loading environments" in line]
+    assert "environments=['mcqa'] worker=resource-" in loading
