@@ -37,19 +37,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import GymError, ModelRefused, ResourceError, TaskError, UsageError
-from gym_runtime.messages.calls import ModelAnswer
-from gym_runtime.messages.items import Message, decode_items
-from gym_runtime.messages.responses import CreateParams
-from gym_runtime.messages.sampling import lay_over
-from gym_runtime.processes.child import Child, EndOfProcess
-from gym_runtime.recordings.transcript import Transcript
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import (
+    CreateParams,
+    GymError,
+    Message,
+    ModelAnswer,
+    ModelRefused,
+    ResourceError,
+    Rollout,
+    TaskError,
+    UsageError,
+    clock,
+    decode_items,
+)
+from gym_runtime.messages import lay_over
+from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.recordings import Transcript
 from msgspec import Raw
 
 if TYPE_CHECKING:
-    from gym_runtime.gateway.server import Question
+    from gym_runtime.gateway import Question
 
 VARIABLE = "GYM_HARNESS"
 CALLS_AT_ONCE = 64
@@ -73,9 +80,7 @@ class Agent:
 
     async def run(self, rollout: Rollout) -> None:
         # Here, because it takes its time to import and other agents need none of it.
-        from gym_runtime.gateway.admission import Admission
-        from gym_runtime.gateway.listener import serving
-        from gym_runtime.gateway.server import Gateway
+        from gym_runtime.gateway import Admission, Gateway, serving
 
         prompt = prompt_of(rollout)
         said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]

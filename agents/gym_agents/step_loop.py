@@ -6,7 +6,7 @@ is incomplete, or after ``max_turns`` answers.
 
 from __future__ import annotations
 
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import Rollout
 
 
 class Agent:

@@ -12,7 +12,7 @@ model can spin for ever), and tool calls of one answer run concurrently where th
 
 from __future__ import annotations
 
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import Rollout
 
 MAX_REASONING_ONLY = 4
 

@@ -28,8 +28,7 @@ import re
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime import ModelSettings, UsageError
 
 from gym_models.wire import endpoint, entra
 from gym_models.wire import sampling as parameters

@@ -35,11 +35,16 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelUnavailable, UsageError
-from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    ModelAnswer,
+    ModelCall,
+    ModelSettings,
+    ModelUnavailable,
+    UsageError,
+    clock,
+    logger,
+)
 
 from gym_models import llama_cpp
 from gym_models.llama_cpp.process import Launch, ServerProcess

@@ -14,8 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime import ModelSettings, UsageError
 
 from gym_models.wire import endpoint
 from gym_models.wire import sampling as parameters

@@ -26,8 +26,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime import ModelSettings, UsageError
 
 from gym_models.wire import sampling as parameters
 from gym_models.wire.adapter import HttpAdapter

@@ -18,13 +18,21 @@ from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
-from gym_runtime import clock
-from gym_runtime.environment import catalogue
-from gym_runtime.errors import GymError, ModelRefused, UsageError
-from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
-from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.recordings.entry import make_entry
-from gym_runtime.workers.adapter import CallContext, Controllable, ModelSettings
+from gym_runtime import (
+    CallContext,
+    Control,
+    ControlAnswer,
+    Controllable,
+    GymError,
+    ModelAnswer,
+    ModelCall,
+    ModelRefused,
+    ModelSettings,
+    UsageError,
+    catalogue,
+    clock,
+)
+from gym_runtime.recordings import CallsFile, make_entry
 
 DEFAULT_PATH = "calls.jsonl"
 

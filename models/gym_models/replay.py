@@ -18,11 +18,16 @@ from typing import NamedTuple, Self
 
 import anyio.to_thread
 import msgspec
-from gym_runtime.errors import ModelRefused, UsageError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.recordings import recording
-from gym_runtime.recordings.canonical import digests, fold
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    ModelAnswer,
+    ModelCall,
+    ModelRefused,
+    ModelSettings,
+    UsageError,
+    recordings,
+)
+from gym_runtime.recordings import Recording, digests, fold
 
 _SHOWN_CHARS = 200
 
@@ -66,12 +71,12 @@ class Adapter:
         Raises:
             ModelRefused: this conversation is not in the file.
         """
-        asked = fold([*recording.opening(call.params), *call.input])
+        asked = fold([*recordings.opening(call.params), *call.input])
         keys = digests(asked)
         found = self._places.get(keys[-1])
         if not found:
             raise ModelRefused(self._difference(asked, keys), stage="model")
-        task, rollout = recording.indices(context.rollout)
+        task, rollout = recordings.indices(context.rollout)
         same_task = [place for place in found if place.task == task] or found
         place = next(
             (place for place in same_task if place.rollout == rollout), same_task[rollout % len(same_task)]
@@ -101,7 +106,7 @@ class Adapter:
 
     def _note(self, line: bytes, start: int, number: int) -> None:
         try:
-            found = recording.read(line)
+            found = recordings.read(line)
             for index, turn in enumerate(found.turns):
                 place = _Place(found.task, found.rollout, start, len(line), index)
                 before = [*found.opening, *turn.before]
@@ -115,10 +120,10 @@ class Adapter:
                 f"{self._path}:{number}: neither a rollout's row nor a recorded call: {error}"
             ) from error
 
-    def _recording(self, place: _Place) -> recording.Recording:
+    def _recording(self, place: _Place) -> Recording:
         with self._path.open("rb") as file:
             file.seek(place.start)
-            return recording.read(file.read(place.size))
+            return recordings.read(file.read(place.size))
 
     def _difference(self, asked: Sequence[bytes], keys: Sequence[bytes]) -> str:
         """Where a conversation departs from the recorded one that it agrees with for longest."""

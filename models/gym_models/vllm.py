@@ -28,9 +28,18 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
-from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    Control,
+    ControlAnswer,
+    GymError,
+    ModelAnswer,
+    ModelCall,
+    ModelSettings,
+    ModelUnavailable,
+    TaskError,
+    UsageError,
+)
 from msgspec import Raw
 from msgspec.structs import replace
 

@@ -25,8 +25,7 @@ import re
 from typing import Any
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Reply, Task, Verdict, published
 
 from gym_resources.extract import clock, jsons
 

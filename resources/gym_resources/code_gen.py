@@ -17,8 +17,7 @@ Source: the rule of NeMo Gym's ``code_gen``, after LiveCodeBench (MIT); the rows
 from __future__ import annotations
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Reply, Task, Verdict, published
 
 TEST_LIMIT_S = 10.0
 FENCE = "```"

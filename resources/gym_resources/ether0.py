@@ -26,8 +26,7 @@ from __future__ import annotations
 import re
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.assets.cache import find
+from gym_runtime import Environment, Reply, Task, Verdict, assets
 
 from gym_resources.chemistry import solution
 from gym_resources.chemistry.filters import FILTERS, NAMES
@@ -61,7 +60,7 @@ class ChemistryTask(Task):
 
     def check_assets(self) -> None:
         if solution.read(self.verifier_metadata.solution).function in FILTERED:
-            find(FILTERS, "ether0", *NAMES)
+            assets.find(FILTERS, "ether0", *NAMES)
 
 
 def extract(text: str) -> str | None:

@@ -17,8 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.messages.items import FunctionCall, Message
+from gym_runtime import Environment, FunctionCall, Message, Reply, Task, Verdict
 
 from gym_resources.extract import jsons
 

@@ -24,8 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 from anyio import to_thread
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Reply, Task, Verdict, published
 
 from gym_resources.extract.patterns import bounded
 from gym_resources.instructions.registry import bind, expressions

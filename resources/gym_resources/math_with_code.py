@@ -19,9 +19,17 @@ from itertools import chain
 from typing import Annotated
 
 import msgspec
-from gym_runtime import Environment, Reply, Session, Task, Text, Verdict, tool
-from gym_runtime.messages.items import FunctionCallOutput
-from gym_runtime.sandbox import Interpreter
+from gym_runtime import (
+    Environment,
+    FunctionCallOutput,
+    Interpreter,
+    Reply,
+    Session,
+    Task,
+    Text,
+    Verdict,
+    tool,
+)
 from msgspec import Meta
 
 from gym_resources.extract import jsons

@@ -24,10 +24,8 @@ from functools import partial
 from itertools import product
 from typing import Any, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.errors import TaskError
-from gym_runtime.processes.processor_time import within
+from gym_runtime import Environment, Reply, Task, TaskError, Verdict, published
+from gym_runtime.processes import within
 
 STEP_LIMIT_S = 5.0
 LIMIT_S = 10.0

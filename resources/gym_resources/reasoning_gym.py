@@ -26,10 +26,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import published
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime import Environment, Reply, Task, TaskError, UsageError, Verdict, catalogue, published
 
 from gym_resources.extract.boxed import MARK
 from gym_resources.extract.formulas import is_formula

@@ -26,9 +26,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.messages.items import FunctionCall
+from gym_runtime import Environment, FunctionCall, Reply, Task, Verdict, published
 
 from gym_resources.calls.arguments import alike
 from gym_resources.calls.expected import ExpectedAction, ExpectedBatch, ExpectedCall, ExpectedMessage, decoded

@@ -23,9 +23,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.assets.asset import Asset
-from gym_runtime.errors import TaskError
+from gym_runtime import Asset, Environment, Reply, Task, TaskError, Verdict
 
 from gym_resources.extract.queries import last_query
 from gym_resources.sql import database

@@ -24,9 +24,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Literal, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.errors import TaskError
+from gym_runtime import Environment, Reply, Task, TaskError, Verdict, published
 
 from gym_resources.schema.formats import Format, Malformed, read
 from gym_resources.schema.strict import misformed, strict, violation

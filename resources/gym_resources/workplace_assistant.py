@@ -29,10 +29,17 @@ from collections.abc import Iterable
 
 import anyio.lowlevel
 import msgspec
-from gym_runtime import Environment, Reply, Session, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.environment.tools import collect_tools, render
-from gym_runtime.messages.items import FunctionCall
+from gym_runtime import (
+    Environment,
+    FunctionCall,
+    Reply,
+    Session,
+    Task,
+    Verdict,
+    collect_tools,
+    published,
+    render,
+)
 
 from gym_resources.workplace.analytics import Analytics
 from gym_resources.workplace.calendar import Calendar

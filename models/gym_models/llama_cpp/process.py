@@ -12,7 +12,7 @@ from typing import Self
 
 import anyio
 import msgspec
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
 
 START_LIMIT_S = 60.0
 _END_LIMIT_S = 2.0

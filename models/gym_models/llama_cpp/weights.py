@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from gym_runtime.assets.cache import cache_folder
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
+from gym_runtime.assets import cache_folder
 
 Report = Callable[[int, int], None]
 _POLL_S = 0.1

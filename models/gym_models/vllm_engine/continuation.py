@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gym_runtime.messages.calls import Prefix
-from gym_runtime.messages.items import Reasoning, decode_item
-from gym_runtime.messages.packing import unpack_ids
+from gym_runtime import Prefix, Reasoning, decode_item, unpack_ids
 from msgspec import Raw
 
 from gym_models.vllm_engine import tokens

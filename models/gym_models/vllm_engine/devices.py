@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 

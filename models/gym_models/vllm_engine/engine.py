@@ -23,10 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, WeightSpan
-from gym_runtime.messages.packing import pack_ids
-from gym_runtime.workers.adapter import CallContext
+from gym_runtime import CallContext, ModelAnswer, ModelCall, WeightSpan, logger, pack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 

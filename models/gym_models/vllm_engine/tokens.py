@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from gym_runtime.messages.calls import Tokens, WeightSpan
-from gym_runtime.messages.packing import pack_ids, pack_logprobs
+from gym_runtime import Tokens, WeightSpan, pack_ids, pack_logprobs
 from msgspec import Raw
 
 from gym_models.vllm_engine.splice import moved

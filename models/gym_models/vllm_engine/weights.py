@@ -20,9 +20,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelRefused
-from gym_runtime.messages.calls import Control, ControlAnswer
+from gym_runtime import Control, ControlAnswer, ModelRefused, clock
 
 from gym_models.vllm_engine.engine import VllmEngine
 from gym_models.wire.failures import failure

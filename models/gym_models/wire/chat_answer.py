@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from gym_runtime.errors import ModelUnavailable
-from gym_runtime.messages.responses import (
+from gym_runtime import (
     IncompleteDetails,
     InputTokensDetails,
+    ModelUnavailable,
     OutputTokensDetails,
     Response,
     Usage,

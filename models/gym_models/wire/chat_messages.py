@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-from gym_runtime.errors import TaskError
+from gym_runtime import TaskError
 from msgspec import Raw
 
 from gym_models.wire import pieces

@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime import ModelCall, TaskError
 from msgspec import Raw
 
 from gym_models.wire import pieces, sampling

@@ -10,8 +10,7 @@ what else stands beside each of them is not looked at, unless the ids are found 
 from __future__ import annotations
 
 import msgspec
-from gym_runtime.messages.calls import Tokens
-from gym_runtime.messages.packing import pack_ids, pack_logprobs
+from gym_runtime import Tokens, pack_ids, pack_logprobs
 
 from gym_models.wire.chat_answer import Choice, Completion, checked
 

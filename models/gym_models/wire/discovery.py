@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 
 import anyio
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
 
 _FILE, _DNS = "file:", "dns:"
 

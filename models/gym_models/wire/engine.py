@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 import msgspec
-from gym_runtime.errors import ModelRefused
-from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext
+from gym_runtime import CallContext, ModelAnswer, ModelCall, ModelRefused, logger
 
 from gym_models.wire import (
     chat_answer,

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import anyio
 from aiohttp.client_proto import ResponseHandler
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, UsageError
+from gym_runtime import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, UsageError, clock
 from yarl import URL
 
 from gym_models.wire import bounded

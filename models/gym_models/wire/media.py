@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime import ModelCall, TaskError
 from msgspec import Raw
 
 from gym_models.wire.endpoint import is_private

@@ -21,8 +21,7 @@ from math import inf
 
 import anyio
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelUnavailable
+from gym_runtime import ModelUnavailable, clock
 
 from gym_models.wire.failures import duration_s, retry_after_s
 

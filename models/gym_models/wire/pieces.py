@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.gateway.dialect import HOSTED_TOOLS, OPTIONAL
-from gym_runtime.messages.sampling import refused
+from gym_runtime import TaskError
+from gym_runtime.messages import HOSTED_TOOLS, OPTIONAL, refused
 from msgspec import Raw
 
 _RUN = os.urandom(8).hex()

@@ -9,8 +9,7 @@ import difflib
 import re
 
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, UsageError
+from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, UsageError, clock
 
 from gym_models.wire import responses
 from gym_models.wire.engine import NO_SUCH_API, Engine

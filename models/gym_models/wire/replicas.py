@@ -17,10 +17,16 @@ from typing import Generic, Self
 
 import anyio
 import anyio.to_thread
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, UsageError
-from gym_runtime.logs import logger
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    DeadlineExceeded,
+    ModelError,
+    ModelSettings,
+    ModelUnavailable,
+    UsageError,
+    clock,
+    logger,
+)
 
 from gym_models.wire import discovery, endpoint, preflight, routing
 from gym_models.wire.replica import E, Replica, T

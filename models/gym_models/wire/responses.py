@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
-from gym_runtime.messages.responses import NULL, IncompleteDetails, Response, Usage, decode_response
+from gym_runtime import IncompleteDetails, ModelCall, Response, TaskError, Usage, decode_response
+from gym_runtime.messages import NULL
 from msgspec import Raw
 
 from gym_models.wire import pieces

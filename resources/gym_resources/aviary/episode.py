@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
-from gym_runtime import Episode, Reply, Step, Task
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.items import FunctionCall
+from gym_runtime import Episode, FunctionCall, Reply, Step, Task, TaskError
 
 if TYPE_CHECKING:
     from aviary.core import Environment, Message, Tool, ToolCall

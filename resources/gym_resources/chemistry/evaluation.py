@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime import ResourceError, TaskError
 
 from gym_resources.chemistry.molecules import (
     Molecule,

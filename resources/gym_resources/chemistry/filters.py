@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_runtime.assets.asset import Asset
+from gym_runtime import Asset
 
 NAMES = ("rings.bloom", "fingerprints.bloom")
 COMMIT = "0dc64552e4a094d7431d1fb77798635584fe6cf3"

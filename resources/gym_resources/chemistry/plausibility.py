@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from gym_runtime.assets.cache import find
+from gym_runtime import assets
 
 from gym_resources.chemistry.filters import FILTERS
 from gym_resources.chemistry.molecules import Molecule, environments, parts, rings
@@ -39,7 +39,7 @@ def plausible(mol: Molecule, reference: Molecule | None = None) -> bool:
 
 
 def _seen(kind: str) -> Container[str]:
-    return _filter(find(FILTERS, "ether0", f"{kind}.bloom")[0])
+    return _filter(assets.find(FILTERS, "ether0", f"{kind}.bloom")[0])
 
 
 @cache

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import anyio
 import msgspec
 from anyio import to_thread
-from gym_runtime.processes.child import Child, EndOfProcess
-from gym_runtime.sandbox import Limits, Sandbox
-from gym_runtime.sandbox.box import slots
-from gym_runtime.sandbox.python import command
+from gym_runtime import Limits, Sandbox
+from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.sandbox import python_command, slots
 
 from gym_resources.code.comparison import same_output, same_value
 
@@ -77,7 +76,7 @@ async def run_tests(
     async with (
         slots(),
         Sandbox(limits, packages=packages) as box,
-        box.start([*command(), "-c", _script()]) as child,
+        box.start([*python_command(), "-c", _script()]) as child,
     ):
         passed = 0
         with anyio.move_on_after((test_limit_s + 1) * len(tests) + GRACE_S):

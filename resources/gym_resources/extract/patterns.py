@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gym_runtime.errors import TaskError
+from gym_runtime import TaskError
 
 LONG = 100_000
 TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ async def bounded(
     """
     if not expressions and len(text) <= long:
         return read(text, *args)
-    from gym_runtime.environment.isolated import run_isolated
+    from gym_runtime import run_isolated
 
     try:
         return await run_isolated(read, text, *args, timeout_s=timeout_s)

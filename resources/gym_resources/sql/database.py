@@ -8,9 +8,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gym_runtime.assets import cache
-from gym_runtime.assets.asset import Asset
-from gym_runtime.errors import TaskError
+from gym_runtime import Asset, TaskError, assets
 
 SHIPPED = Path(__file__).parent / "data"
 MAX_HEAP_BYTES = 256 << 20
@@ -45,12 +43,12 @@ def find(name: str, asset: Asset, environment: str) -> Path:
     if not is_name(name):
         raise TaskError(f"{name[:200]!r} is not the name of a database")
     shipped = SHIPPED / f"{name}.sql"
-    place = cache.folder(asset)
+    place = assets.folder(asset)
     nested = f"{name}/{name}.sqlite"
     if shipped.is_file() and not (place / f"{name}.sqlite").is_file():
         return shipped
     file = nested if (place / nested).is_file() else f"{name}.sqlite"
-    return cache.find(asset, environment, file)[0]
+    return assets.find(asset, environment, file)[0]
 
 
 @contextmanager

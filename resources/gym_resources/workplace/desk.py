@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gym_runtime.environment.tools import ToolError, render, tool
+from gym_runtime import ToolError, render, tool
 
 from gym_resources.workplace.office import Fields
 from gym_resources.workplace.tables import Table, Tables

@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from gym_runtime.assets.asset import Asset
-from gym_runtime.assets.cache import find
+from gym_runtime import Asset, assets
 
 DATA = Path(__file__).parent / "data"
 COMMIT = "5675816c20454ea9449eb47ea3935605b4d7461e"
@@ -73,7 +72,7 @@ def office(name: Name) -> Office:
     """
     if name == "brightmoor":
         return _office(tuple(DATA / file for file in SHIPPED.values()), True)
-    return _office(tuple(find(TABLES, "workplace_assistant", *NEMO_GYM.values())), False)
+    return _office(tuple(assets.find(TABLES, "workplace_assistant", *NEMO_GYM.values())), False)
 
 
 @cache
