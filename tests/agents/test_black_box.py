@@ -203,7 +203,7 @@ async def test_a_file_is_named_as_the_worker_has_it(
 
 @pytest.mark.parametrize(
     ("said", "complaint"),
-    [("", "which harness.*GYM_HARNESS"), ("python x.py", "JSON list"), ("[1]", "JSON list")],
+    [("", "no harness is set.*GYM_HARNESS"), ("python x.py", "JSON list"), ("[1]", "JSON list")],
 )
 async def test_a_command_that_is_none(said: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_HARNESS", said)

@@ -18,7 +18,7 @@ _FILE, _DNS = "file:", "dns:"
 
 
 def changes(url: str) -> bool:
-    """Whether a URL names a source that has to be looked at again and again."""
+    """Whether a URL names a source, which has to be read repeatedly."""
     return url.startswith((_FILE, _DNS))
 
 

@@ -1,8 +1,8 @@
-"""Whether a molecule is one that chemists know the like of, and not only one that can be written down.
+"""Whether a molecule resembles known ones, beyond being a valid SMILES.
 
-At most one small counter-ion may be beside it; every ring system and every surrounding of an atom must be
-one that the benchmark's authors have seen, or that the reference molecule has. What they have seen are two
-Bloom filters, the asset `FILTERS` of the environment.
+At most one small counter-ion may be beside it; every ring system and every surrounding of an atom must be in
+the benchmark's collections, or in the reference molecule. The collections are two Bloom filters, the asset
+`FILTERS` of the environment.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ MAX_VALUE_BYTES = 1_000_000
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # matching takes its product with the text, uninterrupted
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # matching takes pattern times text steps
     sqlite3.SQLITE_LIMIT_VDBE_OP: 1_000_000,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
@@ -28,7 +28,7 @@ _FUNCTIONS_DENIED = {"load_extension", "readfile", "writefile", "edit", "fts3_to
 
 
 def is_name(name: str) -> bool:
-    """Whether a database may be called so: a name, never a path."""
+    """Whether a text is a valid name of a database: a name, never a path."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -37,8 +37,8 @@ def find(name: str, asset: Asset, environment: str) -> Path:
     ones that are shipped as SQL text.
 
     Raises:
-        TaskError: the name is none.
-        AssetMissing: there is no such database.
+        TaskError: the name is invalid.
+        AssetMissing: the database is missing.
     """
     if not is_name(name):
         raise TaskError(f"{name[:200]!r} is not the name of a database")
@@ -53,10 +53,9 @@ def find(name: str, asset: Asset, environment: str) -> Path:
 
 @contextmanager
 def reading(path: Path) -> Generator[sqlite3.Connection]:
-    """A connection that can do nothing but read this database; SQL text is loaded into memory first.
+    """A connection that can only read this database; SQL text is loaded into memory first.
 
-    A file is opened where it is, as one that never changes: a copy in memory would cost more and protect
-    no better.
+    A file is opened in place and as immutable: a copy in memory would cost more and protect no better.
     """
     text = path.suffix == ".sql"
     where = ":memory:" if text else f"{path.absolute().as_uri()}?mode=ro&immutable=1"
@@ -76,7 +75,7 @@ def _text(data: bytes) -> str:
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Ask for every step of a statement while it is compiled."""
+    """The authorizer that SQLite calls for every action of a statement while it compiles it."""
     allowed = (
         action in _READS
         or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in _FUNCTIONS_DENIED)

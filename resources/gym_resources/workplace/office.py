@@ -1,4 +1,4 @@
-"""The data of an office: of the one that is shipped, and of the one that NeMo Gym's rows are made on.
+"""The data of an office: of the shipped one, or of the one that NeMo Gym's rows use.
 
 Files are read once per process and shared by all sessions.
 """
@@ -49,10 +49,10 @@ Fields = dict[str, str | None]
 
 
 class Office:
-    """Tables by their names in `SHIPPED`; what is empty in a file is None.
+    """Tables by their names in `SHIPPED`; an empty cell of a file is None.
 
     Attributes:
-        addresses: everybody's e-mail address, in lower case.
+        addresses: all e-mail addresses, in lower case.
         made: rows that `gym_resources.workplace.tables` makes of the records, once.
     """
 
@@ -68,7 +68,7 @@ def office(name: Name) -> Office:
     """An office, read once per process.
 
     Raises:
-        AssetMissing: its files are not here.
+        AssetMissing: its files are missing.
     """
     if name == "brightmoor":
         return _office(tuple(DATA / file for file in SHIPPED.values()), True)
