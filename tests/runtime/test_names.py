@@ -27,9 +27,9 @@ from gym_runtime.messages.run_info import encode_run
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.rpc.router import Router
 from gym_runtime.system.private_broker import Broker
+from gym_runtime.testing.background import hosting
+from gym_runtime.testing.small_system import Engine, answer, small_system
 from gym_runtime.workers.adapter import ModelSettings
-from runtime.workers.hosting import hosting
-from runtime.workers.small_system import Engine, answer, small_system
 
 RUNTIME = Path(__file__).parents[2] / "runtime" / "gym_runtime"
 TRAP = '''"""Leaves a mark when it is executed."""

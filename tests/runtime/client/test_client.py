@@ -19,12 +19,10 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.testing.background import Mailbox, background, hosting, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.resource_worker import ResourceWorker
-from runtime.workers.hosting import Mailbox, background, hosting, settled
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
@@ -33,6 +31,8 @@ from runtime.workers.small_system import (
     function_call,
     small_system,
 )
+from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime.workers.resource_worker import ResourceWorker
 
 pytestmark = pytest.mark.anyio
 
@@ -97,8 +97,7 @@ async def scene(
         resource = await system.add_resource(catalogue.environment(NAME))
         await system.add_model(engine, capacity=10_000)
         await system.add_agent(slots=slots)
-        async with hosting() as tasks:
-            yield Scene(system, Client(system.bus, tasks), resource, engine)
+        yield Scene(system, system.client, resource, engine)
 
 
 # -- rows in, records out -----------------------------------------------------------------------------

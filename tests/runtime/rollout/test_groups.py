@@ -12,15 +12,15 @@ from gym_runtime.errors import Fault, ModelRefused, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
+from gym_runtime.testing.background import background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
+from gym_runtime.testing.small_system import Engine, Hang, answer
 from gym_runtime.workers.adapter import CallContext
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from runtime.client.test_client import CALL, NAME, rows, scene
-from runtime.workers.hosting import background, settled
-from runtime.workers.small_system import Engine, Hang, answer
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,12 @@ from gym_runtime.messages.responses import decode_params, decode_response
 from gym_runtime.rollout.rollout import Turn
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
+from gym_runtime.testing.background import Mailbox, background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.small_system import answer, function_call, message, reasoning, rollout_spec, row
 from msgspec import Raw
-from runtime.workers.hosting import Mailbox, background, row, serving, settled
-from runtime.workers.small_system import answer, function_call, message, reasoning, rollout_task
+from runtime.workers.hosting import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ class Scene:
         self.calls: list[calls.ResourceCall] = []
 
     def rollout(self, **more: Any) -> Rollout:
-        return Rollout(rollout_task(row(), **more), 1, self.router)
+        return Rollout(rollout_spec(row(), **more), 1, self.router)
 
     async def model(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         self.requests.put(request)
@@ -67,7 +68,7 @@ async def scene() -> AsyncGenerator[Scene]:
         router = Router(bus)
         scene = Scene(router)
         await stack.enter_async_context(background(router.run))
-        for kind, handle, pool in (("model", scene.model, "policy"), ("resource", scene.resource, "stage")):
+        for kind, handle, pool in (("model", scene.model, "policy"), ("resource", scene.resource, "sample")):
             service = serving(bus, handle, kind=kind, worker=f"{kind}-1", pools=[pool])
             await stack.enter_async_context(service)
         await settled(lambda: router.views["resource"].knows("resource-1"))
@@ -92,7 +93,7 @@ def called(*names: str) -> list[FunctionCall]:
 )
 async def test_a_row_that_is_no_task_is_refused_and_says_why(scene: Scene, bad: bytes, message: str) -> None:
     with pytest.raises(TaskError, match=message):
-        Rollout(rollout_task(bad), 1, scene.router)
+        Rollout(rollout_spec(bad), 1, scene.router)
 
 
 async def test_of_several_reasons_to_stop_the_first_stands(scene: Scene) -> None:
@@ -231,7 +232,7 @@ async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(scene: Sc
     own, offered = Raw(b'{"name":"own"}'), Raw(b'{"name":"offered"}')
     scene.observation = calls.StepAnswer(items=[user_message("Go.")], tools=[offered])
     task = row(responses_create_params={"input": [], "tools": [{"name": "own"}]})
-    rollout = Rollout(rollout_task(task), 1, scene.router)
+    rollout = Rollout(rollout_spec(task), 1, scene.router)
     await rollout.reset()
     await rollout.respond()
     asked = calls.decode_model_call(scene.requests.items[-1].body)

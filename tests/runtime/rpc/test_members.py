@@ -20,6 +20,7 @@ from gym_runtime.rpc.members import Members, ring_of, watcher
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh, listed
 from gym_runtime.system.private_broker import Broker
+from gym_runtime.testing.background import SOON_S, background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.timing import (
@@ -36,7 +37,7 @@ from gym_runtime.timing import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime.workers.hosting import SOON_S, announced, background, settled
+from runtime.workers.hosting import announced
 
 pytestmark = pytest.mark.anyio
 

@@ -25,11 +25,12 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import RoutedReply, Router
 from gym_runtime.rpc.service import Handle, Service
+from gym_runtime.testing.background import background, hosting, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker, MemoryBus
 from gym_runtime.timing import MEMBER_GONE_S, NO_WORKER_GRACE_S, SESSION_GRACE_S
 from msgspec import Raw
-from runtime.workers.hosting import Gate, announced, background, hosting, request, serving, settled
+from runtime.workers.hosting import Gate, announced, request, serving
 
 pytestmark = pytest.mark.anyio
 

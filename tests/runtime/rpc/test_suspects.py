@@ -18,10 +18,10 @@ from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.rpc.suspects import ALONE_AT, GROUP, MAX_DEATHS
+from gym_runtime.testing.background import hosting
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from msgspec import Raw
-from runtime.workers.hosting import hosting
 
 pytestmark = pytest.mark.anyio
 

@@ -24,15 +24,15 @@ from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.testing import clock
+from gym_runtime.testing.background import background, hosting
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.testing.memory.faults import Kind
+from gym_runtime.testing.small_system import rollout_spec, row
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
-from runtime.workers.hosting import background, hosting, row
 from runtime.workers.sample_environments import AGENTS, OPEN, Thinker, environments
-from runtime.workers.small_system import rollout_task
 
 LIMIT_S = 15.0
 PAUSE_S = 0.5
@@ -192,7 +192,7 @@ class SimulatedClient:
         for index, name in enumerate(self._plan.rollouts):
             replayable = name != "once"
             more = {"agent": AGENTS[name], "replayable": replayable, "timeout_s": LIMIT_S}
-            yield rollout_task(row(), run=run, task=index, environment=name, **more)
+            yield rollout_spec(row(), run=run, task=index, environment=name, **more)
 
     async def _flush(self) -> None:
         while True:

@@ -15,15 +15,15 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutR
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.stalls import LOOK_S, STALL_S
+from gym_runtime.testing.background import Mailbox, background, hosting, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
+from gym_runtime.testing.small_system import Engine, Hang, answer
 from gym_runtime.timing import CLIENT_DROPPED_S
 from gym_runtime.workers.resource_worker import IDLE_S
 from gym_runtime.workers.sessions import SWEEP_S
 from msgspec import Raw
 from runtime.client.test_client import CALL, NAME, NOTHING, Scene, rows, scene
-from runtime.workers.hosting import Mailbox, background, hosting, settled
-from runtime.workers.small_system import Engine, Hang, answer
 
 pytestmark = pytest.mark.anyio
 

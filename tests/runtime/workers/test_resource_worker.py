@@ -19,12 +19,14 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
+from gym_runtime.testing.background import Mailbox, background
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.small_system import environment, row
 from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
 from msgspec import Raw
-from runtime.workers.hosting import Mailbox, at_work, background, call, environment, request, row
+from runtime.workers.hosting import at_work, call, request
 
 pytestmark = pytest.mark.anyio
 
