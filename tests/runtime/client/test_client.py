@@ -60,7 +60,7 @@ def rows(count: int, **fields: Any) -> list[dict[str, Any]]:
     ]
 
 
-class Scene:
+class RunningClient:
     def __init__(self, system: SmallSystem, gym: Client, resource: ResourceWorker, engine: Engine) -> None:
         self.system = system
         self.gym = gym
@@ -89,22 +89,22 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(
+async def running_client(
     *turns: Turn, slots: int = 64, faults: Any = None, engine: Engine | None = None
-) -> AsyncGenerator[Scene]:
+) -> AsyncGenerator[RunningClient]:
     engine = engine or Engine(*(turns or COUNT))
     async with small_system(**({"faults": faults} if faults else {})) as system:
         resource = await system.add_resource(catalogue.environment(NAME))
         await system.add_model(engine, capacity=10_000)
         await system.add_agent(slots=slots)
-        yield Scene(system, system.client, resource, engine)
+        yield RunningClient(system, system.client, resource, engine)
 
 
 # -- rows in, records out -----------------------------------------------------------------------------
 
 
 async def test_every_rollout_comes_once_and_the_run_is_over_then() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         records = [record async for record in here.rollouts(5, repeats=4)]
         assert len({record.rollout_id for record in records}) == 20
         assert {(record.task_index, record.rollout_index) for record in records} == {
@@ -118,7 +118,7 @@ async def test_every_rollout_comes_once_and_the_run_is_over_then() -> None:
 
 
 async def test_rows_may_be_mappings_text_or_bytes_and_sampling_is_laid_over_them() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         (mapping,) = rows(1)
         given = [mapping | {"n": 1}, msgspec.json.encode(mapping | {"n": 2}), '{"n": 3,' + text_of(mapping)]
         records = [
@@ -134,13 +134,13 @@ def text_of(row: dict[str, Any]) -> str:
 
 
 async def test_no_rows_are_no_rollouts() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         assert [record async for record in here.gym.rollouts([], environment=NAME)] == []
         assert [run.state for run in await here.gym.runs()] == ["finished"]
 
 
 async def test_failed_rollouts_come_too() -> None:
-    async with scene(ModelRefused("bad key")) as here:
+    async with running_client(ModelRefused("bad key")) as here:
         records = [record async for record in here.rollouts(3)]
     assert [(type(record.outcome), record.reward) for record in records] == [(Failed, None)] * 3
 
@@ -158,7 +158,7 @@ async def test_failed_rollouts_come_too() -> None:
 async def test_a_wrong_row_or_name_is_refused_before_anything_starts(
     given: list[Any], environment: str | None, sampling: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         with pytest.raises(error, match=message):
             await anext(here.gym.rollouts(given, environment=environment, **sampling))
         assert await here.gym.runs() == []
@@ -174,7 +174,7 @@ async def test_a_stream_of_rows_is_read_as_places_become_free() -> None:
             taken += 1
             yield row
 
-    async with scene() as here:
+    async with running_client() as here:
         read = 0
         async for _ in here.gym.rollouts(stream(), environment=NAME, in_flight=5):
             read += 1
@@ -185,7 +185,7 @@ async def test_a_stream_of_rows_is_read_as_places_become_free() -> None:
 
 
 async def test_a_wrong_row_in_a_stream_ends_the_run_where_it_stands() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         with pytest.raises(TaskError, match="row 3"):
             async for _ in here.gym.rollouts(iter([*rows(2), {"oops": 1}]), environment=NAME):
                 pass
@@ -195,7 +195,7 @@ async def test_a_wrong_row_in_a_stream_ends_the_run_where_it_stands() -> None:
 
 async def test_settings_are_one_object_and_keywords_change_it() -> None:
     settings = RolloutSettings(repeats=3, sampling={"temperature": 0.5, "top_p": 0.9})
-    async with scene() as here:
+    async with running_client() as here:
         made = here.gym.rollouts(rows(1), settings, environment=NAME, repeats=2, temperature=0.25)
         assert len([record async for record in made]) == 2
         params = msgspec.json.decode(here.engine.calls.items[0][0].params)
@@ -204,7 +204,7 @@ async def test_settings_are_one_object_and_keywords_change_it() -> None:
 
 async def test_no_more_are_on_their_way_than_asked_for() -> None:
     most = 0
-    async with scene() as here, aclosing(here.rollouts(50, in_flight=5)) as records:
+    async with running_client() as here, aclosing(here.rollouts(50, in_flight=5)) as records:
         read = 0
         async for _ in records:
             read += 1
@@ -217,7 +217,7 @@ async def test_no_more_are_on_their_way_than_asked_for() -> None:
 
 @pytest.mark.slow
 async def test_a_slow_reader_loses_nothing() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         seen: set[str] = set()
         async for record in here.rollouts(700):
             if len(seen) < 5:
@@ -228,7 +228,7 @@ async def test_a_slow_reader_loses_nothing() -> None:
 
 async def test_several_runs_at_once_on_one_connection_do_not_mix() -> None:
     found: dict[int, set[int]] = {}
-    async with scene() as here, anyio.create_task_group() as tasks:
+    async with running_client() as here, anyio.create_task_group() as tasks:
 
         async def make(number: int) -> None:
             count = 10 + number
@@ -244,7 +244,7 @@ async def test_several_runs_at_once_on_one_connection_do_not_mix() -> None:
 # -- leaving early ------------------------------------------------------------------------------------
 
 
-async def left_early(here: Scene, records: AsyncGenerator[RolloutRecord], *, after: int) -> None:
+async def left_early(here: RunningClient, records: AsyncGenerator[RolloutRecord], *, after: int) -> None:
     count = 0
     async for _ in records:
         count += 1
@@ -255,7 +255,7 @@ async def left_early(here: Scene, records: AsyncGenerator[RolloutRecord], *, aft
 
 @pytest.mark.parametrize("slots", [64, 2])
 async def test_leaving_early_stops_everything(slots: int) -> None:
-    async with scene(slots=slots) as here:
+    async with running_client(slots=slots) as here:
         await left_early(here, here.rollouts(500), after=3)
         await here.at_rest()
         (run,) = await here.gym.runs()
@@ -266,7 +266,7 @@ async def test_leaving_early_stops_everything(slots: int) -> None:
 
 
 async def test_leaving_early_reaches_what_is_in_the_middle_of_a_call() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         records = here.rollouts(20)
         async with background(lambda: left_early(here, records, after=1)):
             await here.engine.calls.until(40)
@@ -275,7 +275,7 @@ async def test_leaving_early_reaches_what_is_in_the_middle_of_a_call() -> None:
 
 
 async def test_leaving_early_without_a_word_is_leaving_early() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         async for _ in here.rollouts(500):
             break
         await here.at_rest()
@@ -285,7 +285,7 @@ async def test_leaving_early_without_a_word_is_leaving_early() -> None:
 
 @pytest.mark.slow
 async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_run() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         records = here.rollouts(1000)
         await anext(records)
         # Everything that fits is there, and the work waits for its reader.
@@ -297,7 +297,7 @@ async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_r
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_being_cancelled_at_any_moment_leaves_a_working_connection(turns: int) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
 
@@ -324,7 +324,7 @@ async def test_what_breaks_is_raised_where_the_records_are_read_and_ends_no_othe
             return Fate(drop=self.on and passing.kind == "store" and passing.subject.startswith("task."))
 
     faults = Refusing()
-    async with scene(faults=faults) as here:
+    async with running_client(faults=faults) as here:
         faults.on = True
         with pytest.raises(BrokerError):
             async for _ in here.rollouts(5):
@@ -348,7 +348,7 @@ async def collected(gym: Client, run: str) -> list[RolloutRecord]:
 
 async def test_several_collectors_each_get_everything_and_several_publishers_do_not_mix() -> None:
     found: Mailbox[tuple[str, list[RolloutRecord]]] = Mailbox()
-    async with scene() as here, here.another() as second, here.another() as third:
+    async with running_client() as here, here.another() as second, here.another() as third:
 
         async def collect(gym: Client, run: str) -> None:
             found.put((run, await collected(gym, run)))
@@ -371,7 +371,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
     monkeypatch.setattr(publishing, "SHED", 10)
     taken: list[RolloutRecord] = []
     stored: dict[int, int] = {}
-    async with scene() as here:
+    async with running_client() as here:
         bus = here.gym.bus
         await open_run(here.gym, "long", 100)
 
@@ -398,7 +398,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
 
 @pytest.mark.slow
 async def test_a_finished_run_can_be_collected_while_its_records_are_stored() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         info = await open_run(here.gym, "one", 600)
         await here.gym.publish(here.tasks("one", 600))
         assert len(await collected(here.gym, "one")) == 600
@@ -412,7 +412,7 @@ async def test_a_finished_run_can_be_collected_while_its_records_are_stored() ->
 
 
 async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         records = [record async for record in here.rollouts(3)]
         run = records[0].run
         with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{run}' is finished"):
@@ -421,7 +421,7 @@ async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
 
 @pytest.mark.slow
 async def test_leaving_a_collection_early_leaves_the_run_alone() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         await open_run(here.gym, "one", 600)
         await here.gym.publish(here.tasks("one", 600))
         await left_early(here, here.gym.collect("one"), after=3)
@@ -433,7 +433,7 @@ async def test_leaving_a_collection_early_leaves_the_run_alone() -> None:
 
 
 async def test_cancelling_a_run_ends_what_runs_drops_what_waits_and_ends_who_collects() -> None:
-    async with scene(Hang(), slots=4) as here:
+    async with running_client(Hang(), slots=4) as here:
         found: Mailbox[list[RolloutRecord]] = Mailbox()
         await open_run(here.gym, "one", 10)
         await here.gym.publish(here.tasks("one", 10))
@@ -454,7 +454,7 @@ async def test_cancelling_a_run_ends_what_runs_drops_what_waits_and_ends_who_col
 async def test_cancelling_a_group_or_a_rollout_leaves_the_others(
     parts: tuple[int, ...], cancelled: set[tuple[int, int]]
 ) -> None:
-    async with scene(Hang(), slots=2) as here:
+    async with running_client(Hang(), slots=2) as here:
         await open_run(here.gym, "one", 5)
         tasks = [msgspec.structs.replace(task, timeout_s=100) for task in here.tasks("one", 5)]
         await here.gym.publish(tasks)
@@ -466,7 +466,7 @@ async def test_cancelling_a_group_or_a_rollout_leaves_the_others(
 
 
 async def test_a_run_that_is_not_there_is_refused_with_the_nearest() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         await open_run(here.gym, "20260101-120000-abcdef", 1)
         wrong = "20260101-120000-abcdee"
         message = "there is no run '20260101-120000-abcdee'; did you mean '20260101-120000-abcdef'"
@@ -476,7 +476,7 @@ async def test_a_run_that_is_not_there_is_refused_with_the_nearest() -> None:
 
 
 async def test_a_rollout_without_its_task_is_refused_rather_than_taken_for_a_task() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         await open_run(here.gym, "one", 1)
         with pytest.raises(UsageError, match="which task"):
             await here.gym.cancel("one", rollout_index=1)
@@ -486,7 +486,7 @@ async def test_a_rollout_without_its_task_is_refused_rather_than_taken_for_a_tas
 
 
 async def test_status_shows_workers_queues_and_runs() -> None:
-    async with scene(Hang(), slots=2) as here:
+    async with running_client(Hang(), slots=2) as here:
         info = RunInfo(run="one", total=5, agents=["tool_loop"])
         await here.gym.open_run(info)
         await here.gym.publish(here.tasks("one", 5))
@@ -522,7 +522,7 @@ REAL = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True
 
 
 async def test_keywords_say_how_to_sample() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         sampling: Any = {
             "temperature": 0.5,
             "top_k": 5,
@@ -548,7 +548,7 @@ async def test_keywords_say_how_to_sample() -> None:
     ],
 )
 async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: Any, message: str) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         here.gym.served = ModelSettings.parse("openai/gpt-5")
         with pytest.raises(UsageError, match=message):
             await anext(here.rollouts(1, **sampling))

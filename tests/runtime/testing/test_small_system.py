@@ -44,7 +44,7 @@ async def populate(system: SmallSystem, *turns: Turn, **more: Any) -> Engine:
 
 def test_the_example_in_its_docstring() -> None:
     done = doctest.testmod(importlib.import_module("gym_runtime.testing.small_system"))
-    assert (done.failed, done.attempted > 5) == (0, True)
+    assert (done.failed, done.attempted > 3) == (0, True)
 
 
 class Twice:

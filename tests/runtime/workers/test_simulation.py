@@ -68,7 +68,7 @@ def test_whatever_befalls_a_system_every_rollout_ends_once_and_nothing_is_left(
 
 
 def test_a_calm_system_leaves_nothing_at_all() -> None:
-    calm = Plan(seed=1, rollouts=["tally", "quest", "once"], twice=[0], chances=Chances(), strikes=[])
+    calm = Plan(seed=1, rollouts=["tally", "quest", "once"], twice=[0], chances=Chances(), injections=[])
     played = play(calm)
     assert violations(calm, played) == []
     assert (played.parts, played.stored) == (1, {"task": 0, "rollout": 0, "journal": 0})
