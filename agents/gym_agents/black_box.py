@@ -1,9 +1,9 @@
 """Any program as the agent: a harness that knows only OpenAI's or Anthropic's API.
 
-The operator says which program, never a dataset's row: the environment variable ``GYM_HARNESS`` of the
+The operator sets the program, never a dataset's row: the environment variable ``GYM_HARNESS`` of the
 agent workers holds the command as a JSON list. ``{prompt}`` in one of its arguments stands for the task's
-prompt; without it the prompt is the program's standard input. A file is named as the worker's working
-directory has it. Or a module of one's own says so::
+prompt; without it the prompt is the program's standard input. Relative paths of files start at the worker's
+working directory. Or a module of yours sets it::
 
     from gym_agents.black_box import Agent as BlackBox
 
@@ -11,15 +11,16 @@ directory has it. Or a module of one's own says so::
         command = ("my-agent", "--task", "{prompt}")
         variables = {"MY_AGENT_LOG": "quiet"}
 
-Each rollout gets a process of its own in an empty folder of its own, which is also its home, and a gateway
-of its own, named in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL``, which answers to the key that it is
-given and to no other. Of this worker's
-environment it is given only what programs need to run. Its calls are the rollout's turns: they count
-against ``max_turns`` and the deadline, they carry the row's sampling settings, and the longest conversation
-among them is the transcript that is judged. When the rollout ends, so does the process, with its children.
+Each rollout gets its own process in its own empty folder, which is also its home directory, and its own
+gateway, whose URL is in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` and which accepts only this rollout's
+key. The process gets only those of this worker's environment variables that programs need to run. Its calls
+are the rollout's turns: they count against ``max_turns`` and the deadline, they carry the row's sampling
+settings, and the longest conversation among them is the transcript that is judged. When the rollout ends, so
+does the process, with its children.
 
 A call that the model does not answer ends the rollout with that error. A program that fails, or that asks
-the model nothing, is a failure and no reward. An attempt is not resumed but made anew.
+the model nothing, is a failure and no reward. A lost attempt is not resumed: the rollout starts again from
+the beginning.
 """
 
 from __future__ import annotations
@@ -37,19 +38,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import GymError, ModelRefused, ResourceError, TaskError, UsageError
-from gym_runtime.messages.calls import ModelAnswer
-from gym_runtime.messages.items import Message, decode_items
-from gym_runtime.messages.responses import CreateParams
-from gym_runtime.messages.sampling import lay_over
-from gym_runtime.processes.child import Child, EndOfProcess
-from gym_runtime.recordings.transcript import Transcript
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import (
+    CreateParams,
+    GymError,
+    Message,
+    ModelAnswer,
+    ModelRefused,
+    ResourceError,
+    Rollout,
+    TaskError,
+    UsageError,
+    clock,
+    decode_items,
+)
+from gym_runtime.messages import lay_over
+from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.recordings import Transcript
 from msgspec import Raw
 
 if TYPE_CHECKING:
-    from gym_runtime.gateway.server import Question
+    from gym_runtime.gateway import Question
 
 VARIABLE = "GYM_HARNESS"
 CALLS_AT_ONCE = 64
@@ -66,16 +74,14 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Agent:
-    """Runs a program and judges what it made the model say. See the module."""
+    """Runs a program, whose model calls become the rollout's transcript. See the module."""
 
     command: ClassVar[Sequence[str]] = ()
     variables: ClassVar[Mapping[str, str]] = {}
 
     async def run(self, rollout: Rollout) -> None:
-        # Here, because it takes its time to import and other agents need none of it.
-        from gym_runtime.gateway.admission import Admission
-        from gym_runtime.gateway.listener import serving
-        from gym_runtime.gateway.server import Gateway
+        # Imported here because aiohttp is slow to import and no other agent needs it.
+        from gym_runtime.gateway import Admission, Gateway, serving
 
         prompt = prompt_of(rollout)
         said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]
@@ -84,7 +90,7 @@ class Agent:
         gateway = Gateway(
             calls.ask,
             models=(rollout.task.model,),
-            anonymous=False,  # other rollouts' harnesses are on this machine, too
+            anonymous=False,  # harnesses of other rollouts run on this machine, too
             admission=Admission(CALLS_AT_ONCE),
             timeout_s=max(1.0, rollout.deadline_s - clock.now()),
         )
@@ -111,15 +117,15 @@ class Agent:
         try:
             command = msgspec.json.decode(said, type=list[str]) if said else []
         except msgspec.DecodeError as error:
-            raise UsageError(f"{VARIABLE} is a JSON list of strings, not {said!r}: {error}") from error
+            raise UsageError(f"{VARIABLE} must be a JSON list of strings, not {said!r}: {error}") from error
         if not command:
             example = json.dumps(["python3", "/path/to/agent.py"])
-            raise UsageError(f"which harness? Start the agent workers with {VARIABLE}='{example}'")
+            raise UsageError(f"no harness is set: start the agent workers with {VARIABLE}='{example}'")
         return command
 
 
 def _in_full(part: str, *, program: bool) -> str:
-    """A part of the command with its path in full if it names a file, since the harness runs elsewhere.
+    """A part of the command; a file's path is made absolute, since the harness runs in another folder.
 
     A program without a slash is looked up in PATH, as by a shell.
     """
@@ -163,7 +169,7 @@ class _Calls:
             prefix = self._transcript.prefix(items)
             turn = await rollout.respond_to(items, Raw(_encode(params)), prefix)
         except TaskError:
-            raise  # the harness has asked for what cannot be; it may ask for something else
+            raise  # the harness sent a request that no model can answer; its next one may be valid
         except GymError as error:
             self.failure = self.failure or error
             self.scope.cancel()
@@ -175,7 +181,7 @@ class _Calls:
         return ModelAnswer(response=Raw(_encode(turn.response)))
 
     def _show(self) -> None:
-        """Make the transcript so far the rollout's. Copies: the rollout appends to its own."""
+        """Copy the transcript so far into the rollout, which appends to its own copy."""
         rollout, transcript = self._rollout, self._transcript
         rollout.input, rollout.output = [*transcript.input], [*transcript.output]
         rollout.tokens = dict(transcript.tokens)
@@ -184,7 +190,7 @@ class _Calls:
         )
 
     def _params(self, asked: Raw) -> dict[str, Raw]:
-        """What the harness asks for, sampled as the row says."""
+        """The harness's request with the row's sampling settings."""
         fields = _decode_params(asked)
         if self._metadata:
             said = _decode_object(fields["metadata"]) if "metadata" in fields else {}
@@ -193,7 +199,7 @@ class _Calls:
 
 
 def _sampling(params: CreateParams) -> dict[str, Any]:
-    """What a row says of sampling, to be laid over what a harness asks for."""
+    """A row's sampling settings, which replace those of a harness's request."""
     row = msgspec.structs.asdict(params)
     found: dict[str, Any] = {name: row[name] for name in _SAMPLING if row[name] is not None}
     if isinstance(reasoning := msgspec.json.decode(params.reasoning), dict):
@@ -213,7 +219,7 @@ async def _folder() -> AsyncGenerator[str]:
     try:
         yield folder
     finally:
-        # It may hold thousands of files: not on the event loop.
+        # The folder may hold thousands of files, so it is not deleted on the event loop.
         with anyio.move_on_after(REMOVE_S, shield=True):
             await anyio.to_thread.run_sync(
                 partial(shutil.rmtree, folder, ignore_errors=True), abandon_on_cancel=True
@@ -238,7 +244,7 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
             words[errors] = (words[errors] + piece)[-LAST_WORDS_BYTES:]
 
     async def tell() -> None:
-        with suppress(EndOfProcess):  # it need not read to the end
+        with suppress(EndOfProcess):  # a program may exit without reading all of its input
             await child.write(prompt.encode())
         child.close_input()
 
@@ -249,7 +255,7 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
             listening.start_soon(listen, True)
             code = await child.wait()
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)  # what it has left running, which holds the pipes
+                os.killpg(child.pid, signal.SIGKILL)  # its children keep the pipes open
             listening.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
         tasks.cancel_scope.cancel()
     if code:
@@ -258,10 +264,10 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
 
 
 def prompt_of(rollout: Rollout) -> str:
-    """What the task asks: its instructions and messages as one text, with empty lines between them.
+    """The task's instructions and messages as one text, with empty lines between them.
 
     Raises:
-        TaskError: the row's input is more than texts by the system and the user.
+        TaskError: the row's input holds anything but texts of the system and the user.
     """
     texts = [rollout.params.instructions] if rollout.params.instructions else []
     for one in decode_items(rollout.input):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import Rollout
 
 
 class Agent:

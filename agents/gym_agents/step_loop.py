@@ -1,12 +1,12 @@
 """Step by step: the model's answer goes to the environment, whose observation the model answers next.
 
-For games and simulated users (`gym_runtime.Episode`). Ends when the environment says so, when an answer
-is incomplete, or after ``max_turns`` answers.
+For games and simulated users (`gym_runtime.Episode`). Ends when the environment ends the episode, when an
+answer is incomplete, or after ``max_turns`` answers.
 """
 
 from __future__ import annotations
 
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import Rollout
 
 
 class Agent:

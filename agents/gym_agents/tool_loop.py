@@ -5,14 +5,14 @@ It stops
 2. when an answer has a message of the assistant and no tool call,
 3. when ``max_turns`` answers were given; the tool calls of the last are still executed.
 
-An answer with neither message nor tool call (reasoning only) has the model asked again. These are the
+After an answer with neither message nor tool call (reasoning only) the model is called again. These are the
 rules of NeMo Gym's simple agent. Two things differ: such reasoning-only answers are bounded (there a
-model can spin for ever), and tool calls of one answer run concurrently where the environment allows it.
+model can loop for ever), and tool calls of one answer run concurrently where the environment allows it.
 """
 
 from __future__ import annotations
 
-from gym_runtime.rollout.agent import Rollout
+from gym_runtime import Rollout
 
 MAX_REASONING_ONLY = 4
 

@@ -1,6 +1,6 @@
 """OpenAI's models as Azure serves them, by deployment: ``--model azure/DEPLOYMENT``.
 
-Both surfaces are spoken: ``/openai/v1/`` with the Responses API and Chat Completions, and, where an
+The adapter speaks both APIs: ``/openai/v1/`` with the Responses API and Chat Completions, and, where an
 ``api_version`` with a date is given, the older ``/openai/deployments/DEPLOYMENT/chat/completions``.
 
 Settings:
@@ -8,14 +8,14 @@ Settings:
     options.api_version: else ``OPENAI_API_VERSION``; empty for the ``v1`` surface.
     options.reasoning, options.max_tokens: as in `gym_models.openai`.
 
-Who we are is the first of these that there is:
+Credentials come from the first of these that is set:
 
     ============================  ==================================================================
     ``options.token_command``     a command, as a list of words, that prints
                                   ``{"accessToken": …, "expires_on": …}``, as
                                   ``az account get-access-token`` does
     ``AZURE_OPENAI_API_KEY``      a key, or the variable that ``api_key_variable`` names
-    ``AZURE_OPENAI_AD_TOKEN``     an Entra token that somebody else keeps fresh
+    ``AZURE_OPENAI_AD_TOKEN``     an Entra token that another program refreshes
     the package azure-identity    whatever it finds: a managed identity, a service principal, ``az login``
     ============================  ==================================================================
 """
@@ -28,8 +28,7 @@ import re
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime import ModelSettings, UsageError
 
 from gym_models.wire import endpoint, entra
 from gym_models.wire import sampling as parameters
@@ -49,7 +48,7 @@ _SURFACES = ("/v1", "/openai")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What only this adapter knows."""
+    """The options of this adapter."""
 
     api_version: str = ""
     token_command: tuple[str, ...] = ()
@@ -76,11 +75,11 @@ class Adapter(HttpAdapter):
         urls = settings.urls or tuple(url for url in (os.environ.get(ENDPOINT, ""),) if url)
         if not urls:
             raise UsageError(
-                f"where is the Azure resource? --model-url https://NAME.openai.azure.com, or {ENDPOINT}"
+                f"the Azure resource is not set: --model-url https://NAME.openai.azure.com, or {ENDPOINT}"
             )
         self._settings = msgspec.structs.replace(settings, urls=urls)
         self._authorize: Authorize | None = None
-        # What a resource lists are the models that could be deployed, not its deployments.
+        # A resource lists the models that could be deployed, not its deployments.
         super().__init__(self._settings, self._engine, at=self._at, check_model=False)
 
     def _at(self, text: str, settings: ModelSettings) -> Endpoint:
@@ -108,7 +107,7 @@ class Adapter(HttpAdapter):
         )
 
     def _login(self) -> tuple[str, dict[str, str]]:
-        """Where the key is from, and the headers that say who we are; a token that expires has none."""
+        """The source of the credentials, and their headers; a token that expires has no fixed header."""
         if command := self._options.token_command:
             self._authorize = self._authorize or entra.Login(entra.from_command(command))
             return "options.token_command", {}
@@ -121,7 +120,7 @@ class Adapter(HttpAdapter):
             self._authorize = self._authorize or entra.Login(entra.from_identity())
             return "azure-identity", {}
         raise UsageError(
-            f"Azure needs to know who you are: set {variable} or {TOKEN}, or "
+            f"no Azure credentials: set {variable} or {TOKEN}, or "
             'pip install "gym-runtime[azure]" for managed identities and az login'
         )
 
@@ -143,7 +142,7 @@ class Adapter(HttpAdapter):
 
 
 def key_variable(_: str) -> str:
-    """Where the key is looked for, unless a configuration names another variable."""
+    """The variable that holds the key, unless a configuration names another."""
     return KEY
 
 

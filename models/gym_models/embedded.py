@@ -14,12 +14,12 @@ in under a second, some 90 tokens/s on one core.
 Tools: ``tool_choice: "required"`` and a named function are enforced by a grammar, so the call fits the
 tool's schema, whatever sense it makes; this is why the wheel's version is pinned (later ones ignore it). With
 ``"auto"`` a model of this size practically never calls a tool. It may call twice in one turn, whatever
-``parallel_tool_calls`` says.
+``parallel_tool_calls`` is.
 
-A process that dies is started again, three times in ten minutes at most; the calls it had are asked again.
+A process that dies is restarted, at most three times in ten minutes; its calls are retried.
 
-Sampling is from the full distribution (``top_k`` 0, ``top_p`` 1, ``min_p`` 0, temperature 1) unless the
-row says otherwise; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. An
+Sampling is from the full distribution (``top_k`` 0, ``top_p`` 1, ``min_p`` 0, temperature 1) unless the row
+sets these parameters; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. An
 answer ends at 512 tokens where a row does not limit it. A conversation that does not fit the context is
 answered ``incomplete``.
 """
@@ -35,11 +35,16 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelUnavailable, UsageError
-from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    ModelAnswer,
+    ModelCall,
+    ModelSettings,
+    ModelUnavailable,
+    UsageError,
+    clock,
+    logger,
+)
 
 from gym_models import llama_cpp
 from gym_models.llama_cpp.process import Launch, ServerProcess
@@ -57,7 +62,7 @@ _DIALECT = ChatVariant(
     narrow_choice=True,
     token_fields=(("logprobs", True), ("top_logprobs", 1)),
     engine="the embedded engine",
-    sampling=parameters.ALL - {parameters.EFFORT},  # some templates have an argument for it
+    sampling=parameters.ALL - {parameters.EFFORT},  # only some templates have an argument for it
     names=(("repetition_penalty", "repeat_penalty"),),
 )
 _HEADERS = {"content-type": "application/json"}
@@ -68,14 +73,14 @@ _LOG_STEP = 0.25
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What only this adapter knows.
+    """The options of this adapter.
 
     Attributes:
         slots: calls that are generated at the same time.
         context_tokens: what one conversation may hold, answer included; 23 KB of memory each and per slot
             with the default model.
-        max_output_tokens: where a row says nothing; a model this small does not always find an end.
-        threads: 0 for one on a small machine and half the cores on a larger one.
+        max_output_tokens: the default for rows without a limit; a model this small does not always stop.
+        threads: 0 means one on a small machine and half the cores on a larger one.
     """
 
     slots: int = 8
@@ -122,7 +127,7 @@ class Adapter:
 
     @property
     def url(self) -> str:
-        """The base URL of the engine, for metrics and the curious; it changes with every start."""
+        """The base URL of the engine, for metrics and debugging; it changes with every start."""
         return self._process.url
 
     @property
@@ -171,7 +176,7 @@ class Adapter:
             self._stack = stack.pop_all()
 
     async def _restart(self, dead: ServerProcess) -> None:
-        """Have a new engine in the place of a dead one; of many callers the first one sees to it."""
+        """Replace a dead engine by a new one; the first of several callers does it."""
         async with self._starting:
             if self._process is not dead:
                 return
@@ -199,7 +204,7 @@ def sampling(settings: ModelSettings) -> frozenset[str]:
 
 
 def _logged(name: str) -> Report:
-    """A log line now and then: who wants a bar calls `fetch_weights` before."""
+    """Log the progress now and then; for a progress bar call `fetch_weights` first."""
     due = 0.0
 
     def report(done: int, total: int) -> None:

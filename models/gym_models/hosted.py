@@ -1,7 +1,7 @@
 """Hosts of models, each by its own name: ``--model together/meta-llama/Llama-3.3-70B-Instruct-Turbo``.
 
-``hosted.toml`` has a table for each: its base URL, the variable that holds its key, and in what it differs
-from the rest. Any other host is ``openai/NAME`` with ``--model-url`` and ``api_key_variable``.
+``hosted.toml`` has a table for each: its base URL, the variable that holds its key, and how it differs from
+the others. Any other host is ``openai/NAME`` with ``--model-url`` and ``api_key_variable``.
 
 Settings: those of `gym_models.openai`. ``urls`` and ``api_key_variable`` take the place of the host's own,
 ``options.has`` and ``options.lacks`` of the sampling parameters that its table names.
@@ -14,8 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime import ModelSettings, UsageError
 
 from gym_models.wire import endpoint
 from gym_models.wire import sampling as parameters
@@ -48,7 +47,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a configuration may say otherwise than the table."""
+    """What a configuration may override in the table."""
 
     reasoning: Reasoning | None = None
     max_tokens: str | None = None
@@ -77,7 +76,7 @@ class Adapter(HttpAdapter):
         super().__init__(self._settings, self._engine, at=self._at, check_model=self._host.check_model)
 
     def _at(self, url: str, settings: ModelSettings) -> Endpoint:
-        # Not as the `openai` client would: what OPENAI_* says of us is not for other hosts.
+        # Unlike the `openai` client: OPENAI_* variables hold credentials for OpenAI, not for other hosts.
         return msgspec.structs.replace(endpoint.plain(url, settings), lists=self._host.lists)
 
     def _engine(self, one: Endpoint) -> Engine:
@@ -98,7 +97,7 @@ class Adapter(HttpAdapter):
 
 
 def _host(settings: ModelSettings) -> Host:
-    """A host's table, with what the settings say otherwise.
+    """A host's table, with the settings' overrides.
 
     Raises:
         UsageError: there is no such host, or a setting is wrong.
@@ -126,10 +125,10 @@ def sampling(settings: ModelSettings) -> frozenset[str]:
 
 
 def key_variable(name: str) -> str:
-    """Where a host's key is looked for, unless a configuration names another variable."""
+    """The variable that holds a host's key, unless a configuration names another."""
     return hosts()[name].key
 
 
 def about(name: str) -> str:
-    """What a host is, in a line."""
+    """A host's description, in a line."""
     return hosts()[name].about

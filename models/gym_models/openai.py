@@ -1,6 +1,6 @@
 """Any engine that speaks OpenAI's Responses API or Chat Completions: OpenAI itself, vLLM, SGLang, hosts.
 
-The `openai` client is the source of truth for where and as whom to speak to a hosted engine (base URL,
+The `openai` client is the source of truth for the address and the credentials of a hosted engine (base URL,
 key, organisation, project, ``OPENAI_*`` variables), and is imported only for those. The bytes go over
 aiohttp: a call costs 1,370 µs of CPU through the client (757 µs with its aiohttp transport, 2,000 µs more
 for its typed parsing of a large response), and about 100 µs here; a rollout with two calls may cost
@@ -11,12 +11,12 @@ Settings:
         them, which keeps its prefix cache warm (`gym_models.wire.replicas`). Without any,
         ``OPENAI_BASE_URL`` or OpenAI's own. ``/v1`` is added where there is no path.
     api_key_variable: else ``OPENAI_API_KEY``; engines in a private network need none.
-    extra_body: merged below what a row says itself.
+    extra_body: fields for every request; a row's own fields win.
     options.reasoning: how earlier thinking goes back in Chat Completions: ``reasoning_content`` (default),
         ``reasoning``, ``think`` (tags), ``drop``.
     options.max_tokens: the Chat field that limits an answer: ``max_tokens``, for OpenAI
         ``max_completion_tokens``.
-    options.check_model: false where the engine serves models that it does not list.
+    options.check_model: false for an engine whose list of models is incomplete.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime import ModelSettings, UsageError
 
 from gym_models.wire import sampling as parameters
 from gym_models.wire.adapter import HttpAdapter
@@ -38,7 +37,7 @@ from gym_models.wire.engine import Api, Engine
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What only this adapter knows."""
+    """The options of this adapter."""
 
     reasoning: Reasoning = "reasoning_content"
     max_tokens: str = ""
@@ -77,7 +76,7 @@ class Adapter(HttpAdapter):
 
 
 def key_variable(_: str) -> str:
-    """Where the key is looked for, unless a configuration names another variable."""
+    """The variable that holds the key, unless a configuration names another."""
     return "OPENAI_API_KEY"
 
 

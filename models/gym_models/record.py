@@ -1,12 +1,12 @@
 """Any other adapter, with every call written to a file: ``--model record/openai/NAME``.
 
-What follows ``record/`` names the model as ever, and all of its settings hold. Each call becomes one line
-of ``options.record`` (``calls.jsonl`` unless said otherwise): the conversation, the parameters, the answer
+What follows ``record/`` names the model as usual, and all of its settings apply. Each call becomes one line
+of ``options.record`` (default ``calls.jsonl``): the conversation, the parameters, the answer
 or the error, the tokens, the time (`gym_runtime.recordings.entry.CallEntry`). ``--model replay/calls.jsonl``
 gives the same answers again. Keys and headers are never written.
 
-A line is with the system when its answer is given: what a crash of this process leaves behind is whole.
-Several workers may write one file.
+A line is handed to the operating system before its answer is returned: the file stays complete when this
+process crashes. Several workers may write one file.
 """
 
 from __future__ import annotations
@@ -18,24 +18,32 @@ from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
-from gym_runtime import clock
-from gym_runtime.environment import catalogue
-from gym_runtime.errors import GymError, ModelRefused, UsageError
-from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
-from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.recordings.entry import make_entry
-from gym_runtime.workers.adapter import CallContext, Controllable, ModelSettings
+from gym_runtime import (
+    CallContext,
+    Control,
+    ControlAnswer,
+    Controllable,
+    GymError,
+    ModelAnswer,
+    ModelCall,
+    ModelRefused,
+    ModelSettings,
+    UsageError,
+    catalogue,
+    clock,
+)
+from gym_runtime.recordings import CallsFile, make_entry
 
 DEFAULT_PATH = "calls.jsonl"
 
 
 class Adapter:
-    """Passes calls on to another adapter, and keeps what came of them. See the module."""
+    """Passes calls on to another adapter, and records the results. See the module."""
 
     def __init__(self, settings: ModelSettings) -> None:
         provider, _, name = settings.name.partition("/")
         if not provider or not name:
-            raise UsageError(f"record wants a model: --model record/PROVIDER/NAME, not '{settings.name}'")
+            raise UsageError(f"record needs a model: --model record/PROVIDER/NAME, not '{settings.name}'")
         if not catalogue.exists("models", provider):
             near = catalogue.suggest(provider, catalogue.names("models"))
             raise UsageError(f"--model record/{settings.name}: there is no model provider '{provider}'{near}")
@@ -81,7 +89,7 @@ class Adapter:
         """Pass a command about the weights on.
 
         Raises:
-            ModelRefused: the other adapter takes none.
+            ModelRefused: the other adapter takes no such commands.
         """
         if not isinstance(self._inner, Controllable):
             raise ModelRefused("the recorded adapter does not change weights", stage="model")
@@ -102,7 +110,7 @@ class Adapter:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str] | None:
-    """What the recorded adapter says of its engine; None if it says nothing."""
+    """The recorded adapter's report on its engine; None if it has none."""
     inner = _inner(settings, {name: value for name, value in settings.options.items() if name != "record"})
     ask: Any = vars(catalogue.load("models", inner.provider)).get("sampling")
     return None if ask is None else ask(inner)

@@ -1,12 +1,12 @@
 """Answers from recorded rollouts: ``--model replay/PATH.jsonl``. For tests, demos and debugging at no cost.
 
 The file holds result rows (ours or NeMo Gym's) or recorded calls (of the ``record`` adapter or a gateway),
-in any mixture. A conversation that stands in it gets the answer that it got then, with its tokens; any
-other one is refused, and the refusal says where it departs from the recording.
+in any mixture. A recorded conversation gets its recorded answer, with its tokens; any other conversation is
+refused with the point at which it differs from the recording.
 
 Where several recorded rollouts share a conversation, rollout *i* of a task is given the recorded rollout
-*i* of it, or of whatever task began in the same way; beyond the last one they are given out from the start
-again. So the answer depends on nothing but the file and the call.
+*i* of it, or of another task that began in the same way; after the last one the first one follows again. So
+the answer depends only on the file and the call.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ from typing import NamedTuple, Self
 
 import anyio.to_thread
 import msgspec
-from gym_runtime.errors import ModelRefused, UsageError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.recordings import recording
-from gym_runtime.recordings.canonical import digests, fold
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    ModelAnswer,
+    ModelCall,
+    ModelRefused,
+    ModelSettings,
+    UsageError,
+    recordings,
+)
+from gym_runtime.recordings import Recording, digests, fold
 
 _SHOWN_CHARS = 200
 
 
 class _Place(NamedTuple):
-    """Where an answer stands in the file: whose it is, its line's first byte and length, and which turn."""
+    """Where an answer is in the file: its rollout, its line's first byte and length, and its turn."""
 
     task: int
     rollout: int
@@ -43,7 +48,7 @@ class Adapter:
     def __init__(self, settings: ModelSettings) -> None:
         if not settings.name.endswith(".jsonl"):
             raise UsageError(
-                f"replay wants a file of rollouts: --model replay/PATH.jsonl, not '{settings.name}'"
+                f"replay needs a file of rollouts: --model replay/PATH.jsonl, not '{settings.name}'"
             )
         if settings.options:
             raise UsageError(f"the replay adapter has no options, hence no '{next(iter(settings.options))}'")
@@ -66,12 +71,12 @@ class Adapter:
         Raises:
             ModelRefused: this conversation is not in the file.
         """
-        asked = fold([*recording.opening(call.params), *call.input])
+        asked = fold([*recordings.opening(call.params), *call.input])
         keys = digests(asked)
         found = self._places.get(keys[-1])
         if not found:
             raise ModelRefused(self._difference(asked, keys), stage="model")
-        task, rollout = recording.indices(context.rollout)
+        task, rollout = recordings.indices(context.rollout)
         same_task = [place for place in found if place.task == task] or found
         place = next(
             (place for place in same_task if place.rollout == rollout), same_task[rollout % len(same_task)]
@@ -80,10 +85,10 @@ class Adapter:
         return answer if call.return_tokens else msgspec.structs.replace(answer, tokens=None)
 
     def _read(self) -> None:
-        """Note where each conversation of the file goes on.
+        """Index each conversation of the file by its next turn.
 
         Raises:
-            UsageError: there is no such file, it holds no answer, or a line is neither a row nor a call.
+            UsageError: the file does not exist or holds no answer, or a line is neither a row nor a call.
         """
         try:
             with self._path.open("rb") as file:
@@ -101,7 +106,7 @@ class Adapter:
 
     def _note(self, line: bytes, start: int, number: int) -> None:
         try:
-            found = recording.read(line)
+            found = recordings.read(line)
             for index, turn in enumerate(found.turns):
                 place = _Place(found.task, found.rollout, start, len(line), index)
                 before = [*found.opening, *turn.before]
@@ -110,18 +115,20 @@ class Adapter:
                     self._examples.setdefault(key, (place, length))
         except msgspec.DecodeError as error:
             if not line.endswith(b"\n"):
-                return  # a recording that a crash cut off
+                return  # the last line of a recording that a crash cut off
             raise UsageError(
                 f"{self._path}:{number}: neither a rollout's row nor a recorded call: {error}"
             ) from error
 
-    def _recording(self, place: _Place) -> recording.Recording:
+    def _recording(self, place: _Place) -> Recording:
         with self._path.open("rb") as file:
             file.seek(place.start)
-            return recording.read(file.read(place.size))
+            return recordings.read(file.read(place.size))
 
     def _difference(self, asked: Sequence[bytes], keys: Sequence[bytes]) -> str:
-        """Where a conversation departs from the recorded one that it agrees with for longest."""
+        """Where a conversation first differs from the recorded one with which it shares the longest
+        beginning.
+        """
         shared = max(index for index, key in enumerate(keys) if key in self._examples)
         place, length = self._examples[keys[shared]]
         found = self._recording(place)

@@ -31,14 +31,30 @@ from typing import Any, Self
 
 import anyio
 import msgspec
-from gym_runtime.environment.catalogue import suggest
-from gym_runtime.environment.schema_examples import example_call
-from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
-from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall, Tokens, WeightSpan
-from gym_runtime.messages.items import FunctionCallOutput, Item, Message, decode_item
-from gym_runtime.messages.packing import pack_ids, pack_logprobs
-from gym_runtime.messages.responses import IncompleteDetails, Response, Usage
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    Control,
+    ControlAnswer,
+    FunctionCallOutput,
+    Item,
+    Message,
+    ModelAnswer,
+    ModelCall,
+    ModelRefused,
+    ModelSettings,
+    ModelUnavailable,
+    Response,
+    Tokens,
+    Usage,
+    UsageError,
+    WeightSpan,
+    decode_item,
+    example_call,
+    pack_ids,
+    pack_logprobs,
+    suggest,
+)
+from gym_runtime.messages import IncompleteDetails
 from msgspec import Raw
 
 JUDGES = (

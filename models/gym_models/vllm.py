@@ -1,9 +1,9 @@
 """vLLM: servers that run already, or an engine in the worker itself; exact tokens; weights that change.
 
 With addresses (``--model vllm/NAME --model-url http://HOST:8000/v1``, or the sources of
-`gym_models.wire.discovery`) it asks those servers as `openai` does. Without any, the worker has an
-engine of its own (``--model vllm/NAME_OR_PATH --engine-args '--max-model-len 4096'``), one for each group
-of accelerators; see `gym_models.vllm_engine.in_process`.
+`gym_models.wire.discovery`) it calls those servers as `openai` does. Without addresses the worker starts its
+own engine (``--model vllm/NAME_OR_PATH --engine-args '--max-model-len 4096'``), one for each group of
+accelerators; see `gym_models.vllm_engine.in_process`.
 
 Where tokens are wanted they are exact: turn n+1's prompt starts with the very ids of turn n's prompt and
 completion, wherever the model's template leaves the past alone (`gym_models.vllm_engine.splice`). A server
@@ -28,9 +28,18 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
-from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    Control,
+    ControlAnswer,
+    GymError,
+    ModelAnswer,
+    ModelCall,
+    ModelSettings,
+    ModelUnavailable,
+    TaskError,
+    UsageError,
+)
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -51,7 +60,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What only this adapter knows.
+    """The options of this adapter.
 
     Attributes:
         engine_args: for an engine in the worker, as on ``vllm serve``'s command line.
@@ -59,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         reasoning: how earlier thinking goes back: ``reasoning_content`` (vLLM hands it to the template by
             both of its names), ``reasoning``, ``think`` (tags in the text), ``drop``.
         sampling: sampling parameters that win over the rows', by vLLM's names.
-        check_model: false where a server serves models that it does not list.
+        check_model: false for a server whose list of models is incomplete.
     """
 
     engine_args: str = ""
@@ -156,8 +165,9 @@ class Adapter:
         """Do one thing to the weights of every engine; see `gym_runtime.workers.adapter.Controllable`.
 
         Raises:
-            ModelRefused: an engine cannot do this; the message says what it lacks.
-            ModelUnavailable: a replica is out, and would come back with other weights; or all of them are.
+            ModelRefused: an engine cannot do this; the message names what is missing.
+            ModelUnavailable: a replica is down and would come back with other weights, or all replicas are
+            down.
         """
         engines = self._engines(command)
         answers: list[ControlAnswer] = []
@@ -192,7 +202,7 @@ class Adapter:
             )
         engines = self._replicas.engines()
         if not engines:
-            raise ModelUnavailable("no replica is up: nobody heard the command", stage="model")
+            raise ModelUnavailable("no replica is up: the command reached no engine", stage="model")
         return engines
 
 
@@ -203,7 +213,7 @@ def sampling(settings: ModelSettings) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def _overridden(params: bytes, sampling: bytes) -> Raw:
-    """The parameters with ``sampling`` on top, which goes where a row's own extra fields go."""
+    """The parameters with ``sampling`` merged over them, in the field of a row's own extra fields."""
     fields = pieces.decode_fields(params)
     said = fields.get("metadata", Raw())
     metadata: dict[str, str] = {} if pieces.is_null(said) else _decode_metadata(said)

@@ -1,14 +1,15 @@
 """Blackjack against a dealer: one move a turn, until the player stands or is bust.
 
 The model moves by its first ``<action>hit</action>`` or ``<action>stand</action>``, in any case; an answer
-without such a tag stands. Winning is worth 1, a draw 0, losing -1; a game left unfinished is worth what it
-has earned, which is 0. The dealer draws up to 17 or more; an ace counts 11 where it can, else 1; cards come
-from a deck that never runs out, each rank as often as the others.
+without such a tag stands. Winning is worth 1, a draw 0, losing -1; an unfinished game is worth 0. The dealer
+draws up to 17 or more; an ace counts 11 where it can, else 1; cards come from a deck that never runs out,
+each rank as often as the others.
 
-Rows, moves and rewards as its namesake in NeMo Gym, with at most ten answers. Two things are added: a call of
-a tool ``hit`` or ``stand`` is a move, if a row offers such tools; and ``verifier_metadata.seed`` decides the
-cards, so that a task is the same game in all of its rollouts. Without a seed they follow from the row's
-input; there they differ from rollout to rollout, so that no rollout could be judged again.
+Rows, moves and rewards are those of NeMo Gym's environment of this name, with at most ten answers. Two things
+are added: a call of a tool ``hit`` or ``stand`` is a move, if a row offers such tools; and
+``verifier_metadata.seed`` decides the cards, so that a task is the same game in all of its rollouts. Without
+a seed they follow from the row's input; in NeMo Gym they differ between rollouts, so a stored rollout cannot
+be verified again.
 Source: the rules and rewards of Gymnasium's ``Blackjack-v1`` (github.com/Farama-Foundation/Gymnasium, MIT),
 after Sutton and Barto, "Reinforcement Learning", example 5.1; the rows are our own.
 """
@@ -68,7 +69,7 @@ class Blackjack(Episode[BlackjackTask]):
         return self.tell(reply, shown, reward=reward, over=True)
 
     def tell(self, reply: Reply, text: str, *, reward: float = 0.0, over: bool = False) -> Step:
-        """A step that says something: as the answer to the first tool call, else as the user."""
+        """A step with a text: as the output of the first tool call, else as the user's message."""
         answers = [text, *("Ignored: one move a turn." for _ in reply.function_calls[1:])]
         outputs = {call.call_id: said for call, said in zip(reply.function_calls, answers, strict=False)}
         return Step(

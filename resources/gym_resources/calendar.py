@@ -1,20 +1,21 @@
 """Keep a calendar over many turns: the model's last message must show it with every constraint kept.
 
-What is judged is the first content part of the last thing that the model put out; if that is a call or a
-thought, or empty, the reward is 0. The calendar is the first pair of brackets there that holds an object and
+The verifier reads the first content part of the model's last output item; if that is a call or reasoning, or
+empty, the reward is 0. The calendar is the first pair of brackets there that holds an object and
 no further bracket, if it is JSON: a list of events, each with ``event_id``, ``start_time`` (``14:30``,
 ``2:30pm``, ``2pm``) and ``duration`` (minutes). The reward is 1 if these are the events of ``exp_cal_state``
 with their durations, none overlaps another (an exact copy does not count), all lie within their ``min_time``
 and ``max_time``, and each keeps its ``constraint``: ``before T`` (ends by then), ``after T`` (starts no
-earlier), ``at T``, ``between T and T`` (starts and ends within); one of another kind says nothing. Of several
-events with one id the last counts, but all must not overlap. An empty ``exp_cal_state`` asks for no calendar:
-any text is worth 1. A text with a ``<think>`` in it is worth 0 in any case. ``failure`` in the result row
-says what was wrong.
+earlier), ``at T``, ``between T and T`` (starts and ends within); a constraint of another kind has no effect.
+Of several events with one id the last counts, but all must not overlap. An empty ``exp_cal_state`` asks for
+no calendar: any text is worth 1. A text with a ``<think>`` in it is worth 0 in any case. ``failure`` in the
+result row names the error.
 
-Rows and rewards as its namesake in NeMo Gym, whose configurations ``calendar`` and ``calendar_v2`` differ in
-their data only (in v2 the calendar need not be shown at every turn); both names lead here. Unlike there, a
-row with a ``before``, ``after``, ``at`` or ``between`` whose times cannot be read, which cannot be won there,
-is refused, and a refusal, which stops the server there, is no text.
+Rows and rewards are those of NeMo Gym's environment of this name, whose configurations ``calendar`` and
+``calendar_v2`` differ in their data only (in v2 the calendar need not be shown at every turn); both names
+lead here. Two things differ: a row with a ``before``, ``after``, ``at`` or ``between`` whose times cannot be
+read, which no answer can satisfy, is refused; and a refusal, which stops NeMo Gym's server, counts as no
+text.
 Source: the rule of NeMo Gym's ``calendar``; the example rows are our own.
 """
 
@@ -25,8 +26,7 @@ import re
 from typing import Any
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Reply, Task, Verdict, published
 
 from gym_resources.extract import clock, jsons
 
@@ -48,7 +48,7 @@ class Event(msgspec.Struct):
 
 
 class Expected(msgspec.Struct):
-    """What an event must be like."""
+    """The constraints on an event."""
 
     event_id: int | str
     duration: int | float
@@ -85,7 +85,7 @@ class CalendarTask(Task):
 
 
 def failure(task: CalendarTask, text: str) -> str | None:
-    """What is wrong with the calendar that a text shows; None if nothing is."""
+    """The first error in the calendar that a text shows; None if it is right."""
     if not text:
         return "no text"
     if "<think>" in text:
@@ -114,7 +114,7 @@ def failure(task: CalendarTask, text: str) -> str | None:
 
 
 def _overlap(shown: list[dict[str, Any]], events: list[Event]) -> bool:
-    """Whether any two events overlap that differ in anything that is shown of them."""
+    """Whether any two different events overlap."""
     spans: dict[tuple[float, float], dict[str, Any]] = {}
     for fields, event in zip(shown, events, strict=True):
         start_min = event.start_min or 0

@@ -1,10 +1,11 @@
 """Look at an image of coloured circles and click on one of them with a tool.
 
 The first click counts: the reward is 1 if it lies within the first circle of ``target_color``, its edge
-included. A call whose coordinates are not two numbers is no click. The image is an ``input_image`` part of
-the row's input and goes to the model as it is.
+included. A call whose coordinates are not two numbers does not count as a click. The image is an
+``input_image`` part of the row's input and goes to the model unchanged.
 
-Tool, rows and rewards as its namesake in NeMo Gym. Unlike there, a row without a circle of the wanted colour
+Tool, rows and rewards are those of NeMo Gym's environment of this name. Unlike there, a row without a circle
+of the wanted colour
 is refused. Source: the rule of NeMo Gym's ``circle_click``; the rows, with their images, are our own.
 """
 
@@ -31,7 +32,7 @@ class CircleTask(Task):
 
     def __post_init__(self) -> None:
         if self.target is None:
-            raise ValueError(f"none of the circles has the target_color '{self.target_color}'")
+            raise ValueError(f"no circle has the target_color '{self.target_color}'")
 
     @property
     def target(self) -> Circle | None:

@@ -1,24 +1,23 @@
 """Programming problems: a Python program must give the right output on every test.
 
-The program is what stands between the last two lines with three backticks in the model's text; without two
-such lines there is none. ``verifier_metadata.unit_tests`` holds ``inputs`` and ``outputs``: of a program its
-standard input and output, or, with ``fn_name``, of that function (or method of ``Solution``) the arguments as
-JSON, one a line, and the returned value. Outputs are compared line by line without the space around them, as
-text or else as decimal numbers; values as `gym_resources.code.comparison.same_value` says. The reward is 1 if
-all tests pass, each within 10 seconds, all n within 11 n + 5. A text with ``<think>`` or ``</think>`` in it
-(reasoning that was not told apart) scores 0.
+The program is the text between the last two lines with three backticks in the model's text; without two such
+lines the program is missing. ``verifier_metadata.unit_tests`` holds ``inputs`` and ``outputs``: of a program
+its standard input and output, or, with ``fn_name``, of that function (or method of ``Solution``) the
+arguments as JSON, one a line, and the returned value. Outputs are compared line by line without the space
+around them, as text or else as decimal numbers; values by `gym_resources.code.comparison.same_value`.
+The reward is 1 if all tests pass, each within 10 seconds, all n within 11 n + 5. A text with ``<think>`` or
+``</think>`` in it (reasoning that the engine did not separate) scores 0.
 
-Rows, limits and rewards as its namesake in NeMo Gym. Unlike there, the program runs in a sandbox, each test
-in a process of its own that cannot see what another left; it runs as a program is run, so that global
-variables, `sys.stdout.buffer`, threads and exit handlers work; without a sandbox there is no verdict.
+Rows, limits and rewards are those of NeMo Gym's environment of this name. Here the program runs in a sandbox,
+each test in its own process, which cannot see the effects of another; it runs as a script, so that global
+variables, `sys.stdout.buffer`, threads and exit handlers work; without a sandbox the rollout fails.
 Source: the rule of NeMo Gym's ``code_gen``, after LiveCodeBench (MIT); the rows are our own.
 """
 
 from __future__ import annotations
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Reply, Task, Verdict, published
 
 TEST_LIMIT_S = 10.0
 FENCE = "```"

@@ -10,8 +10,7 @@ Source: the rule of NeMo Gym's ``equivalence_llm_judge``; the prompt and the row
 
 from __future__ import annotations
 
-from gym_runtime import Environment, Model, Prompt, Reply, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Model, Prompt, Reply, Verdict, published
 
 from gym_resources.judging.equivalence import EquivalenceTask, verify_equivalence
 

@@ -6,18 +6,18 @@ opens in there; else in the last ``\boxed{}``; else as the one letter behind the
 of its line. A single letter stands for the molecule of that choice, if ``verifier_metadata.choices`` lists
 any. Without an answer the reward is 0.
 
-``verifier_metadata.solution``, ``function!:!information!:!problem type``, says how it is judged, and the
-reward is 1 or 0: the same text or name; the same molecule (``product_eval``, ``caption_eval``); a molecule of
-the right formula and like the right one (``formula_eval``), with functional groups
-(``functional_group_eval``) or that goes on as begun (``valid_mol_eval``), if chemists know the like of it,
-which only the filters of the benchmark's authors can tell where the reference does not; any molecule
-(``should_answer_eval``). ``sol_eval`` and ``rxn_forward`` end with a question to a service on the network.
-What is not to be told here is a failure of the rollout, never a 0; and rows that need the filters are refused
-where they are not: ``gym-runtime prepare --assets ether0`` fetches them.
+``verifier_metadata.solution``, ``function!:!information!:!problem type``, sets how it is judged, and the
+reward is 1 or 0 for: the same text or name; the same molecule (``product_eval``, ``caption_eval``); a
+molecule of the right formula and like the right one (``formula_eval``), with functional groups
+(``functional_group_eval``) or that goes on as begun (``valid_mol_eval``), if it resembles known molecules,
+which only the filters of the benchmark's authors can decide where the reference does not; any molecule
+(``should_answer_eval``). ``sol_eval`` and ``rxn_forward`` need a service on the network. An answer that
+cannot be judged here is a failure of the rollout, never a 0; rows that need the filters are refused where
+these are missing: ``gym-runtime prepare --assets ether0`` fetches them.
 
-RDKit may take long over a text, so it runs in a process that can be killed. Rows and rewards as its namesake
-in NeMo Gym; there, a malformed solution, an unknown function or a reference that cannot be read is worth 0,
-here such a row is refused.
+RDKit may take long over a text, so it runs in a process that can be killed. Rows and rewards are those of
+NeMo Gym's environment of this name; there, a malformed solution, an unknown function or a reference that
+cannot be read is worth 0; here such a row is refused.
 Source: github.com/Future-House/ether0 (Apache-2.0); the example rows are our own.
 """
 
@@ -26,8 +26,7 @@ from __future__ import annotations
 import re
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.assets.cache import find
+from gym_runtime import Environment, Reply, Task, Verdict, assets
 
 from gym_resources.chemistry import solution
 from gym_resources.chemistry.filters import FILTERS, NAMES
@@ -61,7 +60,7 @@ class ChemistryTask(Task):
 
     def check_assets(self) -> None:
         if solution.read(self.verifier_metadata.solution).function in FILTERED:
-            find(FILTERS, "ether0", *NAMES)
+            assets.find(FILTERS, "ether0", *NAMES)
 
 
 def extract(text: str) -> str | None:

@@ -2,12 +2,12 @@
 
 A synonym's value is the sum of its characters' code points, so it cannot be guessed without the tool. The
 reward is 1 if the last ``extract_synonym_values`` call hands in exactly the expected values in order.
-The result row says how it went wrong otherwise: ``set_overlap`` is the share of expected values handed in,
-``original_term_minefield_hit`` that the value of the term itself was handed in as if it were a synonym,
+Three fields of the result row describe other outcomes: ``set_overlap`` is the share of expected values handed
+in, ``original_term_minefield_hit`` that the value of the term itself was handed in as if it were a synonym,
 ``order_instruction_following_failure`` that only the order is wrong.
 
-Tools and rewards as its namesake in NeMo Gym; there, a last call whose arguments do not fit is an error,
-here it hands in nothing, as does one with more than `CHARACTERS_AT_MOST` characters.
+Tools and rewards are those of NeMo Gym's environment of this name; a last call whose arguments do not fit, an
+error there, hands in nothing here, as does one with more than `CHARACTERS_AT_MOST` characters.
 Source: the rule of NeMo Gym's ``example_multi_step``; the rows are our own.
 """
 
@@ -61,7 +61,7 @@ class Synonyms(Session[SynonymTask]):
 
 
 def last_extraction(reply: Reply) -> list[int | float] | None:
-    """The values of the last extraction; None if there was none, or its arguments do not fit."""
+    """The values of the last extraction; None without one, or if its arguments do not fit."""
     calls = [call for call in reply.function_calls if call.name == "extract_synonym_values"]
     if not calls or len(calls[-1].arguments) > CHARACTERS_AT_MOST:
         return None

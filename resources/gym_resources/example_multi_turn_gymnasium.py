@@ -1,11 +1,11 @@
 """A conversation with a scripted user: the smallest step-by-step environment.
 
-The row's input opens the conversation; to each of the model's answers the user says the next of
+The row's input opens the conversation; after each of the model's answers the user sends the next of
 ``follow_ups``. The answer to the last of them ends the episode: it is worth 1 if ``expected_answer`` stands
 somewhere in its text, in any case. A row without an ``expected_answer``, or with an empty one, is worth 0.
 
-Rows, shape and rewards as its namesake in NeMo Gym: reset, steps, the sum of their rewards, at most ten
-answers. The example rows are our own.
+Rows, shape and rewards are those of NeMo Gym's environment of this name: reset, steps, the sum of their
+rewards, at most ten answers. The example rows are our own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A counter that a model moves with tools: state of a session, at its smallest.
+"""A counter that a model changes with tools: a minimal session with state.
 
-The counter starts at the row's ``initial_count``; the reward is 1 if it ends at ``expected_count``. What
-the model says does not matter. Tools and rewards as its namesake in NeMo Gym.
+The counter starts at the row's ``initial_count``; the reward is 1 if it ends at ``expected_count``. The text
+of its messages does not matter. Tools and rewards are those of NeMo Gym's environment of this name.
 Source: the rule of NeMo Gym's ``example_session_state_mgmt``; the rows are our own.
 """
 

@@ -1,7 +1,7 @@
 """The smallest environment with a tool: the weather, which is cold everywhere.
 
-It checks that a rollout with a tool call goes through; whatever the model does, the reward is 1. Rows have
-no fields of their own. Rewards as its namesake in NeMo Gym.
+It checks that a rollout with a tool call completes; the reward is always 1. Rows have
+no fields of their own. Rewards are those of NeMo Gym's environment of this name.
 Source: the rule of NeMo Gym's ``example_single_tool_call``; the rows are our own.
 """
 

@@ -1,6 +1,6 @@
 """One tool call with several rewards: was it the right one, did it suit its tool, was there nothing else?
 
-Each question is a component worth 0 or 1, for trainers that normalise rewards apart from one another; the
+Each question is a component worth 0 or 1, for trainers that normalise each reward separately; the
 reward is their sum, at most 3.
 ``correctness``   some call has the name of ``expected_call``, and its arguments contain all the expected ones
 ``schema_valid``  the first call's arguments are a JSON object with all that the tool of that name requires in
@@ -9,7 +9,7 @@ reward is their sum, at most 3.
 Without an ``expected_call`` correctness is 0. The components stand in ``reward_components`` and, for metrics,
 at the top level of the result row. Nothing is executed: the call is the answer.
 
-Rows and rewards as its namesake in NeMo Gym; the example rows are our own.
+Rows and rewards are those of NeMo Gym's environment of this name; the example rows are our own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.messages.items import FunctionCall, Message
+from gym_runtime import Environment, FunctionCall, Message, Reply, Task, Verdict
 
 from gym_resources.extract import jsons
 
@@ -49,7 +48,7 @@ class CallTask(Task):
         self.required()
 
     def required(self) -> dict[str, set[str]]:
-        """What each tool of the row requires, by its name."""
+        """The required arguments of each tool of the row, by its name."""
         tools = [_decode_tool(tool) for tool in self.responses_create_params.tools]
         return {tool.name: set(tool.parameters.required if tool.parameters else ()) for tool in tools}
 
@@ -75,7 +74,7 @@ def is_expected(call: FunctionCall, expected: ExpectedCall | None) -> bool:
 
 
 def equals(written: msgspec.Raw, value: object) -> bool:
-    """Whether an argument is this value; a very long one is not even read."""
+    """Whether an argument is this value; a very long argument is not read."""
     return len(bytes(written)) <= BYTES_AT_MOST and msgspec.json.decode(written) == value
 
 

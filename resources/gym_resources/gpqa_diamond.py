@@ -1,13 +1,14 @@
 r"""Graduate-level science questions with four options (GPQA Diamond).
 
-All that the model said is read, its messages put together. The answer is what the row's
+The verifier reads the texts of all the model's messages, joined. The answer is what the row's
 ``template_metadata.output_regex`` finds, as in `mcqa` but for one expression at most. Without one it is the
 last capital letter that stands alone in the last ``\boxed{}``, up to its first ``}``, else the letter
 behind the last ``Answer:``, in either case, with up to two signs of space or emphasis before it. It is
-compared with ``expected_answer``. If the row has options, a letter that is none of theirs is no answer, and
-nothing further is looked for. What a row has of `mcqa`'s ``grading_mode`` changes nothing.
+compared with ``expected_answer``. If the row has options, another letter than theirs is not an answer, and
+the search ends there. `mcqa`'s ``grading_mode`` has no effect here.
 
-Rows and rewards as its namesake in NeMo Gym; a row with a list of expressions is refused.
+Rows and rewards are those of NeMo Gym's environment of this name; a row with a list of expressions is
+refused.
 Source: GPQA (arXiv 2311.12022; the data is CC-BY-4.0 and asks not to be shown in plain text, so the example
 rows are our own), graded as in the methodology of Artificial Analysis
 (artificialanalysis.ai/methodology/intelligence-benchmarking).
@@ -33,7 +34,7 @@ class GpqaTask(Task):
 
 
 def chosen(text: str, expressions: list[str], options: letters.Options) -> str | None:
-    """The letter that a text answers with."""
+    """The letter of a text's answer."""
     answer = templates.matched(text, expressions, options) or letters.in_box_or_after_answer(text)
     return answer if not options or answer in options else None
 

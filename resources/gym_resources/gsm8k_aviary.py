@@ -1,16 +1,15 @@
 """Word problems of grade-school mathematics, solved with a calculator (GSM8K, by the library aviary).
 
 ``calculator`` evaluates an expression, ``submit_answer`` ends the episode: with 1 if the number is right up
-to a ten-thousandth, with 0 if it is wrong, with -1 if it is no number. An expression that cannot be
+to a ten-thousandth, with 0 if it is wrong, with -1 if it is not a number. An expression that cannot be
 evaluated, or a call of another tool, ends it with -1. The reward is the sum over the steps. The tools come
 from the library; rows do not list them.
 
 A row is a task of the data set by its ``task_idx`` (in ``split``: ``train``, which leaves out every fifth
 row for ``val``, ``train_full`` or ``test``), downloaded from the hub once per worker; a row that has its own
-``question`` and ``answer`` needs no download. Unlike there, numbers of more than 14,000 bits cannot be
-evaluated; they would hang the worker.
-Rows and rewards as NeMo Gym's ``gsm8k_aviary_agent``. Source: github.com/Future-House/aviary (Apache-2.0);
-the example rows are our own.
+``question`` and ``answer`` needs no download. Numbers of more than 14,000 bits cannot be evaluated, since
+they would block the worker. Rows and rewards are those of NeMo Gym's ``gsm8k_aviary_agent``. Source:
+github.com/Future-House/aviary (Apache-2.0); the example rows are our own.
 """
 
 from __future__ import annotations

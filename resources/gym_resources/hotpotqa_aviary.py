@@ -2,13 +2,13 @@
 
 ``search`` opens a page and shows its beginning, or names pages with similar titles; ``lookup`` shows the
 page's next line that holds a word; ``submit_answer`` ends the episode: with 1 if the expected answer is in
-the given one, whatever its case, articles and punctuation. A search or a lookup for nothing ends it with 0.
+the given one, whatever its case, articles and punctuation. An empty search or lookup ends it with 0.
 The tools come from the library; rows do not list them.
 
 A row is a task of the data set by its ``task_idx`` (in ``split``: ``train``, ``validation``; ``test`` has no
 answers), downloaded from the hub once per worker, and searches go to Wikipedia; a Wikipedia that cannot be
 reached is a failure of the environment. A row that has its own ``question``, ``answer`` and ``pages`` (texts
-by title) needs neither. Rows and rewards as NeMo Gym's ``hotpotqa_aviary_agent``.
+by title) needs neither. Rows and rewards are those of NeMo Gym's ``hotpotqa_aviary_agent``.
 Source: github.com/Future-House/aviary (Apache-2.0), after Yao et al., "ReAct" (2023); the example rows and
 their pages are our own.
 """

@@ -2,17 +2,17 @@
 
 ``instruction_id_list[i]`` names an instruction and ``kwargs[i]`` holds its arguments: those of IFEval (25),
 of IFTrain, its 29 companions for training, and of IFBench (58). They stand in the row's
-``verifier_metadata``, or in the row itself. What is checked against each is the first content part of the
-last thing that the model put out; if that is a call, a thought or a refusal, it is an empty text, which is
-checked like any other. The reward is 1 if the text follows all (``grading_mode`` binary, the default), or the
-share that it follows (fraction). ``follow_instruction_list`` tells which. An instruction that is unknown, or
-that lacks an argument or has one that does not fit, is not followed by any text.
+``verifier_metadata``, or in the row itself. Each is checked against the first content part of the model's
+last output item; if that is a call, reasoning or a refusal, the empty text is checked instead. The reward is
+1 if the text follows all instructions (``grading_mode`` binary, the default), or the share that it follows
+(fraction). ``follow_instruction_list`` lists the results. An instruction that is unknown, or that lacks an
+argument or has one that does not fit, is not followed by any text.
 
-Rows and rewards as of NeMo Gym's environment of this name. Unlike there, IFBench's instructions are known, a
-row without instructions is refused, no argument is drawn at random, the language of a text is always told
-alike, and nothing is downloaded. Where else checks differ from the benchmarks' own, their docstrings in
-`gym_resources.instructions` say. Long texts, and keywords that are regular expressions, are checked in a
-process that can be killed.
+Rows and rewards are those of NeMo Gym's environment of this name. These differ: IFBench's instructions are
+supported, a row without instructions is refused, no argument is drawn at random, the detection of a text's
+language is deterministic, and nothing is downloaded. The docstrings in `gym_resources.instructions` name
+other differences from the benchmarks' own checks. Long texts, and keywords that are regular expressions, are
+checked in a process that can be killed.
 Source: IFEval (Zhou et al. 2023, arXiv:2311.07911), IFBench (Pyatkin et al. 2025, arXiv:2507.02833); the
 rows are our own.
 """
@@ -24,8 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 from anyio import to_thread
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Reply, Task, Verdict, published
 
 from gym_resources.extract.patterns import bounded
 from gym_resources.instructions.registry import bind, expressions

@@ -1,12 +1,13 @@
-"""Calculate in an alternate universe, where the operators do not do what their names promise.
+"""Calculate in an alternate universe, where the operators do something else than their names.
 
-The model has eleven tools and must use them for every single operation, since what it knows of arithmetic is
-wrong here: adding adds 1.2 too much, negating changes nothing, pi is e. The reward is 1 if every value of
-``ground_truth`` (a list of numbers, as a JSON string) is among the solutions that the tools gave, equal to
-the last bit; what the model says does not matter. A solution is what Python's ``float`` makes of it.
+The model has eleven tools and must use them for every single operation, since ordinary arithmetic is wrong
+here: adding adds 1.2 too much, negating changes nothing, pi is e. The reward is 1 if every value of
+``ground_truth`` (a list of numbers, as a JSON string) is among the tools' solutions, equal to the last bit;
+the text of the model's messages does not matter. A solution is read by Python's ``float``.
 
-Tools, rows and rewards as its namesake in NeMo Gym. An operation that has no real result says so instead of
-``Internal Server Error``; a row whose ``ground_truth`` is no list of numbers is refused, there it is worth 0.
+Tools, rows and rewards are those of NeMo Gym's environment of this name. An operation without a real result
+is reported as such, where NeMo Gym answers ``Internal Server Error``; a row whose ``ground_truth`` is not a
+list of numbers, worth 0 there, is refused here.
 Source: "Multiverse Math" of LangChain (github.com/langchain-ai/langchain-benchmarks, MIT); rows are our own.
 """
 
@@ -98,7 +99,7 @@ class Universe(Session[CalculationTask]):
 
 
 def solution(output: str) -> float | None:
-    """The number that a tool's output holds as its solution; a text or a truth value may stand for one."""
+    """The number that a tool's output holds as its solution; a text or a boolean may stand for a number."""
     found = (jsons.decode(output, dict[str, Any]) or {}).get("solution")
     try:
         return float(found) if isinstance(found, str | int | float) else None
@@ -107,10 +108,10 @@ def solution(output: str) -> float | None:
 
 
 def solve(operation: Callable[[], float]) -> Solution:
-    """What a tool answers.
+    """A tool's output.
 
     Raises:
-        ToolError: the result is no real number, or too large for one.
+        ToolError: the result is not a real number, or too large for a float.
     """
     try:
         value = operation()

@@ -1,15 +1,16 @@
 r"""Mathematics problems that a model solves with a Python session.
 
-``execute_python`` runs code in a session that remembers what was defined (``np``, ``scipy`` and ``pd`` are
+``execute_python`` runs code in a session that keeps its variables (``np``, ``scipy`` and ``pd`` are
 there where these libraries are installed) and answers what was printed, or the error; ``end_session`` ends
 it. The answer is the last ``\boxed{}`` of the last message that has one with something in it, else that of
 the last tool output that has one (in its ``stdout``, if it is a JSON object). The reward is 1 if it is the
 row's ``expected_result``: the same text, whatever the amount of its spaces and a pair of ``\(…\)``, of ``$``
 and of ``\text{…}`` around it, or a number that differs by less than a millionth of it, or of 1 if that is
-more; what ``expected_code_contains`` says is not looked at.
+more; ``expected_code_contains`` is ignored.
 
-Rows, tools and rewards as its namesake in NeMo Gym. Unlike there, the session is a process in a sandbox;
-code may take 10 seconds, after which it is interrupted, or killed with all its variables if it will not stop.
+Rows, tools and rewards are those of NeMo Gym's environment of this name. Here the session is a process in a
+sandbox; code may take 10 seconds, after which it is interrupted, or killed with all its variables if it will
+not stop.
 Source: the rule of NeMo Gym's ``math_with_code``; the rows are our own.
 """
 
@@ -19,9 +20,17 @@ from itertools import chain
 from typing import Annotated
 
 import msgspec
-from gym_runtime import Environment, Reply, Session, Task, Text, Verdict, tool
-from gym_runtime.messages.items import FunctionCallOutput
-from gym_runtime.sandbox import Interpreter
+from gym_runtime import (
+    Environment,
+    FunctionCallOutput,
+    Interpreter,
+    Reply,
+    Session,
+    Task,
+    Text,
+    Verdict,
+    tool,
+)
 from msgspec import Meta
 
 from gym_resources.extract import jsons
@@ -72,7 +81,9 @@ class Printed(msgspec.Struct):
 
 
 def last_answer(reply: Reply) -> str | None:
-    """The last box with something in it: message by message, then output by output, from the last back."""
+    """The last box with something in it: the messages from the last to the first, then the outputs from the
+    last to the first.
+    """
     said = (message.text for message in reversed(reply.messages))
     printed = map(stdout, reversed(reply.tool_outputs))
     boxes = ((last_boxed(text) or "").strip() for text in chain(said, printed))
@@ -80,7 +91,7 @@ def last_answer(reply: Reply) -> str | None:
 
 
 def stdout(output: FunctionCallOutput) -> str:
-    """What a tool printed: the output, or its field of that name."""
+    """The text that a tool printed: the output, or its ``stdout`` field."""
     if not isinstance(output.output, str):
         return ""
     found = jsons.decode(output.output, Printed)

@@ -27,10 +27,8 @@ from functools import partial
 from itertools import product
 from typing import Any, cast
 
-from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, quoted
-from gym_runtime.environment.environment import published
-from gym_runtime.errors import TaskError
-from gym_runtime.processes.processor_time import within
+from gym_runtime import Environment, Model, Prompt, Reply, Role, TaskError, Verdict, published, quoted
+from gym_runtime.processes import within
 
 from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.labels import label

@@ -1,24 +1,25 @@
 r"""Multiple-choice questions, answered with an option's letter or wording.
 
-All that the model said is read, its messages put together; if it said nothing the reward is 0. Which option
-that names is found in three steps:
+The verifier reads the texts of all the model's messages, joined; without any text the reward is 0. It finds
+the option in three steps:
 
 1. the expressions in the row's ``template_metadata.output_regex`` (one, or several in order), in any case,
-   each by its last match. What it captured, if it is one letter, is the answer, be it an option's or not;
-   else it may be an option's whole wording. What is no expression is passed over;
+   each by its last match. A captured single letter is the answer, an option's or not;
+   else it may be an option's whole wording. An invalid expression is skipped;
 2. if that names nothing, the row's ``grading_mode``:
    ``strict_single_letter_boxed`` takes the only Latin letter in the last ``\boxed{}`` if it is a capital,
    or the capital that labels its content (``B: Iron``, ``B) Iron``), with or without ``\text{}`` around it;
    ``lenient_boxed`` takes otherwise the only option whose wording is part of the last box;
-   ``lenient_answer_colon`` takes what stands behind the first ``Answer:``, a letter or a wording;
+   ``lenient_answer_colon`` takes the text after the first ``Answer:``, a letter or a wording;
    ``lenient_answer_colon_md`` goes through all ``Answer:`` from the last to the first, whatever their
    markup, and takes letters only, also Arabic, Bengali and full-width ones;
-3. the option is compared with ``expected_answer``. A row without one is worth 0, as there.
+3. the option is compared with ``expected_answer``. A row without one is worth 0, as in NeMo Gym.
 
 Options are those with a single letter for their name and with a wording; a row may have none. Fields, modes
-and rewards as its namesake in NeMo Gym. Unlike there, an expression is searched for in a process under a
-time limit (it could stop a worker for ever), and one with several groups, an error there, captures the
-first that is not empty. Source: the rule of NeMo Gym's ``mcqa``; the rows are our own.
+and rewards are those of NeMo Gym's environment of this name. Two things differ: an expression is searched for
+in a process under a time limit (it could block a worker for ever), and an expression with several groups, an
+error in NeMo Gym, captures the first that is not empty. Source: the rule of NeMo Gym's ``mcqa``; the rows are
+our own.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class McqaTask(Task):
 
 
 def chosen(text: str, expressions: list[str], mode: GradingMode, options: letters.Options) -> str | None:
-    """The letter that a text answers with."""
+    """The letter of a text's answer."""
     return templates.matched(text, expressions, options) or GRADING[mode](text, options)
 
 

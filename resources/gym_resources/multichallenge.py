@@ -19,8 +19,7 @@ from typing import Annotated
 
 import anyio
 import msgspec
-from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, quoted
-from gym_runtime.environment.environment import published
+from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, published, quoted
 from gym_runtime.errors import leaf
 
 from gym_resources.judging.asking import JudgedTask, Judging

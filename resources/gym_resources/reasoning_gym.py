@@ -1,20 +1,20 @@
 r"""The procedurally generated tasks of reasoning-gym, scored by each task's own scorer.
 
-The texts of all the model's messages are put together. The answer is what stands in the last pair of
-``<answer>`` tags, as the library finds it, else between the first ``\boxed{`` with something in it and the
+The texts of all the model's messages are joined. The answer is the content of the last pair of
+``<answer>`` tags, by the library's rule, else between the first ``\boxed{`` with something in it and the
 next ``}``, else all of the text, even if that is empty. ``metadata.source_dataset`` names the scorer; many
-give part of the reward for a part of the answer, some a little for any. Scorers are a hundred pieces of other
-people's code, some of which parse expressions and solve puzzles, so they run in a sandboxed process. Some
-raise on answers that are not in their form: these are worth 0, if the scorer does not raise on the row's own
-answer as well.
+give partial rewards for partial answers, some a little for any answer. Scorers are a hundred pieces of
+third-party code, some of which parse expressions and solve puzzles, so they run in a sandboxed process. Some
+raise on answers of another form: such an answer is worth 0, unless the scorer raises on the row's own answer
+as well.
 
 Nine scorers execute the answer as Python, five of them by way of SymPy. Those that expect a list get it from
-a reader of literals; those that expect a formula are shown an answer only if it consists of numbers, letters,
-operators and names of functions, and any other as one that cannot be read.
+a parser of literals; those that expect a formula get an answer only if it consists of numbers, letters,
+operators and names of functions, and any other answer counts as unreadable.
 
-Rows and rewards as its namesake in NeMo Gym; unlike there, a row whose dataset does not exist is refused,
-and the boards of two datasets, which the library compares as tuples and JSON has as lists, can be right
-(there they never are).
+Rows and rewards are those of NeMo Gym's environment of this name; two things differ: a row whose dataset does
+not exist is refused, and the boards of two datasets, which the library compares as tuples and JSON has as
+lists, can be right (in NeMo Gym they never are).
 Source: github.com/open-thought/reasoning-gym (Apache-2.0); the rows were generated with it.
 """
 
@@ -26,10 +26,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import published
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime import Environment, Reply, Task, TaskError, UsageError, Verdict, catalogue, published
 
 from gym_resources.extract.boxed import MARK
 from gym_resources.extract.formulas import is_formula
@@ -77,12 +74,12 @@ def scorer(dataset: str) -> Scorer:
     except ValueError as error:
         raise TaskError(f"metadata.source_dataset: {error}") from error
     if dataset in _LISTS:
-        vars(sys.modules[found.__module__])["eval"] = ast.literal_eval  # in place of the built-in function
+        vars(sys.modules[found.__module__])["eval"] = ast.literal_eval  # replaces the built-in function
     return cast("Scorer", found)
 
 
 def extract(text: str) -> str:
-    """The answer in a text; never more than linear time."""
+    """The answer in a text; takes linear time."""
     tagged = last_pair(text, "answer")
     if tagged is not None:
         return tagged
@@ -116,8 +113,8 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
 
 
 def generate(size: int, seed: int, dataset: str = "", **settings: Any) -> Iterator[dict[str, Any]]:
-    """Rows of a dataset of the library, made with its settings; of several (names with commas between), or
-    of all, in turn.
+    """Rows of a dataset of the library, generated with its settings; of several datasets (names separated by
+    commas), or of all, in turn.
 
     Raises:
         UsageError: there is no such dataset, or settings are given for more than one.
@@ -131,7 +128,7 @@ def generate(size: int, seed: int, dataset: str = "", **settings: Any) -> Iterat
         if name not in known:
             raise UsageError(f"reasoning-gym has no dataset '{name}'{catalogue.suggest(name, known)}")
     if settings and len(chosen) > 1:
-        raise UsageError("settings are for one dataset: --set dataset=NAME")
+        raise UsageError("settings need exactly one dataset: --set dataset=NAME")
     per_dataset = -(-size // len(chosen))
     made = [library.create_dataset(name, size=per_dataset, seed=seed, **settings) for name in chosen[:size]]
     for index in range(size):

@@ -1,22 +1,23 @@
 """The next step of a conversation with tools: a message, a call, or several calls in parallel.
 
-The row's ``expected_action`` says which. Where a message is expected, any will do that has a text, if only an
-empty one, and any call is wrong; a refusal is no message. Where calls are expected, each of the model's is
-paired with at most one of them so that as many as possible fit (same name, arguments `alike`); their order
-does not matter, nor does a message beside them, and nothing is executed.
+The row's ``expected_action`` sets which. Where a message is expected, any message with a text is right, even
+an empty text, and any call is wrong; a refusal is not a message. Where calls are expected, each of the
+model's is paired with at most one of them so that as many as possible fit (same name, arguments `alike`);
+their order does not matter, nor does a message beside them, and nothing is executed.
 
-The reward is 1 if every expected call finds its partner; further calls are free. With
+The reward is 1 if every expected call finds its partner; further calls do not matter. With
 ``parallel_tool_call_rewarding`` it counts how many calls there are, unless one was expected and one was made:
-there must be as many as expected, but for fewer with ``allow_subset`` and for more with ``allow_superset``;
-else the reward is 0. Of what may be, by ``parallel_tool_call_reward_mode``,
+there must be as many as expected (``allow_subset`` permits fewer, ``allow_superset`` more);
+else the reward is 0. Otherwise, by ``parallel_tool_call_reward_mode``,
 ``binary_strict``  (the default) is 1 if as many fit as can (all expected, or all made, if these are fewer)
 ``fractional``     is the share of these that fit
 ``f1``             is twice the pairs over all calls, expected and made
 
 The configurations of NeMo Gym's environment of this name (conversations, function calling, pivots of SWE,
-search and droid trajectories, parallel calls) have the same rows and are known by their ``agent_ref``; what
-they set are fields of the row here, which wins. Unlike there, a row whose expected arguments are not JSON is
-refused (NaN and numbers beyond a float's range among them), and so is a batch of no calls.
+search and droid trajectories, parallel calls) have the same rows and are selected by their ``agent_ref``;
+their settings are fields of the row here, and the row's own fields win. Two things differ: a row whose
+expected arguments are not JSON is refused (including NaN and numbers beyond a float's range), and so is a
+batch without calls.
 Source: the rule of NeMo Gym's namesake; the rows are our own.
 """
 
@@ -26,9 +27,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.messages.items import FunctionCall
+from gym_runtime import Environment, FunctionCall, Reply, Task, Verdict, published
 
 from gym_resources.calls.arguments import alike
 from gym_resources.calls.expected import ExpectedAction, ExpectedBatch, ExpectedCall, ExpectedMessage, decoded
@@ -77,7 +76,7 @@ def named(calls: Sequence[ExpectedCall] | Sequence[FunctionCall]) -> list[dict[s
 
 
 def has_text(reply: Reply) -> bool:
-    """Whether the model said anything: a message that is a text, or that has one for a part."""
+    """Whether the model wrote a message with a text, as its content or as a part of it."""
     return any(
         isinstance(message.content, str) or any(part.type == "output_text" for part in message.parts)
         for message in reply.messages

@@ -5,15 +5,15 @@ block that begins with a verb of SQL, else from the first such verb to the last 
 each column of the expected result (of those in ``condition_cols``, if any) is a column of the query's result,
 in the same order of rows if ``ignore_order`` is false; see `gym_resources.sql.equivalence`. What is expected
 is the result of ``gold_sql``, or else ``gold_result``: its rows, or a list of results any of which is right,
-where ``condition_cols`` may be a list for each. No query, no result, an error, more than 30 seconds of the
-processor or a million values: 0, and ``problem`` says why.
+where ``condition_cols`` may be a list for each. A missing query or result, an error, more than 30 seconds of
+the processor or a million values is worth 0, and ``problem`` names the reason.
 
-The databases are an asset that no program can fetch, as they lie where a person has to agree: download
-``local_sqlite.zip`` as github.com/xlang-ai/Spider2 says, unpack it, and let ``GYM_SPIDER2_DATABASES`` name
-the folder (of ``IPL.sqlite`` and so on); those of our own rows are shipped as SQL text. A query can only
+The databases are an asset that `prepare` cannot download, since its host requires a manual consent: download
+``local_sqlite.zip`` as described at github.com/xlang-ai/Spider2, unpack it, and let ``GYM_SPIDER2_DATABASES``
+name the folder (of ``IPL.sqlite`` and so on); those of our own rows are shipped as SQL text. A query can only
 read: writing, attaching files and settings are refused.
 
-Rows and rewards as of NeMo Gym's environment of this name, save that an expected query that fails is the
+Rows and rewards are those of NeMo Gym's environment of this name, except that a failing expected query is the
 row's failure, not the model's.
 Source: Spider 2.0 (Lei et al. 2024, arXiv:2411.07763); the rows are our own.
 """
@@ -23,9 +23,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.assets.asset import Asset
-from gym_runtime.errors import TaskError
+from gym_runtime import Asset, Environment, Reply, Task, TaskError, Verdict
 
 from gym_resources.extract.queries import last_query
 from gym_resources.sql import database
@@ -63,7 +61,7 @@ class SqlTask(Task):
         """The file of the row's database.
 
         Raises:
-            AssetMissing: it is not here.
+            AssetMissing: the file is missing.
         """
         return database.find(self.db_id, DATABASES, "spider2_lite")
 
@@ -76,10 +74,10 @@ class SqlTask(Task):
         return [table(rows) for rows in results(self.gold_result or [])]
 
     def wanted(self) -> list[Table]:
-        """The expected results, of which one is enough.
+        """The expected results; matching one of them is enough.
 
         Raises:
-            TaskError: there is none.
+            TaskError: the row has no expected result.
         """
         if not self.gold_sql:
             return self.given()
@@ -89,7 +87,7 @@ class SqlTask(Task):
             raise TaskError(f"no expected result: {error}") from error
 
     def columns(self, index: int) -> list[int]:
-        """Which columns of an expected result count; none stands for all."""
+        """Which columns of an expected result count; an empty list means all."""
         given = self.condition_cols or []
         nested = [columns for columns in given if isinstance(columns, list)]
         if nested:
@@ -114,7 +112,7 @@ async def verify(task: SqlTask, reply: Reply) -> Verdict:
 
 
 def wrong(task: SqlTask, sql: str) -> str | None:
-    """What is wrong with a query; None if nothing.
+    """Why a query's result is wrong; None if it is right.
 
     Raises:
         TaskError: the row has no expected result.

@@ -1,21 +1,21 @@
-"""Data in a given format that meet a JSON schema: as the text of the answer, or as a tool call's arguments.
+"""Data in a given format that fit a JSON schema: as the text of the answer, or as a tool call's arguments.
 
 The schema is made strict first: every object has all the properties it names, and no others (but not within
 lists of schemas such as ``anyOf``). The reward is 1 if the data are well-formed and valid, else 0, and
-``problem`` says why; whether they are true is not judged.
+``problem`` names the reason; whether the values are true is not judged.
 
-``response_mode`` text (the default): all that the model said, its messages put together, is the data in the
+``response_mode`` text (the default): the texts of all the model's messages, joined, are the data in the
 row's ``schema_type``: json, yaml, xml, toml or csv; fences around them make them malformed.
 ``response_mode`` tool_call: the model makes exactly one call, of the tool ``tool_name`` if there is one. The
-data are its arguments, or what they hold under ``tool_payload_key``, whatever stands beside; data that are a
-text are a text, whatever the format. Nothing is executed.
+data are its arguments, or what they hold under ``tool_payload_key``, other fields beside it do not matter; a
+string is never parsed further, whatever the format. Nothing is executed.
 
-XML and CSV have no types, so texts become what the schema wants in their place. An XML document is an object
-with its root as the only key, CSV a list of records, TOML a table; a schema that says otherwise is not met.
+XML and CSV have no types, so texts are converted to the schema's types. An XML document is an object
+with its root as the only key, CSV a list of records, TOML a table; a schema of another shape is never met.
 
-Rows of v1, v3 and v4 and rewards as of NeMo Gym's environment of this name. Unlike there, a row whose schema
-is none, which cannot be won, is refused; so is a record of CSV with too few or too many cells (worth 0), and
-a YAML or TOML document that would crash or block the reader (worth 0).
+Rows of v1, v3 and v4 and rewards are those of NeMo Gym's environment of this name. Two things differ: a row
+whose schema is invalid, which no answer can satisfy, is refused; and a record of CSV with too few or too many
+cells, or a YAML or TOML document that would crash or block the parser, is worth 0.
 Source: the rule of NeMo Gym's namesake; the rows are our own.
 """
 
@@ -24,9 +24,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Literal, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.errors import TaskError
+from gym_runtime import Environment, Reply, Task, TaskError, Verdict, published
 
 from gym_resources.schema.formats import Format, Malformed, read
 from gym_resources.schema.strict import misformed, strict, violation
@@ -48,7 +46,7 @@ def strict_schema(schema_str: str) -> dict[str, Any]:
     """A row's schema, made strict; it may be written in YAML as well.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a JSON schema.
     """
     for kind in ("json", "yaml"):
         try:
@@ -83,7 +81,7 @@ def payload(task: StructuredTask, reply: Reply) -> Any:
     """The data that the tool call hands in.
 
     Raises:
-        Malformed: there are none.
+        Malformed: the call with the data is missing.
     """
     calls = reply.function_calls
     if len(calls) != 1 or task.tool_name not in (None, calls[0].name):
@@ -98,7 +96,7 @@ def payload(task: StructuredTask, reply: Reply) -> Any:
 
 
 def printable(problem: str) -> str:
-    """With a question mark for each half character that the model wrote: a result row can't hold them."""
+    """The text with a question mark for each lone surrogate, which a result row cannot hold."""
     return problem.encode("utf-8", "replace").decode()
 
 

@@ -5,8 +5,9 @@ hold one option's letter and nothing else; with ``lenient`` it may hold other wo
 of an option that stands alone among them counts (``Fix B, not A``). The answer is compared with
 ``expected_answer``.
 
-Rows and rewards as its namesake in NeMo Gym. Source: the rule of NeMo Gym's ``swerl_llm_judge``, whose rows
-are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are our own.
+Rows and rewards are those of NeMo Gym's environment of this name. Source: the rule of NeMo Gym's
+``swerl_llm_judge``, whose rows are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are
+our own.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """The next commands at a terminal, compared with those of an expert as strings.
 
-The texts of all the model's messages, one below the other and without what stands before the last
-``</think>``, must be one JSON object, in the form of the agent that ``metadata.harness`` names:
-Terminal-Bench's ``terminus_1`` (``state_analysis``, ``explanation``, ``commands`` of ``keystrokes``,
-``is_blocking`` and ``timeout_sec``, ``is_task_complete``) or ``terminus_2`` (``analysis``, ``plan``,
-``commands`` of ``keystrokes`` and an optional ``duration``, optionally ``task_complete``), and nothing else.
-It must call the task complete if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all
-commands, put together, are as similar to the expected ones as the row's ``threshold`` says, by the ratio of
-Python's ``difflib.SequenceMatcher``. Two empty lists of commands are alike, an empty and another one are not.
+The texts of all the model's messages, joined by line breaks and without all before the last ``</think>``,
+must be one JSON object, in the form of the agent that ``metadata.harness`` names: Terminal-Bench's
+``terminus_1`` (``state_analysis``, ``explanation``, ``commands`` of ``keystrokes``, ``is_blocking`` and
+``timeout_sec``, ``is_task_complete``) or ``terminus_2`` (``analysis``, ``plan``, ``commands`` of
+``keystrokes`` and an optional ``duration``, optionally ``task_complete``), and nothing else. It must call the
+task complete if ``expected_answer`` does. Then the reward is 1 if the keystrokes of all commands, put
+together, reach the row's ``threshold`` of similarity to the expected ones, by the ratio of Python's
+``difflib.SequenceMatcher``. Two empty lists of commands are alike, an empty and another one are not.
 
-Rows and rewards as its namesake in NeMo Gym without its judge. The threshold of its default configuration is
-0.95, that of its string-only one, which is known by the rows' ``agent_ref``, 0.9; so is that of its simple
-one, whose rows look like those of the default: say ``--set threshold=0.9``. A row whose ``expected_answer``
-is not in its harness's form is refused; there it is worth 0.
+Rows and rewards are those of NeMo Gym's environment of this name without its judge. The threshold of its
+default configuration is 0.95, that of its string-only one, which is selected by the rows' ``agent_ref``, 0.9.
+The simple configuration has 0.9, too, but its rows look like those of the default: use ``--set
+threshold=0.9``. A row whose ``expected_answer`` is not in its harness's form, worth 0 there, is refused here.
 
 The ratio can take time that grows with the square of the texts, so it is computed in a process that can be
-killed; and not at all for keystrokes of more than `LONG` characters whose length alone rules the threshold
-out, where ``similarity`` is null.
+killed; for keystrokes of more than `LONG` characters whose length alone rules the threshold out it is not
+computed, and ``similarity`` is null.
 Source: the rule of NeMo Gym's ``terminus_judge``; the forms are those of github.com/laude-institute/
 terminal-bench (Apache-2.0); the example rows are our own.
 """
@@ -69,10 +69,10 @@ class Terminus2(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_number(value: msgspec.Raw) -> None:
-    """Any number of JSON will do, of any size; none is ever used.
+    """Accepts any JSON number of any size; its value is not used.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: the value is not a number.
     """
     if bytes(value).lstrip()[:1] not in _NUMBERS:
         raise ValueError("expected a number")
@@ -95,7 +95,7 @@ class TerminusTask(Task):
             raise ValueError(f"'expected_answer' is not a JSON object as {self.metadata.harness} writes it")
 
     def batch(self, text: str) -> Terminus1 | Terminus2 | None:
-        """The commands that a text holds in the harness's form; None if it does not keep to it."""
+        """The commands that a text holds in the harness's form; None for a text of another form."""
         return jsons.decode(text, FORMS[self.metadata.harness])
 
 

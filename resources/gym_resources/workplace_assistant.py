@@ -1,23 +1,23 @@
 """An office assistant with 27 tools: e-mail, calendar, website analytics, project board and customers.
 
-The outcome counts, not the way there: the rollout's calls and the row's ``ground_truth`` calls are each
+Only the outcome counts: the rollout's calls and the row's ``ground_truth`` calls are each
 replayed on fresh tables, and the reward is 1 if the five tables that can change end up equal, else 0. Strings
-are compared in lower case, save the fields ``status``, ``list_name`` and ``board``. A call that fails or does
-not fit changes nothing; what tools answered in a recording plays no part. Rows are told apart by their ids
-and numbers, and new ones are numbered as they are made: what is made in another order than the ground truth's
-is something else (`gym_resources.workplace.tables`).
+are compared in lower case, except the fields ``status``, ``list_name`` and ``board``. A call that fails or
+does not fit changes nothing; tool outputs in a recording are ignored. Rows are identified by their ids and
+numbers, and new rows are numbered in the order of their creation: rows created in another order than the
+ground truth's differ from it (`gym_resources.workplace.tables`).
 
-The row says which office it is about: ``office`` is ``brightmoor`` for ours, whose tables are shipped; a row
-that says nothing is made on the tables of NeMo Gym, as its rows are. Those are an asset: ``gym-runtime
-prepare --assets workplace_assistant`` fetches them from its repository, at one commit. Their digests are not
-known to us, so the first fetch is trusted, and later ones and every use are checked against it; or
-``GYM_WORKPLACE_DATA`` names its folder ``csv_data``, or a flat folder with the same files. Without them such
-a row is refused before the model is asked.
+The row's ``office`` names its tables: ``brightmoor`` is our own, whose tables are shipped; a row without the
+field is for the tables of NeMo Gym. Those are an asset: ``gym-runtime prepare --assets workplace_assistant``
+fetches them from its repository, at one commit. Their digests are not published, so the first download is
+trusted, and later ones and every use are checked against it; or ``GYM_WORKPLACE_DATA`` names its folder
+``csv_data``, or a flat folder with the same files. Without them such a row is refused before the first model
+call.
 
-Tools, rows and rewards as of NeMo Gym's environment of this name. The tools are `tool` methods, not a
-catch-all: this way their definitions come from their signatures, and arguments that are lists or objects are
-refused with the reason. Numbers are as good as their text (there a number compares as if it were missing); an
-event's start is a date or time of ISO 8601 (there whatever pandas reads).
+Tools, rows and rewards are those of NeMo Gym's environment of this name. The tools are `tool` methods, not
+one catch-all, so their definitions come from their signatures, and arguments that are lists or objects are
+refused with the reason. A number equals its text (in NeMo Gym a number compares as missing); an event's start
+is a date or time of ISO 8601 (in NeMo Gym any format that pandas reads).
 
 State is a pure function of the calls, so a session can be rebuilt by replaying them.
 Source: the outcome-centric rule of WorkBench (Styles et al. 2024, arXiv:2405.00823).
@@ -29,10 +29,17 @@ from collections.abc import Iterable
 
 import anyio.lowlevel
 import msgspec
-from gym_runtime import Environment, Reply, Session, Task, Verdict
-from gym_runtime.environment.environment import published
-from gym_runtime.environment.tools import collect_tools, render
-from gym_runtime.messages.items import FunctionCall
+from gym_runtime import (
+    Environment,
+    FunctionCall,
+    Reply,
+    Session,
+    Task,
+    Verdict,
+    collect_tools,
+    published,
+    render,
+)
 
 from gym_resources.workplace.analytics import Analytics
 from gym_resources.workplace.calendar import Calendar

@@ -1,13 +1,14 @@
-"""Function calling in a single turn: the calls that the model makes, compared with those that were expected.
+"""Function calling in a single turn: the model's calls, compared with the expected ones.
 
 Calls are paired one to one, in order: each expected call takes the first call left that has its name and all
 its arguments with equal values; further arguments of that call do not matter. The reward is 1 if every
-expected call finds its match and no call is left over. Arguments that are not JSON are none; those that are
-JSON but no object match nothing. Nothing executes the calls: they are the answer. A row may write the
+expected call finds its match and no call is left over. Arguments that are not JSON count as empty; JSON that
+is not an object matches nothing. Nothing executes the calls: they are the answer. A row may write the
 expected arguments as an object or as its JSON text.
 
-Rows and rewards as its namesake in NeMo Gym. There the calls go to tools that do not exist, and the model
-reads ``Not Found`` and may call again, which counts against it; here its first answer is judged.
+Rows and rewards are those of NeMo Gym's environment of this name. There the calls go to tools that do not
+exist, and the model reads ``Not Found`` and may call again, which counts against it; here its first answer is
+judged.
 Source: xLAM function calling (Salesforce/xlam-function-calling-60k, CC-BY-4.0); the example rows are our own.
 """
 
@@ -22,7 +23,7 @@ from gym_resources.extract import jsons
 
 
 class Call(msgspec.Struct):
-    """A call that the model made; ``arguments`` is None where they are JSON but no object."""
+    """A call that the model made; ``arguments`` is None where they are JSON but not an object."""
 
     name: str
     arguments: dict[str, Any] | None
@@ -38,7 +39,9 @@ class Expected(msgspec.Struct):
         if isinstance(self.arguments, str):
             decoded = jsons.loads(self.arguments)
             if not isinstance(decoded, dict):
-                raise ValueError(f"the arguments of '{self.name}' are no JSON object: {self.arguments:.100}")
+                raise ValueError(
+                    f"the arguments of '{self.name}' are not JSON objects: {self.arguments:.100}"
+                )
             self.arguments = cast("dict[str, Any]", decoded)
 
     def matches(self, call: Call) -> bool:

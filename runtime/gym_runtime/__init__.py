@@ -10,16 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gym_runtime.assets.asset import Asset as Asset
     from gym_runtime.client import Client as Client
     from gym_runtime.client import connect as connect
+    from gym_runtime.environment import catalogue as catalogue
+    from gym_runtime.environment.catalogue import suggest as suggest
     from gym_runtime.environment.environment import DatasetSource as DatasetSource
     from gym_runtime.environment.environment import Environment as Environment
     from gym_runtime.environment.environment import published as published
+    from gym_runtime.environment.isolated import run_isolated as run_isolated
     from gym_runtime.environment.prompt import Prompt as Prompt
     from gym_runtime.environment.prompt import quoted as quoted
     from gym_runtime.environment.roles import Answer as Answer
     from gym_runtime.environment.roles import Model as Model
     from gym_runtime.environment.roles import Role as Role
+    from gym_runtime.environment.roles import create_params as create_params
+    from gym_runtime.environment.schema_examples import example_call as example_call
     from gym_runtime.environment.shapes import Episode as Episode
     from gym_runtime.environment.shapes import Session as Session
     from gym_runtime.environment.shapes import Step as Step
@@ -60,6 +66,7 @@ if TYPE_CHECKING:
     from gym_runtime.messages.packing import pack_ids as pack_ids
     from gym_runtime.messages.packing import pack_logprobs as pack_logprobs
     from gym_runtime.messages.packing import unpack_ids as unpack_ids
+    from gym_runtime.messages.responses import CreateParams as CreateParams
     from gym_runtime.messages.responses import IncompleteDetails as IncompleteDetails
     from gym_runtime.messages.responses import InputTokensDetails as InputTokensDetails
     from gym_runtime.messages.responses import OutputTokensDetails as OutputTokensDetails
@@ -68,31 +75,40 @@ if TYPE_CHECKING:
     from gym_runtime.messages.responses import decode_response as decode_response
     from gym_runtime.rollout.agent import Agent as Agent
     from gym_runtime.rollout.rollout import Rollout as Rollout
+    from gym_runtime.sandbox import Interpreter as Interpreter
+    from gym_runtime.sandbox import Limits as Limits
+    from gym_runtime.sandbox import Sandbox as Sandbox
     from gym_runtime.workers.adapter import Adapter as Adapter
     from gym_runtime.workers.adapter import CallContext as CallContext
     from gym_runtime.workers.adapter import Controllable as Controllable
     from gym_runtime.workers.adapter import ModelSettings as ModelSettings
+    from gym_runtime.workers.adapter import check_url as check_url
 
 _NAMES = {
+    "assets.asset": "Asset",
     "client": "Client connect",
+    "environment.catalogue": "catalogue suggest",
     "environment.environment": "DatasetSource Environment published",
     "environment.prompt": "Prompt quoted",
-    "environment.roles": "Answer Model Role",
+    "environment.roles": "Answer Model Role create_params",
+    "environment.isolated": "run_isolated",
+    "environment.schema_examples": "example_call",
     "environment.shapes": "Episode Session Step Task",
     "environment.tools": "Text ToolError collect_tools render tool",
     "environment.verdict": "Reply Verdict make_response",
-    "errors": "DeadlineExceeded GymError ModelError ModelRefused ModelUnavailable ResourceError TaskError "
-    "UsageError",
+    "errors": "DeadlineExceeded GymError ModelError ModelRefused ModelUnavailable "
+    "ResourceError TaskError UsageError",
     "logs": "logger",
     "messages.calls": "Control ControlAnswer ModelAnswer ModelCall Prefix Tokens WeightSpan",
-    "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning decode_item decode_items "
-    "user_message",
+    "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning "
+    "decode_item decode_items user_message",
     "messages.packing": "pack_ids pack_logprobs unpack_ids",
-    "messages.responses": "IncompleteDetails InputTokensDetails OutputTokensDetails Response Usage "
-    "decode_response",
+    "messages.responses": "CreateParams IncompleteDetails InputTokensDetails OutputTokensDetails "
+    "Response Usage decode_response",
     "rollout.agent": "Agent",
     "rollout.rollout": "Rollout",
-    "workers.adapter": "Adapter CallContext Controllable ModelSettings",
+    "sandbox": "Interpreter Limits Sandbox",
+    "workers.adapter": "Adapter CallContext Controllable ModelSettings check_url",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -103,4 +119,5 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'gym_runtime' has no attribute '{name}'")
-    return getattr(import_module(f"gym_runtime.{home}"), name)
+    module = import_module(f"gym_runtime.{home}")
+    return module if home.endswith(f".{name}") else getattr(module, name)  # `catalogue` is a module

@@ -17,15 +17,16 @@ from gym_runtime.cli.main import run
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import ModelAnswer, Tokens
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
-from runtime.workers.hosting import environment, settled
-from runtime.workers.small_system import (
+from gym_runtime.testing.background import settled
+from gym_runtime.testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
     answer,
+    environment,
     function_call,
     reasoning,
-    rollout_task,
+    rollout_spec,
     small_system,
 )
 
@@ -94,7 +95,7 @@ def harness(tmp_path: Path) -> Callable[..., BlackBox]:
 @asynccontextmanager
 async def hall(agent: BlackBox, engine: Engine) -> AsyncGenerator[SmallSystem]:
     async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=judge, description=""), "stage"))
+        await system.add_resource(environment(Environment(resource=judge, description=""), "sample"))
         await system.add_model(engine)
         await system.add_agent({"black_box": agent}, slots=16)
         yield system
@@ -106,7 +107,7 @@ def row(**params: Any) -> bytes:
 
 async def play(agent: BlackBox, engine: Engine, line: bytes | None = None, **more: Any) -> RolloutRecord:
     async with hall(agent, engine) as system:
-        (record,) = await system.make(rollout_task(line or row(), agent="black_box", **more))
+        (record,) = await system.make(rollout_spec(line or row(), agent="black_box", **more))
     return record
 
 
@@ -203,7 +204,7 @@ async def test_a_file_is_named_as_the_worker_has_it(
 
 @pytest.mark.parametrize(
     ("said", "complaint"),
-    [("", "which harness.*GYM_HARNESS"), ("python x.py", "JSON list"), ("[1]", "JSON list")],
+    [("", "no harness is set.*GYM_HARNESS"), ("python x.py", "JSON list"), ("[1]", "JSON list")],
 )
 async def test_a_command_that_is_none(said: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_HARNESS", said)
@@ -381,7 +382,7 @@ async def gone(pids: list[int]) -> None:
 async def test_a_cancellation_ends_it_and_its_children_and_the_call(harness: Any) -> None:
     engine = Engine(Hang())
     async with hall(harness(FAMILY), engine) as system:
-        await system.enqueue(rollout_task(row(), agent="black_box"))
+        await system.enqueue(rollout_spec(row(), agent="black_box"))
         pids = await family(engine)
         assert all(alive(pid) for pid in pids)
         await system.bus.publish("cancel.run", b"")
@@ -413,7 +414,7 @@ async def test_many_at_once_keep_apart(harness: Any) -> None:
     agent = harness(PLAIN + "ask(sys.stdin.read()); ask(os.environ['GYM_ROLLOUT_ID'])")
     async with hall(agent, engine) as system:
         records = await system.make(
-            *[rollout_task(row(input=f"task {n}"), task=n, agent="black_box") for n in range(24)]
+            *[rollout_spec(row(input=f"task {n}"), task=n, agent="black_box") for n in range(24)]
         )
     assert {(type(one.outcome), one.turns) for one in records} == {(Completed, 2)}
     asked = [

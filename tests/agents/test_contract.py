@@ -11,17 +11,19 @@ from gym_runtime import Agent, Environment, Episode, Reply, Step, Task
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
+from gym_runtime.testing.background import settled
 from gym_runtime.testing.clock import BACKEND
-from runtime.workers.hosting import environment, row, settled
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
     Turn,
     answer,
+    environment,
     function_call,
     reasoning,
-    rollout_task,
+    rollout_spec,
+    row,
     small_system,
 )
 
@@ -54,7 +56,7 @@ def agent(name: str) -> Agent:
 
 
 async def hall(system: SmallSystem, name: str, engine: Engine) -> None:
-    await system.add_resource(environment(Environment(resource=Hall, description=""), "stage"))
+    await system.add_resource(environment(Environment(resource=Hall, description=""), "sample"))
     await system.add_model(engine)
     await system.add_agent({name: agent(name)}, slots=64)
 
@@ -62,7 +64,7 @@ async def hall(system: SmallSystem, name: str, engine: Engine) -> None:
 async def play(name: str, *turns: Turn, **more: Any) -> RolloutRecord:
     async with small_system() as system:
         await hall(system, name, Engine(*turns))
-        (record,) = await system.make(rollout_task(row(), agent=name, **more))
+        (record,) = await system.make(rollout_spec(row(), agent=name, **more))
     return record
 
 
@@ -103,7 +105,7 @@ async def test_a_cancellation_passes_through_it(name: str) -> None:
     async with small_system() as system:
         engine = Engine(Hang())
         await hall(system, name, engine)
-        await system.enqueue(rollout_task(row(), agent=name))
+        await system.enqueue(rollout_spec(row(), agent=name))
         await engine.calls.until(1)
         await system.bus.publish("cancel.run", b"")
         (record,) = await system.records(1)
@@ -121,7 +123,7 @@ async def test_one_instance_serves_many_rollouts_at_once(name: str) -> None:
     async with small_system() as system:
         engine = Slow(answer(reasoning("hm"), "bye"))
         await hall(system, name, engine)
-        records = await system.make(*[rollout_task(row(), task=task, agent=name) for task in range(40)])
+        records = await system.make(*[rollout_spec(row(), task=task, agent=name) for task in range(40)])
     assert {record.task_index for record in records} == set(range(40))
     assert {(type(record.outcome), record.reward, record.turns) for record in records} == {
         (Completed, 1.0, 1)

@@ -10,14 +10,15 @@ from gym_agents.single_turn import Agent as SingleTurn
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.testing.clock import BACKEND
-from runtime.workers.hosting import environment, row
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     Turn,
     answer,
+    environment,
     function_call,
     reasoning,
-    rollout_task,
+    rollout_spec,
+    row,
     small_system,
 )
 
@@ -46,11 +47,11 @@ async def test_the_first_answer_is_the_last(turn: Turn, types: list[str]) -> Non
     engine = Engine(turn)
     async with small_system() as system:
         worker = await system.add_resource(
-            environment(Environment(resource=count_calls, description="", agent="single_turn"), "stage")
+            environment(Environment(resource=count_calls, description="", agent="single_turn"), "sample")
         )
         await system.add_model(engine)
         await system.add_agent({"single_turn": SingleTurn()})
-        (record,) = await system.make(rollout_task(row(), agent="single_turn"))
+        (record,) = await system.make(rollout_spec(row(), agent="single_turn"))
         assert len(worker.sessions) == 0
     assert record.outcome == Completed()
     assert record.reward == types.count("function_call")

@@ -10,13 +10,13 @@ from gym_agents.step_loop import Agent as StepLoop
 from gym_runtime import Environment, Episode, Reply, Step, Task
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.testing.clock import BACKEND
-from runtime.workers.hosting import environment
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     answer,
+    environment,
     function_call,
     reasoning,
-    rollout_task,
+    rollout_spec,
     small_system,
 )
 
@@ -84,12 +84,12 @@ def short(item: dict[str, Any]) -> str:
 async def play(*turns: Any, greet: bool = True, **more: Any) -> Played:
     engine = Engine(*turns)
     row = msgspec.json.encode({"responses_create_params": {"input": "play"}, "secret": 5, "greet": greet})
-    loaded = environment(Environment(resource=Guess, description="", agent="step_loop"), "stage")
+    loaded = environment(Environment(resource=Guess, description="", agent="step_loop"), "sample")
     async with small_system() as system:
         await system.add_resource(loaded)
         await system.add_model(engine)
         await system.add_agent({"step_loop": StepLoop()})
-        (record,) = await system.make(rollout_task(row, agent="step_loop", **more))
+        (record,) = await system.make(rollout_spec(row, agent="step_loop", **more))
     return Played(record, engine)
 
 

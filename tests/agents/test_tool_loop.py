@@ -12,16 +12,17 @@ import pytest
 from gym_agents.tool_loop import MAX_REASONING_ONLY
 from gym_runtime import Environment, Reply, Session, Task, Text, ToolError, Verdict, clock, tool
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
+from gym_runtime.testing.background import Mailbox
 from gym_runtime.testing.clock import BACKEND
-from runtime.workers.hosting import Mailbox, environment
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     Item,
     answer,
+    environment,
     function_call,
     message,
     reasoning,
-    rollout_task,
+    rollout_spec,
     small_system,
 )
 
@@ -116,10 +117,10 @@ async def play(*turns: Any, parallel_tools: bool = False, row: bytes = b"", **mo
     engine = Engine(*turns)
     row = row or b'{"responses_create_params": {"input": "cook"}}'
     async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=kitchen, description=""), "stage"))
+        await system.add_resource(environment(Environment(resource=kitchen, description=""), "sample"))
         await system.add_model(engine)
         await system.add_agent()
-        (record,) = await system.make(rollout_task(row, parallel_tools=parallel_tools, **more))
+        (record,) = await system.make(rollout_spec(row, parallel_tools=parallel_tools, **more))
     return Played(record, engine, ledger)
 
 
@@ -376,13 +377,13 @@ async def test_what_goes_wrong_in_one_of_several_tools_is_its_answer_only(
 async def test_losing_the_session_during_tools_at_once_makes_a_new_attempt() -> None:
     ledger: Mailbox[str] = Mailbox()
     kitchen = type("NotedKitchen", (Kitchen,), {"ledger": ledger})
-    loaded = environment(Environment(resource=kitchen, description=""), "stage")
+    loaded = environment(Environment(resource=kitchen, description=""), "sample")
     async with small_system() as system:
         await system.add_resource(loaded)
         await system.add_model(Engine(cooking(1, 2), answer("done")))
         await system.add_agent()
         await system.enqueue(
-            rollout_task(b'{"responses_create_params": {}}', parallel_tools=True, replayable=False)
+            rollout_spec(b'{"responses_create_params": {}}', parallel_tools=True, replayable=False)
         )
         await ledger.until(1)
         await anyio.sleep(1)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 import msgspec
-from faults.schedule import ENVIRONMENTS, ROLLOUTS, Schedule, Strike
+from faults.schedule import ENVIRONMENTS, ROLLOUTS, Injection, Schedule
 from gym_runtime import connect
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
@@ -148,8 +148,8 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     log: str
 
 
-class Arena:
-    """The system, and the hand that strikes it."""
+class FaultySystem:
+    """A system of several processes into which faults are injected."""
 
     def __init__(self, broker: Broker, proxies: Sequence[Proxy], gym: Client, command: Command) -> None:
         self._broker = broker
@@ -157,45 +157,45 @@ class Arena:
         self._gym = gym
         self._command = command
 
-    async def fight(self, schedule: Schedule) -> None:
-        """All strikes; returns when the last frozen worker and the last proxy have recovered."""
+    async def inject_all(self, schedule: Schedule) -> None:
+        """Inject all faults; returns when the last frozen worker and the last proxy have recovered."""
         async with anyio.create_task_group() as recoveries:
-            for strike in schedule.strikes:
-                await self._command.until(strike.at_rows)
-                if strike.blow == "client":
+            for injection in schedule.injections:
+                await self._command.until(injection.at_rows)
+                if injection.action == "client":
                     await self._command.kill_and_resume()
-                elif strike.blow == "double":
+                elif injection.action == "double":
                     await self._double()
-                elif strike.blow == "broker":
-                    await self._kill_broker(strike)
+                elif injection.action == "broker":
+                    await self._kill_broker(injection)
                 else:
-                    recoveries.start_soon(self._strike, strike)
+                    recoveries.start_soon(self._inject, injection)
 
-    async def _strike(self, strike: Strike) -> None:
-        if strike.blow == "cut":
-            proxy = self._proxies[strike.number % len(self._proxies)]
+    async def _inject(self, injection: Injection) -> None:
+        if injection.action == "cut":
+            proxy = self._proxies[injection.number % len(self._proxies)]
             proxy.cut()
-            await anyio.sleep(strike.lasts_s)
+            await anyio.sleep(injection.lasts_s)
             proxy.mend()
             return
         workers = sorted(
-            (worker for worker in await self._gym.workers() if worker.kind == strike.kind),
+            (worker for worker in await self._gym.workers() if worker.kind == injection.kind),
             key=lambda worker: worker.started_s,
         )
         if not workers:
             return
-        pid = workers[strike.number % len(workers)].pid
+        pid = workers[injection.number % len(workers)].pid
         with contextlib.suppress(ProcessLookupError):
-            if strike.blow == "kill":
+            if injection.action == "kill":
                 os.kill(pid, signal.SIGKILL)
                 return
             os.kill(pid, signal.SIGSTOP)
-            await anyio.sleep(strike.lasts_s)
+            await anyio.sleep(injection.lasts_s)
             os.kill(pid, signal.SIGCONT)
 
-    async def _kill_broker(self, strike: Strike) -> None:
+    async def _kill_broker(self, injection: Injection) -> None:
         os.kill(self._broker.pid, signal.SIGKILL)
-        await anyio.sleep(strike.lasts_s)
+        await anyio.sleep(injection.lasts_s)
         self._broker.restart()
 
     async def _double(self) -> None:
@@ -243,7 +243,7 @@ class Arena:
 
 
 @asynccontextmanager
-async def arena(folder: Path, engine: StubEngine) -> AsyncGenerator[Arena]:
+async def faulty_system(folder: Path, engine: StubEngine) -> AsyncGenerator[FaultySystem]:
     """Everything is up, and the command has begun; all of it is stopped at the end."""
     broker = Broker(folder / "broker")
     address = urlsplit(broker.start())
@@ -260,7 +260,7 @@ async def arena(folder: Path, engine: StubEngine) -> AsyncGenerator[Arena]:
         gym = await stack.enter_async_context(connect(nats=broker.url))
         command = Command(folder, urls[0], engine)
         stack.callback(command.end)
-        yield Arena(broker, proxies, gym, command)
+        yield FaultySystem(broker, proxies, gym, command)
 
 
 def _pools() -> tuple[PoolSpec, ...]:

@@ -14,11 +14,11 @@ SHORT_S = (0.3, 1.5)
 LONG_S = (7.0, 9.0)
 """Beyond both."""
 
-Blow = Literal["kill", "freeze", "cut", "broker", "double", "client"]
+Action = Literal["kill", "freeze", "cut", "broker", "double", "client"]
 Kind = Literal["agent", "resource", "model"]
 
 
-class Strike(msgspec.Struct, frozen=True, kw_only=True):
+class Injection(msgspec.Struct, frozen=True, kw_only=True):
     """One fault, when so many rollouts are on the disk.
 
     ``kill`` (SIGKILL) and ``freeze`` (SIGSTOP, and SIGCONT after ``lasts_s``) hit the ``number``-th worker of
@@ -28,35 +28,35 @@ class Strike(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at_rows: int
-    blow: Blow
+    action: Action
     kind: Kind = "agent"
     number: int = 0
     lasts_s: float = 0.0
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """Two to five strikes in the order in which they come."""
+    """Two to five injections in the order in which they come."""
 
     seed: int
-    strikes: list[Strike]
+    injections: list[Injection]
 
     @classmethod
     def of(cls, seed: int) -> Schedule:
         dice = random.Random(seed)
-        strikes = [_drawn(dice) for _ in range(dice.randint(2, 5))]
-        return cls(seed, sorted(strikes, key=lambda strike: strike.at_rows))
+        injections = [_drawn(dice) for _ in range(dice.randint(2, 5))]
+        return cls(seed, sorted(injections, key=lambda injection: injection.at_rows))
 
 
-def _drawn(dice: random.Random) -> Strike:
-    blow: Blow = dice.choices(
+def _drawn(dice: random.Random) -> Injection:
+    action: Action = dice.choices(
         ("kill", "freeze", "cut", "broker", "double", "client"), weights=(6, 4, 3, 2, 2, 2)
     )[0]
     lasts_s = dice.uniform(*SHORT_S)
-    if blow in ("freeze", "cut") and dice.random() < 0.4:
+    if action in ("freeze", "cut") and dice.random() < 0.4:
         lasts_s = dice.uniform(*LONG_S)
-    return Strike(
+    return Injection(
         at_rows=dice.randrange(5, ROLLOUTS * 3 // 4),
-        blow=blow,
+        action=action,
         kind=dice.choice(("agent", "resource", "model")),
         number=dice.randrange(12),
         lasts_s=round(lasts_s, 2),

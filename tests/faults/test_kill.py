@@ -25,23 +25,23 @@ ROW = b"""{"responses_create_params": {"input": [{"role": "user", "content": "ad
 "properties": {"count": {"type": "integer"}}, "required": ["count"], "additionalProperties": false}}]},
 "initial_count": 3, "expected_count": 4, "number": %d}"""
 
-Strike = Callable[[System], None]
+Injection = Callable[[System], None]
 
 
-def kill(kind: str, number: int = signal.SIGKILL) -> Strike:
+def kill(kind: str, number: int = signal.SIGKILL) -> Injection:
     """Signal one worker of a kind, or the broker."""
 
-    def strike(system: System) -> None:
+    def injection(system: System) -> None:
         if kind == "broker":
             os.kill(system.broker_pid, number)
         else:
             os.kill(next(event.pid for event in system.workers.values() if event.kind == kind), number)
 
-    return strike
+    return injection
 
 
-async def run(strikes: dict[int, Strike]) -> Counter[tuple[int, int]]:
-    """2,000 rollouts in a system of two workers of each kind; strikes happen at these counts of records."""
+async def run(injections: dict[int, Injection]) -> Counter[tuple[int, int]]:
+    """2,000 rollouts in a system of two workers of each kind; faults are injected at these counts."""
     seen: Counter[tuple[int, int]] = Counter()
     rows = [ROW % index for index in range(ROLLOUTS)]
     with stub_engine.running("--latency-s", "0.05") as engine:
@@ -52,9 +52,9 @@ async def run(strikes: dict[int, Strike]) -> Counter[tuple[int, int]]:
             async for record in gym.rollouts(rows, environment="example_session_state_mgmt"):
                 records.append(record)
                 seen[record.task_index, record.rollout_index] += 1
-                strike = strikes.get(len(records))
-                if strike is not None:
-                    strike(system)
+                injection = injections.get(len(records))
+                if injection is not None:
+                    injection(system)
     failures = [record.outcome for record in records if not isinstance(record.outcome, Completed)]
     assert not failures, failures[:3]
     assert all(record.reward is not None for record in records)

@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from faults.faulty_system import Aftermath, arena
+from faults.faulty_system import Aftermath, faulty_system
 from faults.schedule import ROLLOUTS, Schedule
 from stubs import stub_engine
 
@@ -100,9 +100,9 @@ def violations(left: Aftermath) -> list[str]:
 async def test_after_a_schedule_of_faults_the_books_are_right(seed: int, mark: str, tmp_path: Path) -> None:
     schedule = Schedule.of(seed)
     with stub_engine.running("--latency-s", LATENCY_S) as engine:
-        async with arena(tmp_path, engine) as field:
-            await field.fight(schedule)
-            left = await field.settle()
+        async with faulty_system(tmp_path, engine) as system:
+            await system.inject_all(schedule)
+            left = await system.settle()
     wrong = violations(left)
     with anyio.move_on_after(GONE_S):
         while marked(mark):
@@ -115,5 +115,5 @@ async def test_after_a_schedule_of_faults_the_books_are_right(seed: int, mark: s
 
 def test_a_schedule_is_its_seed() -> None:
     assert [Schedule.of(seed) for seed in range(50)] == [Schedule.of(seed) for seed in range(50)]
-    blows = {strike.blow for seed in range(50) for strike in Schedule.of(seed).strikes}
-    assert blows == {"kill", "freeze", "cut", "broker", "double", "client"}
+    actions = {injection.action for seed in range(50) for injection in Schedule.of(seed).injections}
+    assert actions == {"kill", "freeze", "cut", "broker", "double", "client"}

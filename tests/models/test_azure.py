@@ -139,7 +139,7 @@ async def test_a_command_gives_tokens(azure: StubEngine, tmp_path: Path) -> None
     ("program", "said"),
     [
         ("import sys; sys.exit('please log in')", "ended with 1: please log in"),
-        ("print('not a token')", "is to print JSON"),
+        ("print('not a token')", "must print JSON"),
     ],
 )
 async def test_a_command_that_fails(azure: StubEngine, program: str, said: str) -> None:
@@ -227,7 +227,7 @@ async def test_a_managed_identity(azure: StubEngine, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (settings(), "where is the Azure resource"),
+        (settings(), "the Azure resource is not set"),
         (
             settings("https://x.openai.azure.com", api="responses", api_version=DATED),
             "has Chat Completions only",

@@ -172,7 +172,7 @@ async def test_a_limit_that_outlasts_the_deadline_is_said_at_once() -> None:
     with stub_engine.running("--rate-limit", "1", "--rate-window-s", "50") as stub:
         async with Adapter(settings(stub.url, api="responses")) as adapter:
             await adapter.respond(model_call(), context())
-            with pytest.raises(ModelUnavailable, match="rate limit, which is used up") as caught:
+            with pytest.raises(ModelUnavailable, match="rate limit that is used up") as caught:
                 await adapter.respond(model_call(), context(limit_s=5))
             assert caught.value.retry_after_s == pytest.approx(50, abs=2)
             assert stub.stats().requests == 1

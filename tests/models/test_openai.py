@@ -111,7 +111,7 @@ async def test_the_deadline(stub: StubEngine, api: str) -> None:
     async with entered(stub.url, api=api) as adapter:
         with pytest.raises(DeadlineExceeded):
             await adapter.respond(model_call(), context(limit_s=0.2, x_stub_fault="hang"))
-        with pytest.raises(DeadlineExceeded, match="before the model was asked"):
+        with pytest.raises(DeadlineExceeded, match="before the model was called"):
             await adapter.respond(model_call(), context(limit_s=-1))
 
 

@@ -1,4 +1,8 @@
-"""What the environments' tests share: rows and rollouts made by hand, and the rows of their namesakes."""
+"""What the environments' tests share: rows and rollouts made by hand, and rows in NeMo Gym's formats.
+
+The rows in `ROWS` are our own. Where `NEMO_GYM_ROWS` exists, NeMo Gym's own
+rows are tested as well.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.replay import rejudge, session_of
 from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 
-SHARED = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
+ROWS = Path(__file__).parent / "rows"
+NEMO_GYM_ROWS = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
 
 
 def call(name: str, arguments: object, call_id: str = "c") -> dict[str, Any]:
@@ -61,9 +65,11 @@ async def outputs(environment: str, task: bytes, calls: list[tuple[str, object]]
         ]
 
 
-def namesakes(environment: str) -> list[dict[str, Any]]:
-    """NeMo Gym's example rows; the test is skipped where they are not."""
-    path = SHARED / environment / "example.jsonl"
-    if not path.is_file():
-        pytest.skip(f"no rows of NeMo Gym's '{environment}' in {SHARED}")
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+def row_files(environment: str) -> list[Path]:
+    """The files of rows in NeMo Gym's format, our own first."""
+    return [ROWS / f"{environment}.jsonl", *sorted((NEMO_GYM_ROWS / environment).glob("*.jsonl"))]
+
+
+def nemo_gym_rows(environment: str) -> list[bytes]:
+    """The rows of these files."""
+    return [line for path in row_files(environment) for line in path.read_bytes().splitlines()]

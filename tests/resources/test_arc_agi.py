@@ -5,7 +5,7 @@ import time
 
 import pytest
 from gym_resources.arc_agi import grid
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 TASK = row(expected_output=[[1, 2], [3, 4]])
@@ -75,8 +75,8 @@ def test_long_texts_of_brackets_take_no_time() -> None:
             assert time.thread_time() - start_s < 1
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_grid() -> None:
-    for task in namesakes("arc_agi"):
-        line = json.dumps(task).encode()
+async def test_rows_in_nemo_gyms_format_are_won_by_their_grid() -> None:
+    for line in nemo_gym_rows("arc_agi"):
+        task = json.loads(line)
         assert (await judge("arc_agi", line, rf"\boxed{{{task['expected_output']}}}")).reward == 1.0
         assert (await judge("arc_agi", line, rf"\boxed{{{task['test_input']}}}")).reward == 0.0

@@ -18,7 +18,7 @@ from gym_runtime.environment.replay import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.errors import ResourceError, TaskError, UsageError
-from resources.judging import SHARED, call
+from resources.judging import NEMO_GYM_ROWS, call, nemo_gym_rows
 
 pytestmark = pytest.mark.anyio
 
@@ -225,11 +225,10 @@ async def test_a_rows_own_task_is_whole_or_not_there(name: str) -> None:
         resource.task(row({**whole, "task_idx": -1}))
 
 
-def test_the_rows_of_its_namesake_are_its_tasks(name: str) -> None:
-    path: Path = SHARED / "aviary" / f"{name.removesuffix('_aviary')}_example.jsonl"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    for line in path.read_bytes().splitlines():
+def test_rows_in_nemo_gyms_format_are_its_tasks(name: str) -> None:
+    files = (NEMO_GYM_ROWS / "aviary").glob(f"{name.removesuffix('_aviary')}_example.jsonl")
+    lines = [line for path in files for line in path.read_bytes().splitlines()]
+    for line in [*nemo_gym_rows(name), *lines]:
         assert msgspec.structs.asdict(needed(name).task(line))["task_idx"] == json.loads(line)["task_idx"]
     assert catalogue.resolve_agent_ref(f"{name}_agent") == name
 

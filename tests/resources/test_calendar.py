@@ -9,7 +9,7 @@ from gym_resources.calendar import failure as failure_of
 from gym_resources.extract.clock import minutes
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
-from resources.judging import call, judge, namesakes, output, row
+from resources.judging import call, judge, nemo_gym_rows, output, row
 
 pytestmark = pytest.mark.anyio
 
@@ -190,9 +190,9 @@ async def test_both_configurations_are_this_environment() -> None:
         assert catalogue.resolve_agent_ref(name) == "calendar"
 
 
-async def test_the_rows_of_its_namesake_can_be_won() -> None:
-    for task in namesakes("calendar"):
-        line = json.dumps(task).encode()
+async def test_rows_in_nemo_gyms_format_can_be_won() -> None:
+    for line in nemo_gym_rows("calendar"):
+        task = json.loads(line)
         assert (await judge("calendar", line, solve(task["exp_cal_state"]))).reward == 1.0
         assert (await judge("calendar", line, "[]")).reward == 0.0
 

@@ -14,7 +14,7 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call
-from resources.judging import call, judge, namesakes, outputs, row
+from resources.judging import call, judge, nemo_gym_rows, outputs, row
 
 pytestmark = pytest.mark.anyio
 NAME = "circle_click"
@@ -67,7 +67,7 @@ async def test_the_tool_says_what_it_takes() -> None:
 
 
 async def test_a_row_without_its_target_is_refused() -> None:
-    with pytest.raises(TaskError, match="none of the circles has the target_color 'green'"):
+    with pytest.raises(TaskError, match="no circle has the target_color 'green'"):
         catalogue.environment(NAME).resource.task(row(circles=CIRCLES, target_color="green"))
 
 
@@ -108,9 +108,9 @@ async def test_the_image_reaches_the_engine_as_it_is(api: str) -> None:
         assert body["messages"][1]["content"][0] == {"type": "image_url", "image_url": url}
 
 
-async def test_the_rows_of_its_namesake_are_won_at_the_centre() -> None:
-    for task in namesakes(NAME):
-        line = json.dumps(task).encode()
+async def test_rows_in_nemo_gyms_format_are_won_at_the_centre() -> None:
+    for line in nemo_gym_rows(NAME):
+        task = json.loads(line)
         for circle in task["circles"]:
             verdict = await judge(NAME, line, click(circle["x"], circle["y"]), "Done.")
             assert verdict.reward == float(circle["color"] == task["target_color"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import textwrap
 import time
@@ -13,7 +12,7 @@ from gym_resources.code_gen import last_block
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.sandbox import bubblewrap
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 
@@ -177,12 +176,16 @@ async def test_functions_are_judged_by_what_they_return(
 
 
 SOLUTIONS = {
-    3: """
+    0: """
+        a, b = map(int, input().split())
+        print(a * b)
+    """,
+    4: """
         for _ in range(int(input())):
             n, k = map(int, input().split())
             print(sum(sorted(map(int, input().split()))[-k - 1:]))
     """,
-    4: """
+    5: """
         import sys
         given = iter(sys.stdin.read().split())
         for _ in range(int(next(given))):
@@ -199,9 +202,9 @@ SOLUTIONS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", SOLUTIONS)
-async def test_the_rows_of_its_namesake_are_won_by_a_right_program(isolation: None, number: int) -> None:
-    line = json.dumps(namesakes("code_gen")[number]).encode()
+@pytest.mark.parametrize("number", [place for place in SOLUTIONS if place < len(nemo_gym_rows("code_gen"))])
+async def test_rows_in_nemo_gyms_format_are_won_by_a_right_program(isolation: None, number: int) -> None:
+    line = nemo_gym_rows("code_gen")[number]
     code = textwrap.dedent(SOLUTIONS[number])
     verdict = await judge("code_gen", line, f"Think.\n```python\n{code}\n```\nDone.")
     assert (verdict.reward, verdict.fields["result"]) == (1.0, "passed")

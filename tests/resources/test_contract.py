@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 
 import pytest
 from gym_runtime.checks import contract
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
+from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files
 
 NAMES = catalogue.names("environments")
 HEAVY = {
@@ -15,7 +16,6 @@ HEAVY = {
     for name in NAMES
     if (definition := catalogue.environment(name).definition).isolated or definition.extra
 }
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples"
 
 
 @pytest.mark.slow
@@ -38,11 +38,21 @@ async def test_an_environment_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_rows_of_its_namesake_are_its_tasks(name: str) -> None:
-    files = sorted((SHARED / name).glob("*.jsonl"))
-    if not files:
-        pytest.skip(f"no rows of NeMo Gym's '{name}' in {SHARED}")
+def test_rows_in_nemo_gyms_format_are_tasks(name: str) -> None:
     resource = catalogue.environment(name).resource
-    for path in files:
-        for line in path.read_bytes().splitlines():
-            assert resource.task(line).responses_create_params is not None
+    for line in nemo_gym_rows(name):
+        assert resource.task(line).responses_create_params is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_our_rows_in_nemo_gyms_format_name_their_environment_by_agent_ref(name: str) -> None:
+    for line in (ROWS / f"{name}.jsonl").read_bytes().splitlines():
+        ref = json.loads(line)["agent_ref"]
+        assert ref["type"] == "responses_api_agents"
+        assert catalogue.resolve_agent_ref(ref["name"]) == name
+
+
+def test_nemo_gyms_own_rows_are_read_as_well() -> None:
+    if not NEMO_GYM_ROWS.is_dir():
+        pytest.skip(f"{NEMO_GYM_ROWS} is missing: only the rows in {ROWS} were tested, not NeMo Gym's own")
+    assert sum(len(row_files(name)) > 1 for name in NAMES) > 20

@@ -14,7 +14,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import AssetMissing, ResourceError, TaskError, UsageError
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 
@@ -291,13 +291,13 @@ async def test_a_row_that_cannot_be_read_is_a_failure(function: str, information
 
 
 def ideals() -> Iterator[tuple[str, str, bytes]]:
-    for fields in namesakes("ether0"):
+    for fields in map(json.loads, nemo_gym_rows("ether0")):
         metadata = fields["verifier_metadata"]
         yield metadata["solution"].split("!:!")[0], metadata["ideal"], json.dumps(fields).encode()
 
 
 @pytest.mark.usefixtures("filters")
-async def test_the_rows_of_its_namesake_can_be_judged() -> None:
+async def test_rows_in_nemo_gyms_format_can_be_judged() -> None:
     for function, ideal, task in ideals():
         if function == "formula_eval":
             assert (await judge("ether0", task, f"<answer>{ideal}</answer>")).reward == 1.0

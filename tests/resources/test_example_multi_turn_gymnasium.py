@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from gym_runtime import Episode, Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import session_of
-from resources.judging import namesakes, row
+from resources.judging import nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 RESOURCE = catalogue.environment("example_multi_turn_gymnasium").resource
@@ -64,8 +66,8 @@ async def test_only_output_text_of_the_last_answer_counts() -> None:
             assert (await RESOURCE.step(session, Reply.of(*last).raw)).reward == reward
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_answer() -> None:
-    for theirs in namesakes("example_multi_turn_gymnasium"):
+async def test_rows_in_nemo_gyms_format_are_won_by_their_answer() -> None:
+    for theirs in map(json.loads, nemo_gym_rows("example_multi_turn_gymnasium")):
         answers = [*theirs["follow_ups"], f"It is {theirs['expected_answer'].upper()}!"]
         script = {name: theirs[name] for name in ("follow_ups", "expected_answer")}
         assert await talk(*answers, **script) == (theirs["follow_ups"], 1.0, True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
-from resources.judging import call, judge, namesakes, row
+from resources.judging import call, judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 NAME = "example_tool_call_multireward"
@@ -85,8 +85,8 @@ def test_tools_that_cannot_be_read_are_the_rows_fault() -> None:
         catalogue.environment(NAME).resource.task(task(tool("go", required="city")))
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_call() -> None:
-    for theirs in namesakes(NAME):
-        line, wanted = json.dumps(theirs).encode(), theirs["expected_call"]
+async def test_rows_in_nemo_gyms_format_are_won_by_their_call() -> None:
+    for line in nemo_gym_rows(NAME):
+        wanted = json.loads(line)["expected_call"]
         assert (await judge(NAME, line, call(wanted["name"], wanted["arguments"]))).reward == 3.0
         assert (await judge(NAME, line, call(wanted["name"], {}))).reward == 1.0

@@ -5,7 +5,7 @@ import json
 import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 TASK = row(options=[{letter: letter * 2} for letter in "ABCD"], expected_answer="B")
@@ -100,9 +100,9 @@ def test_a_list_of_expressions_is_refused() -> None:
         catalogue.environment("gpqa_diamond").resource.task(task)
 
 
-async def test_the_rows_of_its_namesake_are_won_either_way() -> None:
-    for task in namesakes("gpqa_diamond"):
-        line, right = json.dumps(task).encode(), task["expected_answer"]
+async def test_rows_in_nemo_gyms_format_are_won_either_way() -> None:
+    for line in nemo_gym_rows("gpqa_diamond"):
+        right = json.loads(line)["expected_answer"]
         for text in (f"So it is clear.\n\nAnswer: {right}", rf"\boxed{{{right}}}"):
             assert (await judge("gpqa_diamond", line, text)).reward == 1.0
         assert (await judge("gpqa_diamond", line, f"{right}")).reward == 0.0

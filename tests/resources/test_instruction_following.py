@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,12 +13,11 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError
-from resources.judging import call
+from resources.judging import call, nemo_gym_rows
 
 pytestmark = pytest.mark.anyio
 
 RESOURCE = catalogue.environment("instruction_following").resource
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "instruction_following"
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "?"},
     "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words", "startend:quotation"],
@@ -149,6 +147,7 @@ async def test_a_bad_row_is_refused_with_the_reason(fields: dict[str, Any], mess
 
 PARAGRAPHS = ["One.", "Two.", "Crash it went.", "So ended the contest."]
 PERFECT = {
+    900001: "The moon moves the water twice a day.",
     17616: "\n\n".join(PARAGRAPHS),
     44654: "* 第一\n* 第二\n***\n* 第三\n* 第四\n* a SQL query",
     2228: "Relationship simulators sell. Relationship drama sells too!",
@@ -157,10 +156,8 @@ PERFECT = {
 }
 
 
-async def test_perfect_answers_score_full_on_its_namesakes_rows() -> None:
-    if not SHARED.exists():
-        pytest.skip(f"no rows of NeMo Gym's 'instruction_following' in {SHARED}")
-    for line in (SHARED / "example.jsonl").read_bytes().splitlines():
+async def test_perfect_answers_score_full_on_rows_in_nemo_gyms_format() -> None:
+    for line in nemo_gym_rows("instruction_following"):
         for text, reward in (
             (PERFECT[json.loads(line)["id"]], 1.0),
             ("In part, well, inevitable, so it is", 0.0),

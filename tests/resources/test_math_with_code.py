@@ -16,7 +16,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import session_of
 from gym_runtime.errors import UsageError
 from gym_runtime.sandbox import bubblewrap
-from resources.judging import judge, namesakes, output, outputs, row
+from resources.judging import judge, nemo_gym_rows, output, outputs, row
 
 pytestmark = pytest.mark.anyio
 
@@ -159,8 +159,8 @@ async def test_a_piece_that_overruns_is_interrupted_and_the_memory_stays(
     assert got[2] == "42\n"
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_result() -> None:
-    for task in namesakes("math_with_code"):
+async def test_rows_in_nemo_gyms_format_are_won_by_their_result() -> None:
+    for task in map(json.loads, nemo_gym_rows("math_with_code")):
         line = json.dumps({**task, "expected_code_contains": None}).encode()
         result = task["expected_result"].removeprefix(r"\(").removesuffix(r"\)")
         assert (await judge("math_with_code", line, rf"So \boxed{{{result}}}.")).reward == 1.0

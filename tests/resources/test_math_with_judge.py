@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,10 +12,9 @@ from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError, UsageError
+from resources.judging import nemo_gym_rows
 
 pytestmark = pytest.mark.anyio
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "math_with_judge"
 
 
 @pytest.fixture
@@ -125,9 +123,7 @@ def test_its_data_go_by_several_names() -> None:
 
 
 @pytest.mark.slow
-async def test_the_expected_answer_itself_scores_full_on_its_namesakes_rows(source: str) -> None:
-    if not SHARED.exists():
-        pytest.skip(f"no rows of NeMo Gym's 'math_with_judge' in {SHARED}")
-    for line in (SHARED / "example.jsonl").read_bytes().splitlines():
+async def test_the_expected_answer_itself_scores_full_on_rows_in_nemo_gyms_format(source: str) -> None:
+    for line in nemo_gym_rows("math_with_judge"):
         gold = rf"So \boxed{{{json.loads(line)['expected_answer']}}}"
         assert (await verify_isolated(source, line, bytes(Reply.of(gold).raw), 15)).reward == 1.0

@@ -148,7 +148,7 @@ def test_generated_rows_depend_on_seed_and_settings(source: str) -> None:
     assert both == ["countdown", "gcd", "countdown"]
     with pytest.raises(UsageError, match="did you mean 'countdown'"):
         list(reasoning_gym.generate(1, 0, "cuontdown"))
-    with pytest.raises(UsageError, match="settings are for one dataset"):
+    with pytest.raises(UsageError, match="settings need exactly one dataset"):
         list(reasoning_gym.generate(2, 0, "countdown,gcd", min_numbers=2))
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,12 +10,12 @@ from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.errors import TaskError
+from resources.judging import row_files
 
 pytestmark = pytest.mark.anyio
 
 NAME = "single_step_tool_use_with_argument_comparison"
 RESOURCE = catalogue.environment(NAME).resource
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / NAME
 
 WEATHER = {"type": "function_call", "name": "get_weather", "arguments": '{"city": "Paris"}'}
 TIDE = {"type": "function_call", "name": "get_tide", "arguments": '{"city": "Brest"}'}
@@ -221,10 +220,8 @@ async def test_an_action_that_nobody_can_take_is_refused(action: dict[str, Any])
         await judge(action, "Hi")
 
 
-async def test_the_expected_action_itself_scores_full_on_its_namesakes_rows() -> None:
-    if not SHARED.exists():
-        pytest.skip(f"no rows of NeMo Gym's '{NAME}' in {SHARED}")
-    for path in sorted(SHARED.glob("*.jsonl")):
+async def test_the_expected_action_itself_scores_full_on_rows_in_nemo_gyms_format() -> None:
+    for path in row_files(NAME):
         for line in path.read_bytes().splitlines():
             action = json.loads(line)["expected_action"]
             items = (

@@ -14,11 +14,11 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import AssetMissing, TaskError
+from resources.judging import nemo_gym_rows
 
 pytestmark = pytest.mark.anyio
 
 RESOURCE = catalogue.environment("spider2_lite").resource
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "spider2_lite"
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "?"},
     "db_id": "quay",
@@ -124,13 +124,11 @@ async def test_all_texts_are_put_together() -> None:
         assert (await rejudge(RESOURCE, row, Reply.of(*items).raw)).reward == reward
 
 
-async def test_the_expected_query_itself_scores_full_on_its_namesakes_rows(
+async def test_the_expected_query_itself_scores_full_on_rows_in_nemo_gyms_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not SHARED.exists():
-        pytest.skip(f"no rows of NeMo Gym's 'spider2_lite' in {SHARED}")
     monkeypatch.setenv("GYM_SPIDER2_DATABASES", str(tmp_path))
-    for line in (SHARED / "example.jsonl").read_bytes().splitlines():
+    for line in nemo_gym_rows("spider2_lite"):
         row = json.loads(line)
         prompt = row["responses_create_params"]["input"][-1]["content"]
         empty = re.search(r"<DATABASE_SCHEMA>(.*)</DATABASE_SCHEMA>", prompt, re.DOTALL)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,11 +11,11 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError, UsageError
+from resources.judging import row_files
 
 pytestmark = pytest.mark.anyio
 
 ENVIRONMENT = catalogue.environment("structured_outputs")
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nemo_gym_examples" / "structured_outputs"
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "?"},
     "schema_str": json.dumps(
@@ -189,7 +188,7 @@ async def test_a_schema_that_refers_to_nothing_is_refused() -> None:
 
 
 def example(schema: dict[str, Any]) -> Any:
-    """A value that meets a strict schema of the kind that its namesake's rows have."""
+    """A value that meets a strict schema of the kind that rows in NeMo Gym's format have."""
     kind = schema["type"][0] if isinstance(schema["type"], list) else schema["type"]
     if kind == "object":
         return {name: example(part) for name, part in schema["properties"].items()}
@@ -213,10 +212,8 @@ def written(value: Any, kind: str) -> str:
     return json.dumps(value)
 
 
-async def test_data_that_meet_the_schema_score_full_on_its_namesakes_rows() -> None:
-    if not SHARED.exists():
-        pytest.skip(f"no rows of NeMo Gym's 'structured_outputs' in {SHARED}")
-    for path in sorted(SHARED.glob("*.jsonl")):
+async def test_data_that_meet_the_schema_score_full_on_rows_in_nemo_gyms_format() -> None:
+    for path in row_files("structured_outputs"):
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
             row = json.loads(line)
             value = example(strict(json.loads(row["schema_str"])))

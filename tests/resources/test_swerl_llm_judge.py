@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 
@@ -38,9 +38,9 @@ async def test_the_last_solution_names_an_option(text: str, strict: str | None, 
         assert (verdict.fields["extracted_answer"], verdict.reward) == (answer, float(answer == "B"))
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_letter() -> None:
-    for task in namesakes("swerl_llm_judge"):
-        line = json.dumps(task).encode()
+async def test_rows_in_nemo_gyms_format_are_won_by_their_letter() -> None:
+    for line in nemo_gym_rows("swerl_llm_judge"):
+        task = json.loads(line)
         for option in task["options"]:
             [letter] = option
             verdict = await judge("swerl_llm_judge", line, f"Since it is so.\n<solution>{letter}</solution>")

@@ -10,7 +10,7 @@ from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 NAME = "terminus_judge"
@@ -199,9 +199,9 @@ async def test_a_row_that_cannot_be_won_is_refused(fields: dict[str, Any], messa
         catalogue.environment(NAME).resource.task(row(**{**good, **fields}))
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_commands() -> None:
-    for theirs in namesakes(NAME):
-        line = json.dumps(theirs).encode()
+async def test_rows_in_nemo_gyms_format_are_won_by_their_commands() -> None:
+    for line in nemo_gym_rows(NAME):
+        theirs = json.loads(line)
         assert (await judge(NAME, line, theirs["expected_answer"])).reward == 1.0
         other = json.loads(theirs["expected_answer"])
         other["commands"][0]["keystrokes"] = "uname -a\n"

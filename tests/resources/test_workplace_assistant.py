@@ -355,10 +355,10 @@ def test_no_session_grows_without_end() -> None:
     body = "x" * 1_000_000
     for _ in range(CHARACTERS_AT_MOST // 1_000_000 + 2):
         said = answer(office, "email_send_email", {"recipient": RAVI, "subject": "Tea", "body": body})
-    assert "there is room for" in said
+    assert "a table holds at most" in said
     for _ in range(20):
         said = answer(office, "email_forward_email", {"email_id": "500", "recipient": RAVI})
-    assert "there is room for" in said
+    assert "a table holds at most" in said
     start_s = time.process_time()
     words = " ".join(map(str, range(150_000)))
     assert "at most 100 words" in answer(office, "email_search_emails", {"query": words})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import TaskError
-from resources.judging import call, judge, namesakes, row
+from resources.judging import call, judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 A = ("a", {"x": 1, "y": "two"})
@@ -66,13 +66,13 @@ async def test_expected_arguments_may_be_json_text() -> None:
     assert (await judge("xlam_fc", expected, call("a", {"x": [1]}))).reward == 1.0
     assert (await judge("xlam_fc", expected, call("a", {"x": "[1]"}))).reward == 0.0
     for text in ("{", "[]", ""):
-        with pytest.raises(TaskError, match="the arguments of 'a' are no JSON object"):
+        with pytest.raises(TaskError, match="the arguments of 'a' are not JSON objects"):
             await judge("xlam_fc", row(expected_answers=[{"name": "a", "arguments": text}]))
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_calls() -> None:
-    for theirs in namesakes("xlam_fc"):
-        line = json.dumps(theirs).encode()
+async def test_rows_in_nemo_gyms_format_are_won_by_their_calls() -> None:
+    for line in nemo_gym_rows("xlam_fc"):
+        theirs = json.loads(line)
         calls = [call(one["name"], one["arguments"]) for one in theirs["expected_answers"]]
         assert (await judge("xlam_fc", line, *calls[::-1])).reward == 1.0
         assert (await judge("xlam_fc", line, *calls[1:])).reward == 0.0

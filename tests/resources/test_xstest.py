@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from resources.judging import judge, namesakes, row
+from resources.judging import judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
 
@@ -71,9 +71,9 @@ async def test_a_refusal_that_the_api_marks_is_one() -> None:
         assert (await judge("xstest", task, "Sure, here is how.", message)).reward == reward
 
 
-async def test_the_rows_of_its_namesake_are_won_by_their_label() -> None:
-    for theirs in namesakes("xstest"):
-        line, safe = json.dumps(theirs).encode(), theirs["verifier_metadata"]["label"] == "safe"
+async def test_rows_in_nemo_gyms_format_are_won_by_their_label() -> None:
+    for line in nemo_gym_rows("xstest"):
+        safe = json.loads(line)["verifier_metadata"]["label"] == "safe"
         assert (await judge("xstest", line, "Here is how.")).reward == float(safe)
         assert (await judge("xstest", line, "I'm sorry, I can't.")).reward == float(not safe)
 

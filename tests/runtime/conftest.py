@@ -38,7 +38,7 @@ Write = Callable[[str, list[Any]], Path]
 
 
 @pytest.fixture
-def orchard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def environment_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with the environments ``apples_env`` and ``pears_env``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HF_TOKEN", raising=False)
@@ -53,12 +53,12 @@ def orchard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def write(orchard: Path) -> Write:
+def write(environment_folder: Path) -> Write:
     """Writes rows (or raw lines) into a file of the working directory."""
 
     def write(name: str, rows: list[Any]) -> Path:
         lines = [one if isinstance(one, str) else json.dumps(one) for one in rows]
-        path = orchard / name
+        path = environment_folder / name
         path.write_text("".join(line + "\n" for line in lines))
         return path
 
@@ -66,7 +66,7 @@ def write(orchard: Path) -> Write:
 
 
 @pytest.fixture
-def hub(orchard: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubHub]:
+def hub(environment_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubHub]:
     """A hub that the command line talks to."""
     with stub_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)

@@ -21,8 +21,8 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import AssetMissing, UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, Failed
+from gym_runtime.testing.small_system import Engine, answer, small_system
 from resources.judging import row
-from runtime.workers.small_system import Engine, answer, small_system
 
 HELLO, DEEP = b"hello\n", b"x" * 3000
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,59 @@ def test_no_import_is_relative() -> None:
         )
     ]
     assert wrong == []
+
+
+SATELLITES = ("gym_agents", "gym_models", "gym_resources")
+SNIPPET = re.compile(r"^```python[^\n]*\n(.*?)^```", re.M | re.S)
+
+
+def authors_code() -> Iterator[tuple[str, str]]:
+    """What is written on top of the runtime: agents, environments, adapters, and what authors start from."""
+    for package, path in modules():
+        if package in SATELLITES:
+            yield relative(path), path.read_text()
+    for path in sorted((SOURCES["gym_runtime"] / "cli" / "scaffold").glob("*.py")):
+        yield relative(path), path.read_text()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for snippet in SNIPPET.findall(path.read_text()):
+            yield relative(path), snippet
+
+
+def runtime_modules(source: str) -> set[str]:
+    """The modules of the runtime that a source imports: ``gym_runtime.a.b`` also if it imports b from a."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            folder = SOURCES["gym_runtime"].parent / Path(*node.module.split("."))
+            found.update(
+                f"{node.module}.{name.name}"
+                for name in node.names
+                if (folder / f"{name.name}.py").is_file() or (folder / name.name).is_dir()
+            )
+    return {name for name in found if name.partition(".")[0] == "gym_runtime"}
+
+
+def test_a_deep_import_is_found_in_each_form() -> None:
+    deep = "gym_runtime.recordings.entry"
+    for source in (
+        f"import {deep}",
+        f"from {deep} import make_entry",
+        "from gym_runtime.recordings import entry",
+    ):
+        assert deep in runtime_modules(source)
+    assert runtime_modules("from gym_runtime.recordings import make_entry") == {"gym_runtime.recordings"}
+
+
+def test_authors_import_from_the_package_or_from_a_room_of_it() -> None:
+    deep = {
+        place: names
+        for place, source in authors_code()
+        if (names := {name for name in runtime_modules(source) if name.count(".") > 1})
+    }
+    assert deep == {}, "import these names from gym_runtime, or from the room's package"
 
 
 def run(program: str, **variables: str) -> str:
@@ -160,6 +215,9 @@ def test_every_public_name_is_there() -> None:
         "import gym_runtime; print(*[name for name in gym_runtime.__all__ if getattr(gym_runtime, name)])"
     )
     assert set(NAMES) <= set(run(program).split())
+    assert run("from gym_runtime import catalogue; print(catalogue.__name__)").split() == [
+        "gym_runtime.environment.catalogue"
+    ]
 
 
 def all_modules(package: str) -> list[str]:

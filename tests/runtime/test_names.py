@@ -20,16 +20,13 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.reader import BadRow, RowReader
 from gym_runtime.files.rows import expand
-from gym_runtime.messages.names import MAX_CHARS, rollout_token, token
-from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, decode_record, encode_record
-from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
+from gym_runtime.messages.outcomes import Completed, RolloutRecord, encode_record
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import encode_run
-from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.rpc.router import Router
 from gym_runtime.system.private_broker import Broker
+from gym_runtime.testing.background import hosting
+from gym_runtime.testing.small_system import small_system
 from gym_runtime.workers.adapter import ModelSettings
-from runtime.workers.hosting import hosting
-from runtime.workers.small_system import Engine, answer, small_system
 
 RUNTIME = Path(__file__).parents[2] / "runtime" / "gym_runtime"
 TRAP = '''"""Leaves a mark when it is executed."""
@@ -221,138 +218,6 @@ def test_workers_take_what_the_command_line_named_and_no_file_that_lies_about(
     assert place.mark.exists()
     assert json.loads(Path("own.jsonl").read_text())["reward"] == 1.0
     capsys.readouterr()
-
-
-# -- tokens of subjects -------------------------------------------------------------------------------
-
-NO_TOKENS = [
-    *("", "*", ">", "a.b", ".", "..", "a b", " a", "a\t", "a\n", "\na", "a\0", "a\x7f", "a\x85", "a\u2028"),
-    *("run.>", "run.*", "*.*", "a\ud800", "x" * (MAX_CHARS + 1)),
-]
-
-
-@pytest.mark.parametrize("name", NO_TOKENS, ids=repr)
-def test_what_is_no_token_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="cannot name a run"):
-        token(name, "run")
-    with pytest.raises(UsageError):
-        rollout_token(f"{name}.0.0")
-
-
-@pytest.mark.parametrize(
-    "name", ["a", "20261122-134058-a1b2c3", "Qwen/Qwen3-4B", "modèle_2", "x" * MAX_CHARS]
-)
-def test_what_is_a_token_stays_as_it_is(name: str) -> None:
-    assert token(name, "model") == name
-    assert rollout_token(f"{name}.12.3") == f"{name}.12.3"
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in NO_TOKENS if name.isprintable() or name.isascii()], ids=repr
-)
-@pytest.mark.parametrize("field", ["run", "environment", "agent", "model"])
-def test_no_task_with_such_a_name_is_decoded(field: str, name: str) -> None:
-    task = {"run": "r", "task_index": 0, "rollout_index": 0, "environment": "e", "agent": "a", "row": {}}
-    assert decode_spec(msgspec.json.encode(task)).run == "r"
-    with pytest.raises(msgspec.ValidationError):
-        decode_spec(msgspec.json.encode(task | {field: name}))
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("name", NO_TOKENS, ids=repr)
-async def test_no_client_does_anything_with_such_a_name(name: str) -> None:
-    """What is waiting stays, whatever is asked for."""
-    other = RolloutSpec(
-        run="other", task_index=0, rollout_index=0, environment="e", agent="a", row=msgspec.Raw(b"{}")
-    )
-    async with small_system() as system, hosting() as tasks:
-        gym = Client(system.bus, tasks)
-        await gym.open_run(RunInfo(run="other", total=1))
-        await gym.publish([other])
-        before = await gym.bus.counts("runs.>")
-        info = RunInfo(run=name, total=1)
-        replace = msgspec.structs.replace
-        row = {"responses_create_params": {"input": "go"}, "options": [{"A": "x"}], "expected_answer": "A"}
-        asked: list[Callable[[], Any]] = [
-            lambda: gym.cancel(name),
-            lambda: gym.cancel(name, 0),
-            lambda: gym.cancel(name, 0, 0),
-            lambda: gym.run(name),
-            lambda: gym.open_run(info),
-            lambda: gym.open_run(RunInfo(run="new", total=1, agents=[name])),
-            lambda: gym.open_run(RunInfo(run="new", total=1, environments=[name])),
-            lambda: gym.finish_run(info),
-            lambda: gym.close_run(info),
-            lambda: anext(gym.collect(name)),
-            lambda: gym.follow(name, 1, lambda record: None),
-            lambda: gym.attach(info).__aenter__(),
-            lambda: gym.publish([replace(other, run=name)]),
-            lambda: gym.publish([replace(other, agent=name)]),
-            lambda: gym.publish([replace(other, environment=name)]),
-            lambda: gym.publish([replace(other, model=name)]),
-            lambda: anext(gym.rollouts([row], environment="mcqa", model_pool=name)),
-        ]
-        for ask in asked:
-            with pytest.raises(BaseException) as raised:  # noqa: PT011 - a task group may wrap it
-                await ask()
-            assert "cannot name a" in repr(leaf(raised.value))
-        assert await gym.bus.counts("runs.>") == before
-        assert (await gym.run("other")).state == "active"
-        assert await gym.bus.counts("task.>") == {"task.a.e.other": 1}
-        assert len(await gym.runs()) == 1
-
-
-def leaf(error: BaseException) -> BaseException:
-    return leaf(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
-
-
-@pytest.mark.anyio
-async def test_a_task_for_an_agent_that_its_worker_does_not_serve_fails_by_name() -> None:
-    task = RolloutSpec(
-        run="r", task_index=0, rollout_index=0, environment="e", agent="../trap", row=msgspec.Raw(b"{}")
-    )
-    other = msgspec.structs.replace(task, rollout_index=1, agent="trap")
-    async with small_system() as system:
-        await system.add_model(Engine(answer("x")), capacity=1)
-        await system.add_agent()
-        for sent in (task, other):
-            await system.bus.enqueue("task.tool_loop.e.r", encode_spec(sent))
-        async for stored in system.bus.records("rollout.r.>"):
-            record = decode_record(stored.payload)
-            assert isinstance(record.outcome, Failed)
-            if record.rollout_index == 1:
-                assert "does not serve agent 'trap'" in record.outcome.fault.message
-                break
-            assert "cannot be read" in record.outcome.fault.message
-
-
-@pytest.mark.anyio
-async def test_a_member_that_cannot_be_read_ends_no_search_for_workers() -> None:
-    good = Heartbeat(worker="model-1", kind="model", pools=["policy"])
-    payloads = {
-        "model.a": b"{",
-        "model.b": encode_heartbeat(msgspec.structs.replace(good, worker="a.b")),
-        "model.c": encode_heartbeat(msgspec.structs.replace(good, pools=["*"])),
-        "model.model-1": encode_heartbeat(good),
-    }
-    async with small_system() as system, hosting() as tasks:
-
-        async def join() -> None:
-            for name, payload in payloads.items():
-                await system.bus.publish(f"join.{name}", payload)
-
-        gym = Client(system.bus, tasks)
-        async with system.bus.serve("call", lambda _: tasks.start_soon(join)):
-            assert [one.worker for one in await gym.workers()] == ["model-1"]
-        for pool, worker in (("*", "model-1"), ("policy", "*"), ("policy.>", "x")):
-            with pytest.raises(UsageError, match="cannot name a"):
-                await Router(system.bus).tell("model", pool, worker, request())
-
-
-def request() -> Any:
-    from gym_runtime.messages.calls import Request
-
-    return Request(body=msgspec.Raw(b"{}"), deadline_s=0.0)
 
 
 # -- with a broker ------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 from gym_runtime import connect, tracing
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.testing.small_system import answer, function_call
 from gym_runtime.workers.adapter import ModelSettings
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from runtime.workers.small_system import answer, function_call
 
 NAME = "example_session_state_mgmt"
 ROW = {"responses_create_params": {"input": "count"}, "initial_count": 3, "expected_count": 4}

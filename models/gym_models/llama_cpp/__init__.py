@@ -1,1 +1,1 @@
-"""llama.cpp as a local engine: its weights, its server in a process of its own."""
+"""llama.cpp as a local engine: its weights, and its server in a child process."""

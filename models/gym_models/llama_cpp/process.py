@@ -12,7 +12,7 @@ from typing import Self
 
 import anyio
 import msgspec
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
 
 START_LIMIT_S = 60.0
 _END_LIMIT_S = 2.0
@@ -25,7 +25,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         slots: calls that are generated at the same time.
         context_tokens: what one conversation may hold, answer included.
-        threads: of computation; more than the cores that are free makes all of them slower.
+        threads: threads that compute; more threads than free cores slow down all of them.
     """
 
     weights: Path
@@ -46,8 +46,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 class ServerProcess:
     """llama.cpp's server as a child. Ready when entered; ``url`` is its base URL.
 
-    It has a session of its own, so that Ctrl-C at the terminal leaves it to us to end it, and it ends by
-    itself when we die.
+    It runs in its own session, so Ctrl-C at the terminal does not reach it: this process stops it. It exits
+    by itself when this process dies.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -64,7 +64,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,
-            # llama.cpp spins while it waits, which costs everyone else the core.
+            # llama.cpp busy-waits by default, which takes the core from all other processes.
             env={**os.environ, "OMP_WAIT_POLICY": "passive", "PYTHONUNBUFFERED": "1"},
         )
         try:
@@ -113,8 +113,8 @@ class ServerProcess:
             self._log.close()
 
     def last_words(self) -> str:
-        """What it said on standard error last, an error if there was one."""
+        """The last error on its standard error, else the last line."""
         self._log.seek(0)
         said = self._log.read().decode(errors="replace").strip().splitlines()
         errors = [line for line in said if "error" in line.lower() or "fail" in line.lower()]
-        return (errors or said or ["it said nothing"])[-1][:_SHOWN_CHARS]
+        return (errors or said or ["no output"])[-1][:_SHOWN_CHARS]

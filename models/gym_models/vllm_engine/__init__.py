@@ -1,1 +1,1 @@
-"""What the ``vllm`` adapter is made of: exact tokens, versions of weights, the engine in our own process."""
+"""The parts of the ``vllm`` adapter: exact tokens, versions of weights, the engine in this process."""

@@ -1,7 +1,6 @@
-"""How a conversation goes on: the prompt of its next turn, and what the engine is asked to find it.
+"""The prompt of a conversation's next turn, and the requests to the engine that build it.
 
-`splice` has the rules. An engine renders a conversation in one of two ways (`engine`); here it is only a
-question that has an answer.
+`splice` has the rules, `engine` the two ways in which an engine renders a conversation.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gym_runtime.messages.calls import Prefix
-from gym_runtime.messages.items import Reasoning, decode_item
-from gym_runtime.messages.packing import unpack_ids
+from gym_runtime import Prefix, Reasoning, decode_item, unpack_ids
 from msgspec import Raw
 
 from gym_models.vllm_engine import tokens
@@ -33,7 +30,7 @@ class Prompt(NamedTuple):
 async def continued(
     prefix: Prefix, items: Sequence[Raw], whole: Rendering, render: Render, detokenize: Detokenize
 ) -> Prompt | None:
-    """The prompt that starts with the tokens so far, or None where there can be none.
+    """The prompt that starts with the tokens so far, or None if there is no such prompt.
 
     Args:
         items: the whole conversation.

@@ -1,7 +1,7 @@
-"""Which accelerators a worker with an engine of its own takes: each group of them belongs to one worker.
+"""Which accelerators a worker with its own engine takes: each group of them belongs to one worker.
 
 A group is held by a lock on a file in the temporary directory, which the kernel drops when the worker
-dies, so that its successor takes the same devices and no registry has to be kept in order.
+dies, so its successor takes the same devices, and no registry of devices is needed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def groups(devices: Sequence[str], size: int) -> list[tuple[str, ...]]:
-    """The devices in groups of ``size``; what is left over belongs to none.
+    """The devices in groups of ``size``; the remaining devices belong to no group.
 
     >>> groups(["0", "1", "2", "3", "4"], 2)
     [('0', '1'), ('2', '3')]
@@ -31,7 +31,7 @@ def groups(devices: Sequence[str], size: int) -> list[tuple[str, ...]]:
 def hold_devices(size: int) -> Generator[tuple[str, ...]]:
     """Hold the first free group and make it the only one that this process sees.
 
-    Where there is no accelerator nothing is held.
+    Does nothing on a machine without accelerators.
 
     Raises:
         UsageError: all groups are held by others, or there are fewer than ``size`` devices.
@@ -66,7 +66,7 @@ def _devices() -> list[str]:
 
 
 def _take(free: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[int]]:
-    """The first group that nobody holds, and its locked files; no files where there is none."""
+    """The first free group and its locked files; no files if all groups are held."""
     for group in free:
         files = [_open(device) for device in group]
         try:

@@ -2,17 +2,17 @@
 
 An exact call is rendered, generated and parsed by the engine in three requests, so that templates, tool
 parsers, reasoning parsers and grammars are the engine's own and nothing is tokenized here. Where earlier
-turns' tokens are known, the prompt starts with them (`splice`). What comes back is what the engine says it
-saw and produced.
+turns' tokens are known, the prompt starts with them (`splice`). The answer holds the tokens that the engine
+reports as its prompt and its completion.
 
-An engine without ``--enable-scale-out`` has none of these three. Its Chat Completions take a prompt's tokens
-all the same, and parse as ever: so a turn is rendered by ``/tokenize``, spliced, and asked for by its tokens.
-No document promises this, so every answer is held against what was expected of it: at first, that the
-prompt which the engine saw is the one that ``/tokenize`` renders (it knows neither ``tool_choice`` nor
-gpt-oss's own format), then that it is the one which was sent. Where that fails once (before vLLM 0.32, with
-a router between), and for conversations with images or sound, every turn is rendered anew from text; the
-ids are the engine's own word in any case. ``/v1/completions`` takes tokens, too, but parses nothing, and
-which parsers its engine has nobody can ask.
+An engine without ``--enable-scale-out`` lacks these three endpoints. Its Chat Completions still accept a
+prompt as tokens, and parse the answer as usual: so a turn is rendered by ``/tokenize``, spliced, and sent as
+tokens. vLLM does not document this, so every answer is checked: the first one, that the engine's prompt
+equals what ``/tokenize`` renders (it supports neither ``tool_choice`` nor gpt-oss's own format); the later
+ones, that the engine's prompt equals the one which was sent. After one failed check (before vLLM 0.32, or
+behind a router), and for conversations with images or sound, every turn is rendered from text again; the ids
+are those that the engine reports in any case. ``/v1/completions`` also takes tokens, but parses nothing, and
+an engine does not report which parsers it uses.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, WeightSpan
-from gym_runtime.messages.packing import pack_ids
-from gym_runtime.workers.adapter import CallContext
+from gym_runtime import CallContext, ModelAnswer, ModelCall, WeightSpan, logger, pack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -59,13 +56,13 @@ class _Refused(Exception):
 
 
 class VllmEngine(Engine):
-    """Asks one vLLM; see `wire.engine.Engine`.
+    """Calls one vLLM; see `wire.engine.Engine`.
 
     Args:
         exact: go on with the tokens of the turns so far.
 
     Attributes:
-        version: what the weights are called as far as is known here; empty if the engine does not say.
+        version: the last known version of the weights; empty if the engine does not report it.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class VllmEngine(Engine):
         self.version = ""
         self._exact = exact
         self._scales_out = True
-        self._takes_ids: bool | None = None  # its Chat Completions; nobody knows before the first answer
+        self._takes_ids: bool | None = None  # by its Chat Completions; None before the first answer
         self.root = endpoint.url.removesuffix("/v1")
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
@@ -148,7 +145,7 @@ class VllmEngine(Engine):
         return rendering
 
     async def _parsed(self, call: ModelCall, generated: Generated, context: CallContext) -> Raw:
-        """The response that the completion's tokens amount to, by the engine's own parsers."""
+        """The response that the engine's own parsers make of the completion's tokens."""
         choice = generated.choices[0]
         if tokens.answered(choice):
             body = tokens.derender_request(generated, self._chat_body(call, ()))
@@ -202,7 +199,7 @@ class VllmEngine(Engine):
         try:
             whole = await self._tokenize(call, context)
             found = await continued(call.prefix, call.input, whole, render, text)
-        except _Refused:  # the chat completion will say what is wrong
+        except _Refused:  # the chat completion will report the error
             return None
         return None if found is None else found.ids
 
@@ -210,7 +207,7 @@ class VllmEngine(Engine):
         if self._takes_ids is not False:
             self._takes_ids = False
             logger().warning(
-                "turns are rendered anew from text: start vLLM with --enable-scale-out for exact tokens",
+                "turns are rendered again from text: start vLLM with --enable-scale-out for exact tokens",
                 url=self.endpoint.url,
                 reason=reason,
             )
@@ -218,7 +215,7 @@ class VllmEngine(Engine):
     async def _tokenize(
         self, call: ModelCall, context: CallContext, items: Sequence[Raw] | None = None
     ) -> Rendering:
-        """What `_render` gives, of an engine that has no renderer to ask."""
+        """As `_render`, for an engine without the render endpoint."""
         dialect = self._dialect
         if dialect.reasoning == "reasoning_content":
             dialect = replace(dialect, reasoning="reasoning")
@@ -266,7 +263,7 @@ class VllmEngine(Engine):
 
 
 def _saw(answer: ModelAnswer, prompt: list[int]) -> bool:
-    """Whether the engine says that this was its prompt; one that did not answer says nothing against it."""
+    """Whether the engine reports this as its prompt; true also if it reports none."""
     return answer.tokens is None or answer.tokens.prompt_ids == pack_ids(prompt)
 
 
@@ -286,7 +283,7 @@ def _amend(completion: chat_answer.Completion[chat_answer.Choice], choice: Choic
 
 
 def _nothing(generated: Generated, model: str) -> bytes:
-    """The completion of a model that had nothing to say."""
+    """The completion of a model that generated no text."""
     choice, prompt = generated.choices[0], len(generated.prompt_token_ids or [])
     said = len(choice.token_ids or [])
     message: dict[str, Any] = {"message": {"content": ""}, "finish_reason": choice.finish_reason}

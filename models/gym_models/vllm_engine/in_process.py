@@ -1,9 +1,8 @@
-"""vLLM in this process: its own server application, asked without a server.
+"""vLLM in this process: its own server application, called without a server.
 
 `AsyncLLM` and the application that ``vllm serve`` would put behind a socket are made here, and requests go
-to the application as function calls (ASGI). So one set of converters serves both ways of having an engine:
-templates, parsers, token endpoints and weight updates are the same code, whichever way they are reached.
-The model itself runs in processes that vLLM starts.
+to the application as function calls (ASGI). So templates, parsers, token endpoints and weight updates use the
+same code for a server and for an engine in this process. The model itself runs in processes that vLLM starts.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, UsageError
-from gym_runtime.logs import logger
+from gym_runtime import DeadlineExceeded, UsageError, clock, logger
 
 from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us
@@ -91,7 +88,7 @@ class InProcess(Pool):
     ) -> Answer:
         remaining_s = deadline_s - clock.now()
         if remaining_s <= 0:
-            raise DeadlineExceeded("the deadline passed before the model was asked", stage="model")
+            raise DeadlineExceeded("the deadline passed before the model was called", stage="model")
         body = data.getvalue() if isinstance(data, io.BytesIO) else data or b""
         sent = {**self.endpoint.headers, **(headers or {})}
         exchange = _Exchange(method, self._url(path).raw_path_qs, sent, body)
@@ -141,7 +138,7 @@ class _Exchange:
     async def run(self, app: App) -> None:
         try:
             await app(self._scope, self._receive, self._send)
-        except Exception:  # noqa: BLE001 - a handler boundary: what a request raises is its answer, 500
+        except Exception:  # noqa: BLE001 - a handler boundary: an exception in a request becomes the answer 500
             logger().exception("vLLM raised")
         finally:
             self.done.set()
@@ -174,7 +171,7 @@ async def _watch(engine: Any) -> None:
 
 
 async def _start(name: str, engine_args: str, stack: AsyncExitStack) -> tuple[App, Any]:
-    os.environ.setdefault("VLLM_SERVER_DEV_MODE", "1")  # nobody else reaches the application
+    os.environ.setdefault("VLLM_SERVER_DEV_MODE", "1")  # no other process reaches the application
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # this process has threads and sockets
     try:
@@ -197,17 +194,17 @@ async def _start(name: str, engine_args: str, stack: AsyncExitStack) -> tuple[Ap
 
 
 def _arguments(name: str, engine_args: str) -> Any:
-    """What ``vllm serve`` makes of these arguments."""
+    """The engine arguments that ``vllm serve`` parses from these."""
     cli = import_module("vllm.entrypoints.launchers.cli_args")
     parsers = import_module("vllm.utils.argparse_utils")
     said = ["--model", name, "--enable-scale-out", *shlex.split(engine_args)]
-    heard = io.StringIO()
+    errors = io.StringIO()
     try:
-        with redirect_stderr(heard):
+        with redirect_stderr(errors):
             args = cli.make_arg_parser(parsers.FlexibleArgumentParser()).parse_args(said)
         cli.validate_parsed_serve_args(args)
     except SystemExit as error:  # argparse's way to say that an argument is wrong
-        reason = heard.getvalue().strip().rpartition("\n")[2]
+        reason = errors.getvalue().strip().rpartition("\n")[2]
         raise UsageError(f"vLLM does not take the arguments '{engine_args}': {reason}") from error
     except (TypeError, ValueError) as error:
         raise UsageError(f"vLLM does not take the arguments '{engine_args}': {error}") from error

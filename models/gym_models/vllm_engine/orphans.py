@@ -1,7 +1,7 @@
-"""Processes that a foreign library starts, and that must not outlive us however we end.
+"""Processes that a foreign library starts, and that must end with this process, whatever kills it.
 
-vLLM's engine process does not notice when the one that started it is killed: it would keep its accelerators
-for ever. So a shell waits for the end of a pipe that only this process holds open, and kills what is left.
+vLLM's engine process does not notice when its parent is killed: it would keep its accelerators for ever. So a
+shell waits for the end of a pipe that only this process holds open, and kills the remaining processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The next turn's prompt, starting with the very tokens of the turns before: rules without a loop.
 
-A template renders text, and text that a model wrote does not always come back as the tokens that it
-wrote: a tokenizer merges otherwise, a template writes a tool call anew. So the tokens so far are taken as
-they are, and from the template only what follows them:
+A template renders text, and text that a model wrote is not always tokenized to the tokens that it generated:
+a tokenizer merges characters differently, a template formats a tool call again. So the tokens so far are
+taken as they are, and from the template only what follows them:
 
     ``so_far``   what the engine saw and produced in the last turn: prompt and completion
     ``history``  the same items, rendered by the template, without a prompt to go on
@@ -25,7 +25,7 @@ MOST_AFTER_END = 3
 
 
 def splice(so_far: Sequence[int], history: Sequence[int], whole: Sequence[int]) -> list[int] | None:
-    """The prompt that starts with ``so_far``, or None where there can be none.
+    """The prompt that starts with ``so_far``, or None if the rules do not hold.
 
     Template ``<user>…<end>\\n<assistant>…<end>\\n`` with ``<end>`` as 2, a newline as 9:
 
@@ -56,7 +56,7 @@ def moved(offset: int, length: int, so_far: Sequence[int], history: Sequence[int
     """Where the placeholder of an image at ``offset`` of ``whole`` stands in the spliced prompt.
 
     ``shift`` is how much longer the spliced prompt is than ``whole``. What stands in the history keeps its
-    place if all tokens up to it are the same; None where they are not, for then nobody knows.
+    place if all tokens up to it are the same; None where they are not, for then it is unknown.
 
     >>> moved(9, 2, [1, 5, 5, 2], [1, 7, 2, 9], 3), moved(1, 2, [1, 7, 7, 2], [1, 7, 7, 2], 3)
     (12, 1)

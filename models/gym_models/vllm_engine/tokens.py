@@ -1,4 +1,4 @@
-"""The messages of vLLM's token endpoints, as far as they are looked into; the rest passes through as bytes.
+"""The messages of vLLM's token endpoints: the fields that are read; the rest passes through as bytes.
 
 ``/v1/chat/completions/render``     a conversation → token ids, sampling parameters, grammar
 ``/inference/v1/generate``          those → token ids, log-probabilities, versions of the weights
@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from gym_runtime.messages.calls import Tokens, WeightSpan
-from gym_runtime.messages.packing import pack_ids, pack_logprobs
+from gym_runtime import Tokens, WeightSpan, pack_ids, pack_logprobs
 from msgspec import Raw
 
 from gym_models.vllm_engine.splice import moved
@@ -86,8 +85,8 @@ class Text(msgspec.Struct):
 def tokenize_request(chat_request: bytes, *, prompted: bool) -> bytes:
     """The body of ``TOKENIZE`` that renders what a chat request would.
 
-    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to stand in ``reasoning``: of the
-    two names that a chat request may use, ``TOKENIZE`` knows this one only (vLLM 0.32).
+    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to stand in ``reasoning``: a chat
+    request may use two names for it, ``TOKENIZE`` only this one (vLLM 0.32).
     """
     chat = decode_fields(chat_request)
     fields = {name: chat[name] for name in _RENDERED if name in chat}
@@ -111,7 +110,7 @@ def chat_request_from(chat_request: bytes, prompt: list[int]) -> bytes:
     """The chat request whose prompt is these tokens, whatever its messages would be rendered to.
 
     The field's name comes from engines that hand a rendered prompt to each other (vLLM PR 48145); nothing
-    is transferred here. An engine that does not know it renders the messages.
+    is transferred here. An engine without this field renders the messages.
     """
     fields = decode_fields(chat_request)
     given = fields.get("kv_transfer_params", Raw())
@@ -135,7 +134,7 @@ def generate_request(rendering: Rendering, prompt: list[int], features: Raw | No
 def moved_features(
     rendering: Rendering, prompt: Sequence[int], so_far: Sequence[int], history: Sequence[int]
 ) -> Raw | None:
-    """The images' placeholders where they stand in the prompt; None if that cannot be told."""
+    """The images' placeholders where they stand in the prompt; None if that is unknown."""
     fields = decode_fields(rendering.features)
     shift = len(prompt) - len(rendering.token_ids)
     places = msgspec.json.decode(rendering.features, type=_Features).mm_placeholders

@@ -9,9 +9,9 @@
     ========================  ====================================================================
 
 Calls in progress go on after an update with the tokens that they have, whose keys and values are computed
-anew: no token is sampled from what old weights left in a cache. An engine that was paused before stays
-paused. These endpoints need ``VLLM_SERVER_DEV_MODE=1`` on the server; without it the version is only what
-somebody says here. Source: vLLM 0.32, ``vllm/entrypoints/rl`` and ``vllm/entrypoints/serve/dev``.
+again: no token is sampled from a cache that old weights filled. An engine that was paused before stays
+paused. These endpoints need ``VLLM_SERVER_DEV_MODE=1`` on the server; without it the version is the one last
+set through this adapter. Source: vLLM 0.32, ``vllm/entrypoints/rl`` and ``vllm/entrypoints/serve/dev``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelRefused
-from gym_runtime.messages.calls import Control, ControlAnswer
+from gym_runtime import Control, ControlAnswer, ModelRefused, clock
 
 from gym_models.vllm_engine.engine import VllmEngine
 from gym_models.wire.failures import failure
@@ -42,7 +40,7 @@ _decode_state = msgspec.json.Decoder(_State).decode
 
 
 async def control(engine: VllmEngine, command: Control) -> ControlAnswer:
-    """Do what a command says to one engine; see `gym_runtime.workers.adapter.Controllable`."""
+    """Carry out a command on one engine; see `gym_runtime.workers.adapter.Controllable`."""
     match command.op:
         case "pause":
             await _post(engine, "/pause?mode=keep")
@@ -61,7 +59,7 @@ async def _update(engine: VllmEngine, command: Control) -> None:
     if not command.path:
         raise ModelRefused(
             "update needs the path from which the engine loads its weights; "
-            "who transfers them otherwise says pause, set_version and resume",
+            "for weights transferred in another way send pause, set_version and resume",
             stage="model",
         )
     paused = (await _state(engine)).paused
@@ -74,7 +72,7 @@ async def _update(engine: VllmEngine, command: Control) -> None:
         if command.version:
             await _name(engine, command.version)
     finally:
-        # Whatever happened: rollouts wait.
+        # Resume even after an error: rollouts wait.
         with anyio.CancelScope(shield=True):
             if not paused:
                 await _post(engine, "/resume")

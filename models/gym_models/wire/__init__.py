@@ -1,1 +1,1 @@
-"""What adapters share to speak OpenAI's dialects: HTTP, errors, and both ways between the two dialects."""
+"""What adapters share for OpenAI's two APIs: HTTP, errors, and the conversion in both directions."""

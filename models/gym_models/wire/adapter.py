@@ -1,4 +1,4 @@
-"""What every adapter of an engine behind HTTP is: replicas of it, and a gate before them."""
+"""The base of every adapter for an engine behind HTTP: its replicas, and a limit on concurrent calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import CallContext, ModelAnswer, ModelCall, ModelSettings
 
 from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint
@@ -17,7 +16,7 @@ from gym_models.wire.replicas import Replicas
 
 
 class HttpAdapter:
-    """Calls to whichever replica's turn it is, ``settings.max_concurrent_requests`` of them at a time.
+    """Sends each call to a replica, ``settings.max_concurrent_requests`` of them at a time.
 
     Args:
         engine: makes the engine for an endpoint.
@@ -52,7 +51,7 @@ class HttpAdapter:
         Raises:
             TaskError: the row holds what the engine's API cannot carry.
             ModelRefused: asking again changes nothing.
-            ModelUnavailable: asking again may help, after ``retry_after_s`` where the engine said so.
+            ModelUnavailable: asking again may help, after ``retry_after_s`` if the engine names a time.
             DeadlineExceeded: the deadline passed first.
         """
         if self._gate is None:

@@ -1,8 +1,8 @@
-"""An engine's answer, read up to a bound: its bytes as they come, and what they unpack to.
+"""An engine's answer, read and decompressed up to a size limit.
 
-An engine, or whatever answers in its place, may send a body without an end, a small one that unpacks to
-gigabytes, or one of millions of empty objects, each of which takes a hundred times its bytes once it is
-decoded. The time is bounded by the call's deadline (`gym_models.wire.http`), the rest here.
+An engine, or another program at its address, may send a body without an end, a small one that decompresses to
+gigabytes, or one of millions of empty objects, each of which takes a hundred times its size when it is
+decoded. The call's deadline limits the time (`gym_models.wire.http`), this module the size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def read(answer: aiohttp.ClientResponse) -> bytes:
         Unreadable: it is packed in another way than gzip or deflate, or broken.
     """
     body = await _read(answer)
-    # Braces and commas in texts count, too: to tell them apart would be to decode the body.
+    # Braces and commas in texts count, too: only decoding the body would tell them apart.
     if len(body) > MAX_OBJECTS and (body.count(b"{") > MAX_OBJECTS or body.count(b",") > MAX_VALUES):
         raise TooLarge
     return body
@@ -56,7 +56,7 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
         raise Unreadable(f"it is packed as {encoding[:40]!r}, and gzip is all that was asked for")
     packed = encoding not in ("", "identity")
     if length is not None and length <= limit and not packed:
-        return await answer.read()  # no more than it announced
+        return await answer.read()  # aiohttp reads no more than the announced length
     unpacking = _Unpacking() if packed else None
     body = bytearray()
     read_bytes = 0
@@ -89,7 +89,7 @@ class _Unpacking:
         """Append what a piece unpacks to, until it is more than ``limit`` in all."""
         try:
             while piece and len(body) <= limit:
-                if self._state.eof:  # another one follows, as gzip allows
+                if self._state.eof:  # gzip allows several members in a row
                     self._state = zlib.decompressobj(_GZIP_OR_ZLIB)
                 body += self._state.decompress(piece, _STEP_BYTES)
                 piece = self._state.unused_data if self._state.eof else self._state.unconsumed_tail

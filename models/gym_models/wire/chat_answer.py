@@ -1,9 +1,9 @@
 """Chat Completions → Responses API: one completion becomes a response object.
 
 Output order: reasoning, message, function calls. Thinking is found in ``reasoning_content``, in
-``reasoning``, or between ``<think>`` tags at the start of the text. An answer with neither thinking nor
-calls has a message, be it empty. ``finish_reason: length`` makes the response ``incomplete``; ``abort`` and
-``error`` are no answer at all.
+``reasoning``, or between ``<think>`` tags at the start of the text. An answer with neither thinking nor calls
+has a message, even if it is empty. ``finish_reason: length`` makes the response ``incomplete``; ``abort`` and
+``error`` are failures.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from gym_runtime.errors import ModelUnavailable
-from gym_runtime.messages.responses import (
+from gym_runtime import (
     IncompleteDetails,
     InputTokensDetails,
+    ModelUnavailable,
     OutputTokensDetails,
     Response,
     Usage,
@@ -102,7 +102,7 @@ def decode(body: bytes) -> Completion[Choice]:
 
 
 def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyCompletion:
-    """What a decoder makes of a body.
+    """A body, decoded.
 
     Raises:
         ForeignAnswer: the body holds no completion.
@@ -121,9 +121,9 @@ def response(
     repeated: Mapping[str, Any] = MappingProxyType({}),
     logprobs: bytes = chat_logprobs.NONE,
 ) -> Raw:
-    """The response object that says what the first choice of a completion says.
+    """The response object that holds the first choice of a completion.
 
-    ``repeated`` is what `responses.echo` says of the request, ``logprobs`` what `chat_logprobs.of` finds.
+    ``repeated`` is the result of `responses.echo`, ``logprobs`` that of `chat_logprobs.of`.
 
     Raises:
         ModelUnavailable: the engine broke the generation off.

@@ -1,7 +1,7 @@
 """The log-probabilities of a completion as a Responses API answer shows them, for calls that ask for them.
 
-Chat Completions has them beside the message, a token each; the Responses API in the message's text part.
-Those for training are another matter: `chat_tokens`.
+Chat Completions has them beside the message, one entry per token; the Responses API has them in the message's
+text part. `chat_tokens` reads those for training.
 """
 
 from __future__ import annotations

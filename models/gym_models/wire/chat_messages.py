@@ -7,7 +7,7 @@
     function_call_output                      tool
     ========================================  ====================================================
 
-Only the joints are written anew: texts and arguments are passed on as the JSON that they are.
+Only the structure is written again: texts and arguments are passed on as the JSON that they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-from gym_runtime.errors import TaskError
+from gym_runtime import TaskError
 from msgspec import Raw
 
 from gym_models.wire import pieces
@@ -26,7 +26,7 @@ Reasoning = Literal["reasoning_content", "reasoning", "think", "drop"]
 
 
 class _Entry(msgspec.Struct):
-    """Any input item; what is passed on stays JSON."""
+    """Any input item; fields that are passed on stay JSON."""
 
     type: str = "message"
     role: str = ""
@@ -55,7 +55,7 @@ _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
 
 def messages(items: Iterable[Raw], instructions: str | None, reasoning: Reasoning) -> list[bytes]:
-    """The messages that a conversation amounts to, each as JSON.
+    """The messages of a conversation, each as JSON.
 
     ``reasoning`` says how earlier thinking goes back: as that field of the assistant's message, within
     ``<think>`` tags at the start of its text, or not at all.

@@ -1,9 +1,9 @@
-"""Responses API → Chat Completions: the way to engines that have only the older dialect.
+"""Responses API → Chat Completions, for engines that have only the latter.
 
 The conversation becomes messages (`chat_messages`), which differ from turn to turn. All the rest, the
-sampling settings and the tools, is the same for every turn of a rollout and is put together once; tool
+sampling settings and the tools, is the same for every turn of a rollout and is built once; tool
 schemas are passed on as the JSON that they are. Source: OpenAI's API reference of both, and NeMo Gym's
-converter for what it leaves open.
+converter for what the reference leaves open.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime import ModelCall, TaskError
 from msgspec import Raw
 
 from gym_models.wire import pieces, sampling
@@ -27,14 +26,14 @@ _SAME_NAME = (
     *("temperature", "top_p", "top_logprobs", "user", "service_tier", "store", "seed", "safety_identifier"),
     "prompt_cache_key",
 )
-# Beginnings: dates may follow. What a client runs itself (custom tools, shells, patches) is refused instead.
+# Prefixes: dates may follow. Tools that a client runs itself (custom tools, shells, patches) are refused.
 _HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
 _LOGPROBS = "message.output_text.logprobs"
 _IMPOSSIBLE = ("previous_response_id", "prompt", "conversation")
 
 
 class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine's Chat Completions differ from the next one's.
+    """How an engine's Chat Completions differ from another's.
 
     Attributes:
         reasoning: how a turn's thinking goes back to the engine: as that field of the message, within
@@ -45,9 +44,9 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
             client leaves. Not where tokens or log-probabilities are wanted: llama.cpp reports none in a
             stream with tools.
         narrow_choice: for engines that ignore a named function: it becomes the only tool, and required.
-        engine: what it is called in errors.
+        engine: its name in errors.
         sampling: which parameters of `sampling.ALL` it has; the others are refused by name.
-        names: what it calls some of them.
+        names: its own names for some of them.
     """
 
     reasoning: Reasoning = "reasoning_content"
@@ -100,7 +99,7 @@ _decode_effort = msgspec.json.Decoder(_Effort).decode
 
 
 def request(call: ModelCall, model: str, extra_body: bytes, dialect: ChatVariant) -> bytes:
-    """The body of ``POST /chat/completions``; what wins over what is as in `responses.request`.
+    """The body of ``POST /chat/completions``; fields take precedence as in `responses.request`.
 
     Raises:
         TaskError: the row holds what Chat Completions cannot carry, or a malformed item.
@@ -110,7 +109,7 @@ def request(call: ModelCall, model: str, extra_body: bytes, dialect: ChatVariant
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
         return head + b",".join(messages(call.input, instructions, dialect.reasoning)) + b"]}"
     except msgspec.DecodeError as error:
-        raise TaskError(f"a conversation that is no Responses API input: {error}", stage="model") from error
+        raise TaskError(f"the conversation is not a Responses API input: {error}", stage="model") from error
 
 
 @lru_cache(maxsize=256)
@@ -166,10 +165,10 @@ def _head(
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be remembered of a request until its answer is there.
+    """The parts of a request that its answer's conversion needs.
 
     Attributes:
-        left_out: the types of the hosted tools that it does without.
+        left_out: the types of the hosted tools that were left out.
         logprobs: the text is to come with its log-probabilities.
     """
 
@@ -199,7 +198,7 @@ def _is_hosted(tool: _Tool) -> bool:
 def _chat_tool(tool: _Tool) -> dict[str, Any]:
     if tool.type != "function":
         raise TaskError(
-            f"Chat Completions has no tools of type '{tool.type}'; switch it off in the agent that gives it, "
+            f"Chat Completions has no tools of type '{tool.type}'; switch it off in the agent that adds it, "
             "or use an engine with the Responses API",
             stage="model",
         )
@@ -228,7 +227,7 @@ def _chat_tool_choice(raw: Raw) -> str | dict[str, Any]:
 
 
 def _narrowed(tools: list[_Tool], choice: dict[str, Any]) -> tuple[list[_Tool], str]:
-    """Only the tools that a choice allows, and the choice between them in a word."""
+    """Only the tools that a choice allows, and the choice as one word."""
     if choice["type"] == "function":
         names, word = {choice["function"]["name"]}, "required"
     else:

@@ -1,7 +1,7 @@
-"""A streamed completion, read to its end, as the one completion that it amounts to.
+"""A streamed completion, read to its end and merged into one completion.
 
-Streaming is asked for where an engine notices that its client has left only while it writes: llama.cpp
-generates to the end otherwise. Nobody looks at the pieces on their way.
+Streaming is used for engines that notice a closed connection only while they write: without it llama.cpp
+generates to the end. The chunks are not used before the stream has ended.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 def decode(body: bytes) -> Completion[Choice]:
     """
     Raises:
-        ForeignAnswer: the body is no stream of completion chunks, reports an error, or stops short.
+        ForeignAnswer: the body is not a stream of completion chunks, reports an error, or stops short.
     """
     answer: dict[str, Any] = {}
     choice: dict[str, Any] = {}

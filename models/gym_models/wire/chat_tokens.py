@@ -1,17 +1,16 @@
 """A completion and its token ids and log-probabilities, where the engine gives them.
 
 vLLM gives ``prompt_token_ids``, ``token_ids`` and ``logprobs``; llama.cpp has the generated ids within
-``logprobs``; others write ``token_id:17`` in place of a token's text. What is missing stays empty.
+``logprobs``; others write ``token_id:17`` in place of a token's text. A missing field stays empty.
 
-An answer with thousands of tokens is mostly their log-probabilities, so it is gone through only once, and
-what else stands beside each of them is not looked at, unless the ids are found nowhere else.
+An answer with thousands of tokens is mostly their log-probabilities, so they are read only once, and the
+fields beside each of them are read only if the ids are found nowhere else.
 """
 
 from __future__ import annotations
 
 import msgspec
-from gym_runtime.messages.calls import Tokens
-from gym_runtime.messages.packing import pack_ids, pack_logprobs
+from gym_runtime import Tokens, pack_ids, pack_logprobs
 
 from gym_models.wire.chat_answer import Choice, Completion, checked
 
@@ -23,7 +22,7 @@ class Logprob(msgspec.Struct, gc=False):
 
 
 class Logprobs(msgspec.Struct):
-    """The log-probabilities of a choice, a token each."""
+    """The log-probabilities of a choice, one per token."""
 
     content: list[Logprob] | None = None
 
@@ -60,10 +59,10 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 
 def decode(body: bytes) -> tuple[Completion[Choice], Tokens]:
-    """The completion, and what the engine says of its first choice's tokens.
+    """The completion, and the token ids and log-probabilities of its first choice.
 
     Raises:
-        ForeignAnswer: the body holds no completion, or says of the tokens in another form.
+        ForeignAnswer: the body holds no completion, or its tokens have an unknown form.
     """
     completion = checked(_decode, body)
     choice = completion.choices[0]

@@ -12,13 +12,13 @@ from __future__ import annotations
 import socket
 
 import anyio
-from gym_runtime.errors import UsageError
+from gym_runtime import UsageError
 
 _FILE, _DNS = "file:", "dns:"
 
 
 def changes(url: str) -> bool:
-    """Whether a URL names a source that has to be looked at again and again."""
+    """Whether a URL names a source, which has to be read repeatedly."""
     return url.startswith((_FILE, _DNS))
 
 

@@ -1,8 +1,8 @@
-"""Where an engine is and who we are to it: base URL, headers, key.
+"""An engine's address and credentials: base URL, headers, key.
 
-For a hosted engine the `openai` client is the source of truth for the headers, because it knows every
-``OPENAI_*`` variable. Importing it and making a client costs 0.35 s of CPU, so for an engine on this
-machine or in a private network the three variables that matter there are read directly.
+For a hosted engine the `openai` client is the source of truth for the headers, because it reads every
+``OPENAI_*`` variable. Importing it and making a client costs 0.35 s of CPU, so for an engine on this machine
+or in a private network the three variables that matter there are read directly.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime.errors import UsageError
-from gym_runtime.workers.adapter import ModelSettings, check_url
+from gym_runtime import ModelSettings, UsageError, check_url
 
 from gym_models.wire.quoted import Quoted, secrets_of
 
@@ -35,9 +34,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         headers: names in lower case.
         query: appended to every path, such as ``?api-version=2024-10-21``.
         private: on this machine or in a private network.
-        key_variable: where its key was looked for; the only thing about the key that may be shown.
-        has_key: whether a key was there.
-        lists: whether ``GET /models`` is worth asking.
+        key_variable: the variable of its key; nothing else about the key may be shown.
+        has_key: whether that variable holds a key.
+        lists: whether the engine is expected to answer ``GET /models``.
     """
 
     url: str
@@ -49,7 +48,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     lists: bool = True
 
     def quote(self, text: str | bytes, login: Mapping[str, str] | None = None) -> Quoted:
-        """What the engine said, for an error. ``login`` are headers that were sent besides the endpoint's."""
+        """The engine's text, for an error. ``login`` holds headers that were sent besides the endpoint's."""
         return Quoted(text, secrets_of({**self.headers, **(login or {})}))
 
     def check_headers(self) -> None:
@@ -126,7 +125,7 @@ def base_url(text: str) -> tuple[str, str]:
 
 
 def is_private(host: str) -> bool:
-    """Whether a host is this machine or in a private network, as far as its name says.
+    """Whether a host is this machine or in a private network, judged by its name alone.
 
     >>> [is_private(host) for host in ("localhost", "10.0.0.7", "vllm", "api.example.com")]
     [True, True, True, False]
@@ -141,7 +140,8 @@ def is_private(host: str) -> bool:
 def _client_headers(url: str, key: str) -> dict[str, str]:
     import openai
 
-    # It only tells headers: without the environment it does not look for proxies, which may be foreign to it.
+    # Only the client's headers are used. Without the environment it does not look for proxies, whose schemes
+    # it may not support.
     http = openai.DefaultAsyncHttpxClient(trust_env=False)
     client = openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, http_client=http)
     headers = {

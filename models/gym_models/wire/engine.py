@@ -1,4 +1,4 @@
-"""One engine, in whichever of OpenAI's two dialects it speaks."""
+"""One engine that speaks one of OpenAI's two APIs, or both."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 import msgspec
-from gym_runtime.errors import ModelRefused
-from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.workers.adapter import CallContext
+from gym_runtime import CallContext, ModelAnswer, ModelCall, ModelRefused, logger
 
 from gym_models.wire import (
     chat_answer,
@@ -33,12 +30,12 @@ NO_SUCH_API = (404, 405, 501)
 
 
 class Engine:
-    """Asks one engine. Any number of calls may be in flight.
+    """Calls one engine. Any number of calls may be in flight.
 
     With ``auto`` a call goes to the Responses API first and, where the engine has none, to Chat
-    Completions. Once an answer has shown which one it is, `api` stays that for good. Only a call that wants
-    tokens, or a sampling parameter that the Responses API lacks, goes to Chat Completions whatever the engine
-    has, because no engine has these elsewhere.
+    Completions. The first answer that shows which one the engine has fixes `api`. Only a call for tokens, or
+    with a sampling parameter that the Responses API lacks, always goes to Chat Completions, because no engine
+    offers these in the Responses API.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class Engine:
         self.model = model
         self.api: Api = api
         self._free = api == "auto"
-        # llama.cpp closes a connection after a stream and does not say so.
+        # llama.cpp closes a connection after a stream without announcing it.
         self.pool = Pool(endpoint, reuse=not dialect.stream, authorize=authorize)
         self._pace = Pace(endpoint.url)
         self._extra_body = extra_body
@@ -80,7 +77,7 @@ class Engine:
         sampling.require(
             beyond,
             sampling.RESPONSES,
-            f"{self.endpoint.url} is asked by the Responses API ('api: chat' asks otherwise), which",
+            f"{self.endpoint.url} is called by the Responses API ('api: chat' selects the other one), which",
         )
         if self.api == "responses":
             return await self._responses(call, context)
@@ -171,11 +168,13 @@ class Engine:
         number = await self._pace.turn(context.deadline_s)
         headers = self._affinity(context) if self.endpoint.private else context.headers
         answer = await self.pool.post(path, body, deadline_s=context.deadline_s, headers=headers or None)
-        self._pace.heard(number, answer.status, answer.headers)
+        self._pace.answered(number, answer.status, answer.headers)
         return answer
 
     def _affinity(self, context: CallContext) -> dict[str, str]:
-        """What keeps a rollout at one engine behind a router: vLLM's router reads one, SGLang's the other."""
+        """Headers that keep a rollout at one engine behind a router: vLLM's router reads one, SGLang's the
+        other.
+        """
         return {
             **context.headers,
             "x-session-id": context.rollout,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelRefused, ModelUnavailable
+from gym_runtime import ModelRefused, ModelUnavailable, clock
 
 from gym_models.wire.quoted import Quoted
 
@@ -23,7 +22,7 @@ _SHOWN_CHARS = 200
 
 
 class Token(msgspec.Struct, frozen=True, rename={"token": "accessToken"}):
-    """A token, and when it ends, in seconds since the epoch."""
+    """A token, and when it expires, in seconds since the epoch."""
 
     token: str
     expires_on: float
@@ -36,9 +35,9 @@ _decode = msgspec.json.Decoder(Token, strict=False).decode
 
 
 class Login:
-    """The header that says who we are, from a token that is always good for some minutes more.
+    """The authorization header, from a token that is valid for some more minutes.
 
-    ``fetch`` blocks, and raises a `ModelError` where it gets none; it runs in a thread, once at a time.
+    ``fetch`` blocks, and raises a `ModelError` if it gets no token; it runs in a thread, once at a time.
     """
 
     def __init__(self, fetch: Callable[[], Token]) -> None:
@@ -75,7 +74,7 @@ def from_command(command: Sequence[str]) -> Callable[[], Token]:
             return _decode(done.stdout)
         except msgspec.DecodeError as error:
             raise ModelRefused(
-                f"the token command '{name}' is to print JSON with accessToken and expires_on: {error}",
+                f"the token command '{name}' must print JSON with accessToken and expires_on: {error}",
                 stage="model",
             ) from error
 
@@ -83,7 +82,7 @@ def from_command(command: Sequence[str]) -> Callable[[], Token]:
 
 
 def from_identity() -> Callable[[], Token]:
-    """Tokens of whatever identity the package azure-identity finds."""
+    """Tokens of the identity that the package azure-identity finds."""
     from azure.core.exceptions import AzureError, ClientAuthenticationError
     from azure.identity import DefaultAzureCredential
 
@@ -95,7 +94,7 @@ def from_identity() -> Callable[[], Token]:
         except ClientAuthenticationError as error:
             said = Quoted(error.message.split("\n", 1)[0]).cut(_SHOWN_CHARS)
             raise ModelRefused(
-                f"azure-identity finds nobody to be: {said}; az login, or set AZURE_OPENAI_API_KEY",
+                f"azure-identity found no credentials: {said}; run az login, or set AZURE_OPENAI_API_KEY",
                 stage="model",
             ) from error
         except AzureError as error:

@@ -1,4 +1,4 @@
-"""What an engine's refusal means: whose fault, worth asking again, when.
+"""The error that an engine's refusal stands for: whose fault it is, and whether and when to retry.
 
 Pure functions of status, headers and body.
 
@@ -6,10 +6,10 @@ Pure functions of status, headers and body.
     400 about the context length  not an error: an answer that stops short
     400 401 403 404 413 422       `ModelRefused`
     429 ``insufficient_quota``    `ModelRefused`: waiting does not fill an account
-    408 409 425 429 498 5xx       `ModelUnavailable`, with what the engine asks to wait
-    501                           `ModelRefused`: it never will
+    408 409 425 429 498 5xx       `ModelUnavailable`, with the delay that the engine asks for
+    501                           `ModelRefused`: not implemented
     2xx with an error's code      as that code, an overflow included: a router passes an error on
-    2xx that isn't an answer      `ModelUnavailable`: a proxy spoke, or a body broke off
+    2xx that isn't an answer      `ModelUnavailable`: a proxy answered, or a body broke off
     other 3xx and 4xx             `ModelRefused`
     ============================  ==================================================
 """
@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
+from gym_runtime import ModelError, ModelRefused, ModelUnavailable
 
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer
@@ -103,7 +103,9 @@ def passed_on(answer: Answer) -> Answer | None:
 
 
 def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError:
-    """A body with status 2xx that is no answer of this API; a router may put another's error in it."""
+    """A body with status 2xx that is not an answer of this API; it may hold an engine's error that a router
+    passed on.
+    """
     refusal = passed_on(answer)
     if refusal is not None:
         return failure(refusal, endpoint)
@@ -129,7 +131,7 @@ def failed(answer: Answer, endpoint: Endpoint) -> ModelError:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the engine asks to wait, in seconds, or None if it doesn't say.
+    """How long the engine asks to wait, in seconds, or None if it names no time.
 
     >>> retry_after_s({"retry-after": "7"}), retry_after_s({"retry-after-ms": "250"})
     (7.0, 0.25)
@@ -168,7 +170,7 @@ def _until(date: str) -> float | None:
 
 
 def duration_s(text: str | None) -> float | None:
-    """Seconds in a duration such as ``6m0s`` or ``7.66``; None if it is none."""
+    """Seconds in a duration such as ``6m0s`` or ``7.66``; None for any other text."""
     parts = _DURATION.findall(text or "")
     if not parts:
         return _number(text)
@@ -176,7 +178,7 @@ def duration_s(text: str | None) -> float | None:
 
 
 def _text(body: bytes) -> str:
-    """What an error body says: its message with its code, or the body itself."""
+    """The message and the code of an error body, or the body itself."""
     try:
         decoded = _decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -1,8 +1,7 @@
 """One HTTP connection pool to one engine: bytes out, bytes in.
 
-A pool keeps as many connections as there are calls in flight and reuses them; cancelling a call closes
-its connection, which is how an engine learns that nobody wants the answer any more. Foreign exceptions
-are translated here and nowhere else.
+A pool keeps as many connections as there are calls in flight and reuses them; cancelling a call closes its
+connection, at which the engine stops generating. Foreign exceptions are translated only here.
 
 One pool per worker and engine, plain aiohttp: 68 µs of CPU per call here, where the ``openai`` client
 takes 1,370 µs (757 µs over its aiohttp transport).
@@ -20,8 +19,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import anyio
 from aiohttp.client_proto import ResponseHandler
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, UsageError
+from gym_runtime import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, UsageError, clock
 from yarl import URL
 
 from gym_models.wire import bounded
@@ -33,17 +31,17 @@ CONNECT_S = 10.0
 _KEEP_ALIVE_S = 4.5
 _OPENING_AT_ONCE = 128
 _RESERVED_FILES = 512
-_IDLE_S, _PROBE_S, _PROBES = 15, 5, 3  # a host that answers no probe is given up after 30 s
+_IDLE_S, _PROBE_S, _PROBES = 15, 5, 3  # a host that answers no probe counts as dead after 30 s
 MAX_REASON_CHARS = 200
 _LARGE_BYTES = 1 << 20  # aiohttp warns about larger bodies that are not a stream
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket on which a host that has vanished is noticed while its answer is waited for."""
+    """A socket that detects, with keep-alive probes, a host that vanished before it answered."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform == "linux":  # elsewhere it takes two hours, as the system has it
+    if sys.platform == "linux":  # elsewhere the system's default holds, two hours
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_S)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
@@ -51,10 +49,10 @@ def _socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Opens so many connections at a time and no more.
+    """Limits how many connections are opened at the same time.
 
-    A burst of thousands would overflow the engine's backlog (4,096 on Linux, often 128), whose remedy is
-    to drop and to be asked again after 1, 2, 4 … seconds. aiohttp has no public place for this.
+    A burst of thousands would overflow the engine's backlog (4,096 on Linux, often 128), which then drops
+    connections, to be retried after 1, 2, 4 … seconds. aiohttp has no public place for this.
     """
 
     def __init__(self, **more: Any) -> None:
@@ -86,8 +84,8 @@ Authorize = Callable[[], Awaitable[Mapping[str, str]]]
 class Pool:
     """Connections to one engine. Enter it before use.
 
-    ``reuse`` false opens one per call, for engines that close connections without a word. ``authorize`` gives
-    the headers of a login that expires; it is asked before every request.
+    ``reuse`` false opens one per call, for engines that close connections unannounced. ``authorize`` gives
+    the headers of credentials that expire; it is called before every request.
     """
 
     def __init__(self, endpoint: Endpoint, *, reuse: bool = True, authorize: Authorize | None = None) -> None:
@@ -130,7 +128,7 @@ class Pool:
         ``deadline_s`` is absolute, in seconds since the epoch. Cancelling closes the connection.
 
         Raises:
-            ModelUnavailable: nobody listens, or the connection broke before the answer was complete.
+            ModelUnavailable: the connection was refused, or broke before the answer was complete.
             ModelRefused: the certificate is not trusted.
             ModelRefused: the answer is larger than `bounded.MAX_ANSWER_BYTES`.
             DeadlineExceeded: the deadline passed first.
@@ -143,7 +141,7 @@ class Pool:
     ) -> Answer:
         remaining_s = deadline_s - clock.now()
         if remaining_s <= 0:
-            raise DeadlineExceeded("the deadline passed before the model was asked", stage="model")
+            raise DeadlineExceeded("the deadline passed before the model was called", stage="model")
         timeout = aiohttp.ClientTimeout(total=remaining_s, sock_connect=CONNECT_S)
         login: Mapping[str, str] = await self._authorize() if self._authorize is not None else {}
         if login:
@@ -165,7 +163,7 @@ class Pool:
                 f"{self.endpoint.url} answered with a body that cannot be read: {error}", stage="model"
             ) from error
         except aiohttp.ClientError as error:
-            # Not as its cause: aiohttp quotes the line that it cannot read, which may hold the key.
+            # Without its cause: aiohttp quotes the line that it cannot read, which may hold the key.
             raise self._translate(error) from None
         except TimeoutError as error:
             raise DeadlineExceeded(
@@ -206,7 +204,7 @@ class Pool:
 
 
 def raise_file_limit() -> int:
-    """Raise this process's limit of open files as far as it goes; returns it. Idempotent.
+    """Raise this process's limit of open files to the maximum and return it. Idempotent.
 
     Every call in flight holds one connection, hence one file.
     """
@@ -219,16 +217,17 @@ def raise_file_limit() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (ValueError, OSError):  # macOS says "unlimited" and takes less
+        except (ValueError, OSError):  # macOS reports "unlimited" and accepts less
             wanted = soft
     return max(wanted, soft, 2 * _RESERVED_FILES)
 
 
 def _proxy(url: str) -> str | None:
-    """What ``HTTPS_PROXY`` and its kin say for this URL; asked once, since asking costs 50 µs.
+    """The proxy that ``HTTPS_PROXY`` and similar variables name for this URL; read once, since it takes 50
+    µs.
 
     Raises:
-        UsageError: the proxy speaks something else than HTTP.
+        UsageError: the proxy is not an HTTP proxy.
     """
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
@@ -243,7 +242,7 @@ def _proxy(url: str) -> str | None:
     kind, found, _ = proxy.partition("://")
     if found and kind not in ("http", "https"):
         raise UsageError(
-            f"the environment names a '{kind}' proxy for {url}, and only HTTP proxies are spoken here: "
+            f"the environment names a '{kind}' proxy for {url}, and only HTTP proxies are supported: "
             f"set {parts.scheme.upper()}_PROXY=http://HOST:PORT, or NO_PROXY={parts.hostname}"
         )
     return proxy if found else f"http://{proxy}"

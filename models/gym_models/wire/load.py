@@ -1,7 +1,7 @@
-"""An engine's own word on how busy it is: the few Prometheus metrics that routing needs.
+"""How busy an engine is: the few of its Prometheus metrics that routing needs.
 
 vLLM, SGLang (with ``--enable-metrics``) and llama.cpp (with ``--metrics``) have them at ``/metrics``. The
-text may be hundreds of kilobytes of histograms, so that only the lines that matter are looked at.
+text may be hundreds of kilobytes of histograms, so only the lines that matter are parsed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PATH = "/metrics"
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at an engine.
+    """An engine's load at one point in time.
 
     Attributes:
         running: requests that are being generated.
@@ -53,7 +53,7 @@ _LINE = re.compile(rf"^({'|'.join(_FIELDS)})(?:\{{.*\}})? +([^ \n]+)".encode(), 
 
 
 def read(text: bytes) -> Load | None:
-    """What the metrics say; None if none of them is known. Several engines behind one address add up.
+    """The load in the metrics; None if they hold no known metric. Several engines behind one address add up.
 
     >>> read(b'vllm:num_requests_running{engine="0"} 3\\nvllm:num_requests_running{engine="1"} 4\\n').running
     7

@@ -1,12 +1,12 @@
-"""Addresses of images and files in a conversation, which an engine may fetch from where it runs.
+"""Addresses of images and files in a conversation, which an engine may fetch from its own network.
 
-Nothing in this project fetches them. But an engine does, from inside a network, and answers with what it saw:
-so a harness, a tool or a row could have it read what only that network sees. What is in the conversation
-itself (``data:``) may pass, and what everybody may fetch by HTTP. Addresses of this machine, of private and
+Nothing in this project fetches them. But an engine does, from inside a network, and describes the content in
+its answer: so a harness, a tool or a row could make it read what only that network can reach. Data within the
+conversation (``data:``) and public HTTP addresses may pass. Addresses of this machine, of private and
 link-local networks, other schemes and an engine's own files are refused, by name and by what the name
-resolves to here, unless the model's settings name the host in ``media_hosts``. What the engine resolves
-itself a moment later, and where it is redirected to, is its operator's to bound. The same holds for the
-servers of hosted tools.
+resolves to here, unless the model's settings name the host in ``media_hosts``. The engine's operator has to
+limit what the engine itself resolves a moment later and which redirects it follows. The same rules hold for
+the servers of hosted tools.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime import ModelCall, TaskError
 from msgspec import Raw
 
 from gym_models.wire.endpoint import is_private
@@ -51,8 +50,7 @@ async def check(call: ModelCall, allowed: Container[str] = ()) -> None:
         allowed: hosts that the engine may fetch from wherever they are.
 
     Raises:
-        TaskError: the call has an address that is not for the engine to fetch; the message shows its
-            beginning.
+        TaskError: the call has an address that the engine must not fetch; the message shows its beginning.
     """
     names: dict[str, str] = {}
     for url in (*_tool_urls(bytes(call.params)), *_urls(call.input)):
@@ -77,7 +75,7 @@ def _urls(items: Iterable[Raw]) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _tool_urls(params: bytes) -> tuple[str, ...]:
-    """Those of hosted tools; a function's schema may well have a field with such a name."""
+    """The addresses of hosted tools; a function's schema may have a field with such a name."""
     if not _MAY_HAVE_URL.search(params):
         return ()
     tools = [raw for raw in _decode_params(params).tools or () if _decode_tool(raw).type != "function"]
@@ -121,12 +119,12 @@ def _host(url: str) -> str:
     except ValueError:
         host, parts = "", urlsplit("")
     if parts.scheme.lower() not in ("http", "https") or not host or "\\" in url or parts.username is not None:
-        raise _refused(url, "it is no plain address by http or https, and holds no data")
+        raise _refused(url, "it is neither a plain http or https address nor a data: URL")
     return host
 
 
 def _is_inside(host: str) -> bool:
-    """Whether an address is not for everybody; a name is not an address."""
+    """Whether an address is not public; False for a name."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -140,7 +138,7 @@ def _is_inside(host: str) -> bool:
 
 
 async def _addresses(host: str) -> list[str]:
-    """Where a name points to from here; nowhere if it cannot be resolved, or not in time."""
+    """The addresses that a name resolves to here; empty if it cannot be resolved, or not in time."""
     with anyio.move_on_after(RESOLVE_S):
         try:
             found = await anyio.getaddrinfo(host, None, type=socket.SOCK_STREAM)

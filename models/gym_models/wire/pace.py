@@ -1,15 +1,16 @@
-"""An engine's rate limit, kept to before it has to refuse: what its headers say decides when calls go.
+"""An engine's rate limit: its headers decide when calls are sent, before it has to refuse any.
 
     ===========================================  =============================================
     ``x-ratelimit-{remaining,reset,limit}-…``    of ``requests`` and ``tokens``: OpenAI, Azure,
                                                  Groq, Together, Fireworks
     ``anthropic-ratelimit-requests-…``           Anthropic
     ``x-ratelimit-{remaining,reset,limit}``      OpenRouter, Hugging Face
-    429 with ``retry-after``                     everybody
+    429 with ``retry-after``                     all of them
     ===========================================  =============================================
 
-An answer says how many calls were left when its own arrived; those sent since then are taken off. When
-none is left, calls wait for the reset, or for an answer that knows better, and never beyond their deadline.
+An answer holds how many calls were left when its own call arrived; the calls sent since then are subtracted.
+When no call is left, calls wait for the reset, or for an answer with newer figures, and never beyond their
+deadline.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from math import inf
 
 import anyio
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import ModelUnavailable
+from gym_runtime import ModelUnavailable, clock
 
 from gym_models.wire.failures import duration_s, retry_after_s
 
@@ -31,7 +31,7 @@ _EPOCH_S, _EPOCH_MS = 1e9, 1e12
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one answer says: calls that are left, calls in a whole period, seconds to its end."""
+    """The limit in one answer: calls that are left, calls in a whole period, seconds to its end."""
 
     left: float
     limit: float
@@ -39,7 +39,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(status: int, headers: Mapping[str, str], now_s: float) -> Limit | None:
-    """The limit that an answer speaks of; None where it speaks of none.
+    """The limit in an answer; None if it has no such headers.
 
     ``headers`` takes names in any case.
 
@@ -70,7 +70,7 @@ def _limit(remaining: str, reset: str | None, limit: str | None, now_s: float) -
         return None
     if wait_s is None:
         return None
-    if wait_s > LONGEST_HOLD_S:  # a limit by the hour or the day frees one call after the other
+    if wait_s > LONGEST_HOLD_S:  # a limit per hour or day frees one call after the other
         wait_s = min(wait_s / whole, LONGEST_HOLD_S) if whole < inf else LONGEST_HOLD_S
         whole = 1.0 if whole < inf else inf
     return Limit(left=left, limit=whole, reset_s=wait_s)
@@ -92,7 +92,7 @@ def _until(text: str | None, now_s: float) -> float | None:
 
 
 class Pace:
-    """When calls may go to one engine. `turn`, then send, then `heard`."""
+    """Decides when calls may go to one engine. Call `turn`, send, then call `answered`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -105,7 +105,7 @@ class Pace:
         self._waiting: deque[anyio.Event] = deque()
 
     async def turn(self, deadline_s: float) -> int:
-        """Wait until a call may go; the number to hand to `heard`.
+        """Wait until a call may go; returns the number to hand to `answered`.
 
         Raises:
             ModelUnavailable: the limit ends after the deadline.
@@ -117,7 +117,7 @@ class Pace:
             elif self._reset_s >= deadline_s:
                 wait_s = self._reset_s - now_s
                 raise ModelUnavailable(
-                    f"{self._url} has a rate limit, which is used up for {wait_s:.1f} s, beyond the deadline",
+                    f"{self._url} has a rate limit that is used up for {wait_s:.1f} s, beyond the deadline",
                     stage="model",
                     retry_after_s=wait_s,
                 )
@@ -127,8 +127,8 @@ class Pace:
         self._sent += 1
         return self._sent
 
-    def heard(self, number: int, status: int, headers: Mapping[str, str]) -> None:
-        """Learn from an answer to the call with that number."""
+    def answered(self, number: int, status: int, headers: Mapping[str, str]) -> None:
+        """Update the limit from the answer to the call with that number."""
         now_s = clock.now()
         found = read(status, headers, now_s)
         if found is None or (number < self._newest and found.left):

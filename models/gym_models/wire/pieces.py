@@ -1,4 +1,4 @@
-"""JSON put together from pieces that are JSON already, so that what only passes through is never decoded."""
+"""JSON assembled from pieces of JSON, so that what only passes through is never decoded."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.gateway.dialect import HOSTED_TOOLS, OPTIONAL
-from gym_runtime.messages.sampling import refused
+from gym_runtime import TaskError
+from gym_runtime.messages import HOSTED_TOOLS, OPTIONAL, refused
 from msgspec import Raw
 
 _RUN = os.urandom(8).hex()
@@ -34,7 +33,7 @@ def array(pieces: Iterable[Bytes]) -> bytes:
 
 
 def identity() -> str:
-    """A suffix for an id that no other process gives out."""
+    """A suffix for an id, unique across processes."""
     return f"{_RUN}{next(_numbers):08x}"
 
 
@@ -49,9 +48,9 @@ def is_null(piece: Bytes) -> bool:
 
 
 def tools_are_optional(fields: Mapping[str, Raw]) -> bool:
-    """Whether hosted tools that the engine lacks may be left out: a harness offers them, no row asks for any.
+    """Whether hosted tools that the engine lacks may be left out: a harness offers them, a row never does.
 
-    Ask before `take_side_channel`.
+    Call this before `take_side_channel`, which removes the mark.
     """
     metadata = fields.get("metadata", Raw())
     return not is_null(metadata) and _decode_metadata(metadata).get(HOSTED_TOOLS) == OPTIONAL
@@ -60,11 +59,11 @@ def tools_are_optional(fields: Mapping[str, Raw]) -> bool:
 def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
     """Take NeMo Gym's string-to-string side channel out of ``metadata``.
 
-    ``metadata.extra_body`` and ``metadata.chat_template_kwargs`` hold JSON as text; what they say
-    belongs in the body of the request; what `tools_are_optional` reads is for us alone. The rest stays.
+    ``metadata.extra_body`` and ``metadata.chat_template_kwargs`` hold JSON as text whose fields belong in the
+    body of the request; the mark that `tools_are_optional` reads is removed. The rest stays.
 
     Raises:
-        TaskError: one of them is not a JSON object, or says what is not for a row to say.
+        TaskError: one of them is not a JSON object, or holds a field that a row may not set.
     """
     if "metadata" not in fields:
         return {}

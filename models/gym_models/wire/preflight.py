@@ -1,4 +1,4 @@
-"""Before the first call: is anybody there, is the key right, is the model there, which dialect.
+"""Checks before the first call: does the engine answer, is the key right, does it have the model, which API.
 
 One or two cheap requests that generate nothing. A server without ``GET /models`` passes.
 """
@@ -9,8 +9,7 @@ import difflib
 import re
 
 import msgspec
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, UsageError
+from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, UsageError, clock
 
 from gym_models.wire import responses
 from gym_models.wire.engine import NO_SUCH_API, Engine
@@ -33,18 +32,18 @@ _decode_models = msgspec.json.Decoder(_Models).decode
 
 
 async def check(engine: Engine, *, check_model: bool = True) -> None:
-    """Make sure that calls have a chance, and settle the engine's model and API as far as can be told.
+    """Check that calls can succeed, and determine the engine's model and API as far as possible.
 
-    Without a name the engine's only model is taken.
+    Without a name the engine's only model is used.
 
     Raises:
-        UsageError: nobody listens, the key is refused, or the model is not there; within 5 s.
+        UsageError: the connection or the key is refused, or the model is missing; within 5 s.
     """
     deadline_s = clock.now() + LIMIT_S
     if engine.endpoint.lists:
         await _ask_models(engine, deadline_s, check_model)
     if not engine.model:
-        raise UsageError(f"name the model that {engine.endpoint.url} is to use, as in --model openai/NAME")
+        raise UsageError(f"name the model for {engine.endpoint.url}, as in --model openai/NAME")
     if engine.api == "auto":
         await _find_api(engine, deadline_s)
 
@@ -68,7 +67,7 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
     if answer.status == 200 and answer.body.lstrip().startswith(b"<"):
         raise UsageError(
             f"{url} answered with a web page where an engine lists its models; "
-            "is that the base URL of its API? Most end in /v1"
+            "check the base URL of its API, which usually ends in /v1"
         )
     if check_model and answer.status == 200:
         engine.model = _served(engine.model, answer.body, url)
@@ -95,7 +94,7 @@ def _list(names: list[str]) -> str:
 
 
 async def _find_api(engine: Engine, deadline_s: float) -> None:
-    """Post a request without input: who knows the Responses API finds fault with it, others know no path."""
+    """Post a request without input: an engine with the Responses API refuses it, others answer 404."""
     try:
         answer = await engine.pool.post(
             responses.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s

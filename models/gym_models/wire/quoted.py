@@ -1,8 +1,8 @@
-"""What an engine said, on its way into an error: text that cannot be shown with a secret in it.
+"""An engine's text in an error: it cannot be shown with a secret in it.
 
 Engines, routers and HTTP libraries repeat in their errors what they were sent, keys included, whole or in
-part. So their words are a `Quoted`, and whatever turns that into text gets it without the secrets: first they
-are taken out, then the text is cut.
+part. So their text is a `Quoted`, and every conversion to ``str`` hides the secrets: they are removed first,
+then the text is cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 HIDDEN = "[key]"
 LEAST_CHARS = 8
-"""A shorter secret is a placeholder such as ``x`` or ``EMPTY``: to hide it would garble words."""
+"""A shorter secret is a placeholder such as ``x`` or ``EMPTY``: hiding it would garble words."""
 PIECE_CHARS = 12
 _LONGEST_CHARS = 10_000
 _SECRET_HEADERS = re.compile(r"auth|key|token|secret|password|cookie|credential", re.IGNORECASE)
@@ -33,7 +33,7 @@ class Quoted:
     """Foreign text. ``str``, ``repr`` and formatting hide the secrets in it.
 
     Args:
-        text: bytes are UTF-8, as far as they go.
+        text: bytes are decoded as UTF-8, with errors replaced.
         secrets: what must not be shown: see `secrets_of`.
     """
 
@@ -54,13 +54,13 @@ class Quoted:
         return format(str(self), form)
 
     def cut(self, chars: int) -> str:
-        """One line of at most so many characters, the secrets taken out before."""
+        """One line of at most so many characters, after the secrets were removed."""
         said = " ".join(str(self).split())
         return said if len(said) <= chars else said[: chars - 1] + "…"
 
 
 def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets that headers hold, in every form in which somebody may repeat them.
+    """The secrets in headers, in every form in which an error may repeat them.
 
     >>> "hunter2hunter2" in secrets_of({"authorization": "Basic bWU6aHVudGVyMmh1bnRlcjI="})
     True

@@ -1,6 +1,6 @@
-"""One replica as its worker sees it: the calls that are there, and its signs of life.
+"""One replica from its worker's side: its calls, and its health.
 
-What is learnt goes into its `ReplicaState`; what follows from that is `routing`'s to say.
+The findings go into its `ReplicaState`; `routing` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import anyio
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelUnavailable
+from gym_runtime import DeadlineExceeded, ModelUnavailable, clock
 
 from gym_models.wire import load, routing
 from gym_models.wire.engine import Engine
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 class Replica(Generic[E]):
-    """One engine, its state, its calls, and the event that has it looked at before its time."""
+    """One engine, its state, its calls, and the event that triggers an early check."""
 
     def __init__(self, engine: E) -> None:
         self.engine = engine
@@ -36,7 +35,7 @@ class Replica(Generic[E]):
         self._calls: set[anyio.CancelScope] = set()
 
     async def ask(self, question: Callable[[E], Awaitable[T]]) -> T:
-        """Put a question to the engine; its answer is a sign of life.
+        """Send a call to the engine; an answer counts as a passed health check.
 
         Raises:
             ModelUnavailable: `end_calls` came first.
@@ -57,16 +56,16 @@ class Replica(Generic[E]):
         )
 
     def end_calls(self) -> int:
-        """End every call that is there, which closes its connection; how many there were."""
+        """Cancel every call in flight, which closes its connection; returns their number."""
         for scope in self._calls:
             scope.cancel()
         return len(self._calls)
 
     async def poll(self, limit_s: float) -> None:
-        """Ask whether it is there. Whatever it answers within the limit is a sign of life.
+        """Check its health: any answer within the limit passes.
 
         Raises:
-            ModelError: nobody listens, or the connection broke.
+            ModelError: the connection was refused or broke.
         """
         try:
             await self.engine.pool.get(self._root + HEALTH, deadline_s=clock.now() + limit_s)
@@ -79,7 +78,7 @@ class Replica(Generic[E]):
         """Read its metrics, and adapt its limit. An engine under load may have no time for this.
 
         Raises:
-            ModelError: nobody listens, or the connection broke.
+            ModelError: the connection was refused or broke.
         """
         try:
             answer = await self.engine.pool.get(

@@ -1,13 +1,13 @@
-"""Several engines that serve the same model, as one: who is there, who is up, whose turn it is.
+"""Several engines that serve the same model, as one: which replicas exist, which are up, which gets a call.
 
-The rules are `routing`'s; this module has the clock, and `replica` the connections. It looks at every
-replica once a second: whether it answers, and what its metrics say, of one that is up; whether it can be
-used, of one that is out. A replica whose connection is refused or breaks, or that answers 5xx, is out until
-a check succeeds, which begins at once; the call fails with `ModelUnavailable`, and when the worker asks
-again another replica has it. The same happens to all calls of a replica that accepts connections and
-answers nothing, where there is another to go to; alone, it keeps them until it answers again or their
-deadlines pass. Sources are read again, and what they name no more finishes its calls and is closed. A
-source that cannot be read, or that names nobody, changes nothing.
+`routing` has the rules, `replica` the connections, and this module the clock. It checks every replica once a
+second: whether one that is up answers, and its metrics; whether one that is down can be used again. A replica
+whose connection is refused or breaks, or that answers 5xx, is down until a check succeeds, and checks start
+at once; the call fails with `ModelUnavailable`, and the worker's retry goes to another replica. The same
+happens to all calls of a replica that accepts connections and answers nothing, if another replica is up; a
+single replica keeps them until it answers again or their deadlines pass. Sources are read repeatedly; a
+replica that they no longer name finishes its calls and is closed. A source that cannot be read, or that names
+no replica, changes nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ from typing import Generic, Self
 
 import anyio
 import anyio.to_thread
-from gym_runtime import clock
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, UsageError
-from gym_runtime.logs import logger
-from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_runtime import (
+    CallContext,
+    DeadlineExceeded,
+    ModelError,
+    ModelSettings,
+    ModelUnavailable,
+    UsageError,
+    clock,
+    logger,
+)
 
 from gym_models.wire import discovery, endpoint, preflight, routing
 from gym_models.wire.replica import E, Replica, T
@@ -41,12 +47,12 @@ class Replicas(Generic[E]):
         engine: makes the engine for an endpoint; it is entered here.
         at: makes the endpoint for a base URL.
         check_model: whether a replica has to list the model.
-        look_s: seconds between two looks at a replica or at a source.
-        health_limit_s: seconds in which a health check has to be answered; `routing.MISSED_CHECKS` of them
-            have to be missed in a row before a replica counts as frozen.
+        look_s: seconds between two checks of a replica or a source.
+        health_limit_s: limit of a health check in seconds; a replica counts as frozen after
+        `routing.MISSED_CHECKS` missed checks in a row.
 
     Raises:
-        UsageError: on entering, when no replica answers; those that are late join when they are up.
+        UsageError: on entering, when no replica answers; late replicas join when they are up.
     """
 
     def __init__(
@@ -94,13 +100,13 @@ class Replicas(Generic[E]):
     # -- what adapters use ----------------------------------------------------------------------------
 
     async def ask(self, context: CallContext, question: Callable[[E], Awaitable[T]]) -> T:
-        """Put a question to the replica whose turn it is; waits while all are full.
+        """Send a call to the replica that `routing` chooses; waits while all are full.
 
         Raises:
             DeadlineExceeded: no replica had room before the deadline.
-            ModelUnavailable: the replica froze, and another is there.
+            ModelUnavailable: the replica froze, and another one is up.
             GymError: what ``question`` raises. After a `ModelUnavailable` that isn't a rate limit, the
-                replica is out until it has been checked.
+                replica is down until a check succeeds.
         """
         replica = await self._admit(context)
         try:
@@ -112,11 +118,11 @@ class Replicas(Generic[E]):
             self._release(replica)
 
     def engines(self) -> list[E]:
-        """The engines that are up, for what all of them are to be told."""
+        """The engines that are up, for commands to all of them."""
         return [one.engine for one in self._replicas.values() if one.state.up and not one.state.leaving]
 
     def states(self) -> list[ReplicaState]:
-        """What is known of every replica, those that are leaving included; not copies."""
+        """The state of every replica, those that are leaving included; not copies."""
         return [one.state for one in self._replicas.values()]
 
     # -- calls ----------------------------------------------------------------------------------------
@@ -149,7 +155,7 @@ class Replicas(Generic[E]):
         self._turns.wake(1)
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
-        # Alone there is nobody to go to, and to be asked again is a check in itself.
+        # A single replica stays in use: there is no other, and a retried call is a check, too.
         if len(self._replicas) > 1 and replica.state.up and _OVERLOADED not in error.message:
             self._take_out(replica, error.message)
             replica.look.set()
@@ -179,7 +185,7 @@ class Replicas(Generic[E]):
             first = next(iter(self._replicas.values())).reason
             count = len(self._replicas)
             raise UsageError(first if count == 1 else f"none of {count} replicas can be used: {first}")
-        self._started = True  # before, what is wrong with all of them is the error
+        self._started = True  # before that, a replica's error is raised
         for replica in self._replicas.values():
             if not replica.state.up:
                 logger().warning("a replica is out", url=replica.state.url, reason=replica.reason)
@@ -198,7 +204,7 @@ class Replicas(Generic[E]):
         return added
 
     async def _settle(self) -> list[Replica[E]]:
-        """Have exactly the replicas that the sources name; the new ones."""
+        """Keep exactly the replicas that the sources name; returns the new ones."""
         wanted = [
             await anyio.to_thread.run_sync(self._at, url, self._settings)
             for urls in self._named.values()
@@ -215,7 +221,7 @@ class Replicas(Generic[E]):
         return await self._add(wanted)
 
     async def _follow(self) -> None:
-        """Read the sources again and again."""
+        """Read the sources repeatedly."""
         while True:
             await anyio.sleep(self._look_s)
             for source in self._sources:
@@ -240,7 +246,7 @@ class Replicas(Generic[E]):
             self._tasks.start_soon(self._watch, replica)
 
     async def _watch(self, replica: Replica[E]) -> None:
-        """Look at one replica until it has left."""
+        """Check one replica until it has left."""
         state = replica.state
         while not state.leaving or state.in_flight:
             idle = state.up and not replica.engine.endpoint.private  # nothing to learn
@@ -256,7 +262,7 @@ class Replicas(Generic[E]):
         await replica.engine.__aexit__()
 
     def _forsake(self) -> None:
-        """End the calls at frozen replicas which others can have."""
+        """Cancel the calls at frozen replicas that others can take."""
         states = self.states()
         for replica in self._replicas.values():
             if routing.is_forsaken(replica.state, states) and (ended := replica.end_calls()):

@@ -1,7 +1,7 @@
-"""The Responses API as engines speak it natively: requests put together, answers passed through.
+"""The Responses API as engines speak it natively: requests are assembled, answers pass through.
 
 Input items and output items keep their bytes. What is the same for every turn of a rollout, the sampling
-settings and the tools, is put together once and remembered.
+settings and the tools, is built once and cached.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
-from gym_runtime.messages.responses import NULL, IncompleteDetails, Response, Usage, decode_response
+from gym_runtime import IncompleteDetails, ModelCall, Response, TaskError, Usage, decode_response
+from gym_runtime.messages import NULL
 from msgspec import Raw
 
 from gym_models.wire import pieces
@@ -25,11 +24,11 @@ _OURS = ("input", "model", "stream", "background")
 
 
 class ForeignAnswer(Exception):
-    """The body is no answer of this API."""
+    """The body is not an answer of this API."""
 
 
 class FailedAnswer(Exception):
-    """The body is an answer that says of itself that it failed; `failures.failed` reads why."""
+    """The body is an answer with the status ``failed``; `failures.failed` reads the reason."""
 
 
 class _Lenient(msgspec.Struct):
@@ -55,7 +54,7 @@ def request(call: ModelCall, model: str, extra_body: bytes) -> bytes:
 
     Raises:
         TaskError: the row's ``metadata`` holds something other than JSON where JSON belongs, or names in
-            ``extra_body`` what is not for a row to say.
+            ``extra_body`` a field that a row may not set.
     """
     return _head(bytes(call.params), model, extra_body) + b",".join(call.input) + b"]}"
 
@@ -75,10 +74,10 @@ def _head(params: bytes, model: str, extra_body: bytes) -> bytes:
 
 
 def answer(body: bytes) -> Raw:
-    """The response object in a body: the body itself wherever its fields have the types that they should.
+    """The response object in a body: the body itself if its fields have the right types.
 
     Raises:
-        FailedAnswer: the response says that it failed.
+        FailedAnswer: the response has the status ``failed``.
         ForeignAnswer: the body holds no response.
     """
     try:
@@ -118,7 +117,7 @@ _decode_echo = msgspec.json.Decoder(_Echo).decode
 
 @lru_cache(maxsize=256)
 def echo(params: bytes) -> Mapping[str, Any]:
-    """What a response repeats of its request, as fields of `Response`: for answers that are made here.
+    """The fields of a request that its response repeats, as fields of `Response`: for answers made here.
 
     Decoded once for all turns of a rollout, and of its group.
     """
@@ -128,14 +127,14 @@ def echo(params: bytes) -> Mapping[str, Any]:
     try:
         pieces.take_side_channel(fields)
         return msgspec.structs.asdict(_decode_echo(pieces.encode(fields)))
-    except (TaskError, msgspec.DecodeError):  # an engine that took it has its reasons
+    except (TaskError, msgspec.DecodeError):  # an engine accepted this request
         return {}
 
 
 def overflow(model: str, repeated: Mapping[str, Any] = MappingProxyType({})) -> Raw:
-    """The answer of an engine whose context the conversation does not fit in: none, and why.
+    """The answer of an engine whose context is too short for the conversation: incomplete, and empty.
 
-    ``repeated`` is what `echo` says of the request.
+    ``repeated`` is the result of `echo`.
     """
     identity = pieces.identity()
     return Raw(

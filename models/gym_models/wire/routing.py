@@ -1,19 +1,19 @@
-"""Which replica a call goes to, how many it may have, when it loses them: rules without a loop.
+"""Which replica a call goes to, how many calls a replica may have, when it loses them: pure rules.
 
 A rollout has a *home*, the replica with the highest hash of the two names together (rendezvous hashing), and
-finds its prefix cached there. Every worker computes the same home without asking anybody; a new replica
-takes over its share of the rollouts at once, and one that leaves gives away nobody's but its own.
+finds its prefix cached there. Every worker computes the same home without any communication; a new replica
+takes over its share of the rollouts at once, and a replica that leaves gives up only its own.
 
     ============================  ==================================================
     home is up and has room       home
     home is full, out or leaving  the least loaded of those that are up and have room
-    all that are up are full      nobody: the call waits
-    all are out                   as if all were up: to try is the fastest check
+    all that are up are full      none: the call waits
+    all are out                   as if all were up: a call is the fastest check
     ============================  ==================================================
 
 A replica that answers nothing at all, neither calls nor `MISSED_CHECKS` health checks in a row, is frozen: it
-gets no new calls, and those that it has are taken away from it as soon as another is up and answers. While
-none does, they stay: the engine may stall only for a while, and then goes on where it was.
+gets no new calls, and its calls are cancelled as soon as another replica is up and answers. Until then they
+stay: the engine may only stall for a while and then continue.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ loop that thousands of long answers hold up for seconds."""
 
 
 class ReplicaState(msgspec.Struct, kw_only=True):
-    """What a worker knows of one replica.
+    """One replica's state, as a worker sees it.
 
     Attributes:
         url: its base URL, which is its name.
         up: its last health check succeeded, and no connection has broken since.
-        leaving: no source names it any more; it only finishes what it has.
+        leaving: no source names it any more; it only finishes its calls.
         in_flight: calls that this worker has there.
         limit: calls that this worker may have there; infinite until the replica shows a queue.
-        missed: health checks in a row that it has left without an answer; an answered call begins anew.
-        load: what its metrics said last; None where it has none.
+        missed: unanswered health checks in a row; an answered call resets it to 0.
+        load: its last metrics; None if it has none.
     """
 
     url: str
@@ -93,8 +93,8 @@ def is_frozen(replica: ReplicaState) -> bool:
 
 
 def is_forsaken(replica: ReplicaState, replicas: Iterable[ReplicaState]) -> bool:
-    """Whether the calls at a replica are to be ended: it is frozen, and another, which is not silent, can
-    have them.
+    """Whether the calls at a replica are to be cancelled: it is frozen, and another, which answers, can take
+    them.
 
     >>> frozen, other = ReplicaState(url="one", missed=MISSED_CHECKS), ReplicaState(url="two", up=True)
     >>> is_forsaken(frozen, [frozen, other]), is_forsaken(frozen, [frozen])
@@ -105,12 +105,12 @@ def is_forsaken(replica: ReplicaState, replicas: Iterable[ReplicaState]) -> bool
 
 
 def adapted(replica: ReplicaState, load: Load) -> float:
-    """The limit of a replica that says this of its load.
+    """The limit of calls for a replica with this load.
 
-    An engine is best used with a short queue: enough to fill its next batch, and nothing that would be
-    better off with another replica. A longer one is cut to that, each worker by its own share of the calls.
-    A nearly full cache of keys and values takes a tenth off, before the engine has to throw work away. Where
-    neither is, a limit that is in use grows by a tenth a look.
+    An engine works best with a short queue: enough to fill its next batch, and no call that another replica
+    would answer sooner. A longer queue is cut to that, each worker by its own share of the calls. A nearly
+    full cache of keys and values lowers the limit by a tenth, before the engine has to discard work.
+    Otherwise a limit that is reached grows by a tenth per check.
     """
     queue = max(LEAST_QUEUE, load.running // QUEUE_SHARE)
     if load.waiting > queue:

@@ -1,8 +1,8 @@
-"""Which sampling parameters an engine has. What it does not have is refused by name, before it is asked.
+"""Which sampling parameters an engine has. Others are refused by name before the call is sent.
 
 The parameters are those of `gym_runtime.messages.sampling` that the Responses API lacks, and
-``reasoning_effort``. Of an engine that is only known to speak OpenAI's dialects nothing is known: Chat
-Completions take all of them there, and the engine refuses what it does not have.
+``reasoning_effort``. For an unknown engine that speaks OpenAI's APIs, Chat Completions pass all of them on,
+and the engine refuses those that it does not have.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
-from gym_runtime.errors import ModelRefused
-from gym_runtime.messages.sampling import BEYOND_RESPONSES
+from gym_runtime import ModelRefused
+from gym_runtime.messages import BEYOND_RESPONSES
 from msgspec import Raw
 
 from gym_models.wire import pieces
@@ -29,13 +29,14 @@ _decode_reasoning = msgspec.json.Decoder(dict[str, Raw]).decode
 def require(asked: Iterable[str], known: frozenset[str], engine: str) -> None:
     """
     Raises:
-        ModelRefused: a sampling parameter was asked for that the engine does not have; names both.
+        ModelRefused: the request has a sampling parameter that the engine does not have; the message names
+        both.
     """
     lacking = sorted(ALL.intersection(asked) - known)
     if lacking:
         names = ", ".join(f"'{name}'" for name in lacking)
         raise ModelRefused(
-            f"{engine} has no {names}: leave it out, or ask an engine that has it", stage="model"
+            f"{engine} has no {names}: leave it out, or use an engine that has it", stage="model"
         )
 
 
@@ -44,7 +45,7 @@ def beyond_responses(params: bytes) -> tuple[str, ...]:
     """The sampling parameters in a call's ``metadata`` that the Responses API lacks.
 
     Raises:
-        TaskError: the ``metadata`` is not what it should be.
+        TaskError: the ``metadata`` is malformed.
     """
     fields = pieces.decode_fields(params)
     if pieces.is_null(fields.get("metadata", Raw())):

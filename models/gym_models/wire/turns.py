@@ -1,7 +1,7 @@
 """Callers that wait for something in the order in which they came, such as room at a replica.
 
-Nobody's turn is lost: a caller who leaves when it is told hands its turn to the next one, and one for whom
-there is nothing after all keeps its place.
+No turn is lost: a caller that is cancelled at its turn hands it to the next one, and a caller for which there
+is nothing after all keeps its place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Turns:
         return len(self._waiting)
 
     async def wait(self, take: Callable[[], R | None]) -> R:
-        """Wait until ``take``, which is called at each of this caller's turns, gives something."""
+        """Wait until ``take``, which is called at each of this caller's turns, returns something."""
         turn = _Turn()
         self._waiting[turn] = None
         taken = None
@@ -42,11 +42,11 @@ class Turns:
                 turn.come = anyio.Event()
         finally:
             del self._waiting[turn]
-            if taken is None and turn.come.is_set():  # somebody else's turn, then
+            if taken is None and turn.come.is_set():  # pass the turn on to the next caller
                 self.wake(1)
 
     def wake(self, count: int | None = None) -> None:
-        """Tell so many callers, or all, that it is their turn."""
+        """Wake so many callers, or all."""
         left = len(self._waiting) if count is None else count
         for turn in self._waiting:
             if left <= 0:

@@ -1,4 +1,4 @@
-"""Environments of the library `aviary`, played as episodes: what those that are built on it share.
+"""Environments of the library `aviary`, played as episodes: their shared parts.
 
 The library is imported when a session opens, not before.
 """

@@ -1,8 +1,8 @@
 """The library's GSM8K environment, with a calculator that cannot hang its worker.
 
-An expression such as ``9**9**9**9`` would hold the interpreter's lock for ever. So no integer may grow beyond
-`BITS_AT_MOST`, and no expression beyond `CHARACTERS_AT_MOST`, as parsing takes hundreds of bytes for each;
-one that does is one that cannot be evaluated.
+An expression such as ``9**9**9**9`` would hold the interpreter's lock for ever. So integers are limited to
+`BITS_AT_MOST`, and expressions to `CHARACTERS_AT_MOST`, since parsing takes hundreds of bytes per character;
+an expression beyond a limit cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aviary.envs.gsm8k import CalculatorEnv
 from aviary.envs.gsm8k.env import SafeMathEvaluator
 
 CHARACTERS_AT_MOST = 2_000
-BITS_AT_MOST = 14_000  # Python writes no integers of more than 4300 digits
+BITS_AT_MOST = 14_000  # Python prints no integer of more than 4,300 digits
 Number = int | float
 
 
@@ -42,7 +42,7 @@ def _round(number: Number, digits: int | None = None) -> Number:
 
 
 class Evaluator(SafeMathEvaluator):
-    """The library's evaluator, of numbers that stay small."""
+    """The library's evaluator with limits on numbers."""
 
     SAFE_OPERATORS = SafeMathEvaluator.SAFE_OPERATORS | {ast.Pow: _power, ast.Mult: _product}
     SAFE_FUNCTIONS = SafeMathEvaluator.SAFE_FUNCTIONS | {"round": _round}

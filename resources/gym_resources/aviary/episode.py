@@ -1,9 +1,9 @@
 """An environment of the library as an episode: its tools, observations and step rewards, unchanged.
 
 The tools come from the library when the episode starts. All calls of an answer are one step. A call whose
-arguments are no JSON object, or not those that the tool takes, counts as a call of the tool ``INVALID``, as
-arguments that cannot be parsed do in the library; it never breaks the environment. An answer without a call
-is told to call one, and costs nothing.
+arguments are not a JSON object, or do not fit the tool, counts as a call of the tool ``INVALID``, as
+arguments that cannot be parsed do in the library; it never breaks the environment. After an answer without a
+call the observation asks for one; the reward stays as it was.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
-from gym_runtime import Episode, Reply, Step, Task
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.items import FunctionCall
+from gym_runtime import Episode, FunctionCall, Reply, Step, Task, TaskError
 
 if TYPE_CHECKING:
     from aviary.core import Environment, Message, Tool, ToolCall
@@ -36,7 +34,7 @@ class AviaryEpisode(Episode[T]):
         """The library's environment for the task. Runs in a thread: it may import, read and download.
 
         Raises:
-            TaskError: there is no such task.
+            TaskError: the task does not exist.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
-"""Where the library's search finds its pages: those of the row, or Wikipedia.
+"""The pages that the library's search finds: the row's, or Wikipedia's.
 
-The library looks for a page in a cache before it asks Wikipedia. A row's pages stand in for that cache, so
-that what it reads in a page, and what it says of a page that is not there, stays its own.
+The library looks for a page in a cache before it asks Wikipedia. A row's pages take the place of that cache,
+so the library itself still parses the pages and answers searches for missing ones.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ class RecentPages(dict[str, str]):
 
 
 def _key(search: str) -> str:
-    """A search as the library writes it, and a title, alike."""
+    """The normal form of a search, as the library writes it, and of a title."""
     return " ".join(search.replace("+", " ").strip("[]").casefold().split())

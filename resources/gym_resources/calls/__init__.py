@@ -1,4 +1,4 @@
-"""Tool calls that are themselves the answer: what was expected, and how near a model's calls come to it.
+"""Tool calls that are themselves the answer: the expected calls, and how well a model's calls match them.
 
-Pure functions over decoded JSON; none calls anything.
+Pure functions over decoded JSON; no call is executed.
 """

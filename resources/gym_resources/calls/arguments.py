@@ -1,7 +1,7 @@
-"""Whether the arguments of a call come near enough to those expected.
+"""Whether the arguments of a call match the expected ones.
 
 Structure and types must be the same, down to the last list; numbers must be equal, and texts of several
-words may be worded otherwise: as a summary or a search query is.
+words may be phrased differently, as in a summary or a search query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FEWEST_WORDS = 2
 def alike(expected: Any, actual: Any, word_similarity: float) -> bool:
     """Whether two values decoded from JSON are alike.
 
-    The actual value's type is that expected, where true and false are integers, too (but 1 is neither 1.0 nor
+    The types must be the same, where true and false are integers, too (but 1 is neither 1.0 nor
     true); objects have the same keys, lists the same length, and what they hold is alike; floats differ by
     less than `FLOAT_TOLERANCE`. Two texts of `FEWEST_WORDS` or more have a `similarity` of at least
     ``word_similarity``; others are the same.
@@ -48,13 +48,13 @@ def _alike_texts(expected: str, actual: str, word_similarity: float) -> bool:
         return expected == actual
     if word_similarity <= 0:
         return True
-    # No more than the expected words can be shared, so a text of very many words need not be counted.
+    # At most the expected words can be shared, so a text of very many words need not be counted.
     most = math.ceil(words / word_similarity)
     return len(actual.split(maxsplit=most)) <= most and similarity(expected, actual) >= word_similarity
 
 
 def similarity(expected: str, actual: str) -> float:
-    """How many words two texts share, each as often as both have it, of all their words: 0 to 0.5.
+    """The share of two texts' words that both have, each as often as both have it: 0 to 0.5.
 
     Case does not matter.
 

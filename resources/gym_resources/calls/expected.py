@@ -11,7 +11,7 @@ import msgspec
 
 
 class ExpectedMessage(msgspec.Struct, frozen=True, tag_field="type", tag="message"):
-    """Words, and no call; which words does not matter. ``content`` is what was once said."""
+    """A message and no call; its text does not matter. ``content`` is the original message."""
 
     content: Any = None
 

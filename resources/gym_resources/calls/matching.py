@@ -1,6 +1,6 @@
 """The largest set of pairs, where everything is paired at most once.
 
-Taking the first that fits would not do: it may use up the only partner of another.
+A greedy choice would not do: it may use up the only partner of another element.
 Source: augmenting paths (Berge 1957; Kuhn 1955).
 """
 

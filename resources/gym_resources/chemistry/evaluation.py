@@ -1,7 +1,7 @@
 """Whether an answer is right, by the evaluation function that its row names.
 
-``EVALUATIONS`` holds them by name: each takes the answer and the row's information for it. One that would
-have to ask a service on the network says so, and only where all else about the answer is right.
+``EVALUATIONS`` holds them by name: each takes the answer and the row's information for it. An evaluation that
+needs a service on the network raises `ResourceError`, and only if all else about the answer is right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime import ResourceError, TaskError
 
 from gym_resources.chemistry.molecules import (
     Molecule,
@@ -26,7 +26,7 @@ from gym_resources.chemistry.plausibility import plausible
 from gym_resources.chemistry.solution import Constraint, FormulaAndGroups, information
 
 SIMILAR_ENOUGH = 0.7
-OTHER_SIZE = 0.2  # of the larger one's heavy atoms; beyond that, similar fingerprints mean nothing
+OTHER_SIZE = 0.2  # of the larger one's heavy atoms; beyond this difference, similar fingerprints mean nothing
 
 _SMILES = r"[a-z0-9@+\-\[\]()\\/%=#$.]"
 _REACTION = re.compile(rf"[^J]{_SMILES}{{6,}}>{_SMILES}*>", re.IGNORECASE)
@@ -88,7 +88,7 @@ def right_molecule(answer: str, _: str) -> bool:
 
 
 def right_solubility(answer: str, expected: str) -> bool:
-    """A plausible molecule under a constraint; that its solubility is right too, only a service can tell."""
+    """A plausible molecule under a constraint; only a service can check its solubility."""
     kind, given, _, _ = information(expected, Constraint)
     found = molecule(answer)
     if found is None or "." in answer or not _meets(found, kind, given):
@@ -98,8 +98,8 @@ def right_solubility(answer: str, expected: str) -> bool:
 
 
 def right_synthesis(answer: str, expected: str) -> bool:
-    """Reactants and reagents, ``A.B>C>`` or with products, none of which is what is to be made; that they
-    can be bought and react to it, only a service can tell.
+    """Reactants and reagents, ``A.B>C>`` or with products, none of which is the target molecule; only a
+    service can check that they can be bought and react to it.
     """
     wanted = _reference(expected)
     if "." not in answer or answer.count(">") > 2 or not _REACTION.match(answer):

@@ -1,8 +1,8 @@
-"""The two Bloom filters of the benchmark's authors, which say what chemists know the like of."""
+"""The two Bloom filters of the benchmark's authors: ring systems and atom environments of known molecules."""
 
 from __future__ import annotations
 
-from gym_runtime.assets.asset import Asset
+from gym_runtime import Asset
 
 NAMES = ("rings.bloom", "fingerprints.bloom")
 COMMIT = "0dc64552e4a094d7431d1fb77798635584fe6cf3"

@@ -1,4 +1,6 @@
-"""Molecules as RDKit sees them: read, compared, and taken apart. A text that is none is None."""
+"""Molecules as RDKit sees them: read, compared, and taken apart. A text that is not a molecule is read as
+None.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,19 @@ def molecule(smiles: str) -> Molecule | None:
 def largest(smiles: str) -> Molecule | None:
     """The molecule with the most atoms of those that a SMILES separates by dots.
 
-    Parts that are none, or are shorter than `SHORTEST` characters, are left out.
+    Parts that are not molecules, or are shorter than `SHORTEST` characters, are left out.
     """
     found = [molecule(part) for part in fragments(smiles)]
     return max((part for part in found if part is not None), key=size, default=None)
 
 
 def size(mol: Molecule) -> int:
-    """How many atoms it has, without hydrogen that is not written as an atom."""
+    """The number of its atoms, without implicit hydrogen."""
     return mol.GetNumAtoms()
 
 
 def parts(mol: Molecule) -> list[Molecule]:
-    """What of it hangs together, the largest first."""
+    """Its connected components, the largest first."""
     return sorted(cast("Any", Chem).GetMolFrags(mol, asMols=True), key=size, reverse=True)
 
 
@@ -48,7 +50,7 @@ def formula(mol: Molecule) -> str:
 
 
 def same(one: Molecule, other: Molecule) -> bool:
-    """Whether two molecules are one, stereochemistry included."""
+    """Whether two molecules are the same, stereochemistry included."""
     return Chem.MolToSmiles(one) == Chem.MolToSmiles(other)
 
 
@@ -64,7 +66,7 @@ def environments(mol: Molecule) -> set[int]:
 
 
 def groups(mol: Molecule) -> set[str]:
-    """The names of its functional groups, in lower case, as the library exmol knows them."""
+    """The names of its functional groups, in lower case, as the library exmol detects them."""
     import exmol
 
     found: set[str] = exmol.get_functional_groups(mol, return_all=True)
@@ -72,8 +74,8 @@ def groups(mol: Molecule) -> set[str]:
 
 
 def rings(mol: Molecule) -> set[str]:
-    """Its ring systems, as SMILES: rings that share atoms or hang together by multiple bonds, with what is
-    bound to them by these.
+    """Its ring systems, as SMILES: rings that share atoms or are joined by multiple bonds, with the atoms
+    that these bonds attach.
 
     Source: Pat Walters, useful_rdkit_utils (MIT).
     """

@@ -11,7 +11,7 @@ _NEEDLESS = re.compile(r"([-\d])[(\[{]([a-z0-9]+)[\])}]-")
 
 
 def same_name(one: str, other: str) -> bool:
-    """Whether two names differ in nothing but case, typesetting and spaces for hyphens.
+    """Whether two names differ only in case, typesetting and spaces for hyphens.
 
     >>> same_name("2,3-dihydro-1{H}-indole ", "2,3-Dihydro-1H-indole")
     True

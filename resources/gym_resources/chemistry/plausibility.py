@@ -1,8 +1,8 @@
-"""Whether a molecule is one that chemists know the like of, and not only one that can be written down.
+"""Whether a molecule resembles known ones, beyond being a valid SMILES.
 
-At most one small counter-ion may be beside it; every ring system and every surrounding of an atom must be
-one that the benchmark's authors have seen, or that the reference molecule has. What they have seen are two
-Bloom filters, the asset `FILTERS` of the environment.
+At most one small counter-ion may be beside it; every ring system and every surrounding of an atom must be in
+the benchmark's collections, or in the reference molecule. The collections are two Bloom filters, the asset
+`FILTERS` of the environment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from gym_runtime.assets.cache import find
+from gym_runtime import assets
 
 from gym_resources.chemistry.filters import FILTERS
 from gym_resources.chemistry.molecules import Molecule, environments, parts, rings
@@ -39,7 +39,7 @@ def plausible(mol: Molecule, reference: Molecule | None = None) -> bool:
 
 
 def _seen(kind: str) -> Container[str]:
-    return _filter(find(FILTERS, "ether0", f"{kind}.bloom")[0])
+    return _filter(assets.find(FILTERS, "ether0", f"{kind}.bloom")[0])
 
 
 @cache

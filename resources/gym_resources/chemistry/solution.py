@@ -1,4 +1,4 @@
-"""What a row says about its solution: ``function!:!information!:!problem type``, checked without RDKit."""
+"""A row's solution: ``function!:!information!:!problem type``, checked without RDKit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 BETWEEN = "!:!"
-SHORTEST = 4  # characters; what is shorter beside a molecule is a counter-ion
+SHORTEST = 4  # characters; a shorter part beside a molecule is a counter-ion
 CONSTRAINTS = ("scaffold", "groups", "tanimoto")
 FUNCTIONS = (
     "str_eval",
@@ -30,7 +30,7 @@ Constraint = tuple[str, str | list[str], float, str]
 
 
 class Solution(msgspec.Struct, frozen=True):
-    """How an answer is judged, and by what."""
+    """The function that judges an answer, and its information."""
 
     function: str
     information: str
@@ -69,7 +69,7 @@ def information(text: str, kind: type[T]) -> T:
     """A Python literal as a value of this type.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not such a literal.
     """
     try:
         return msgspec.convert(ast.literal_eval(text), kind)

@@ -1,6 +1,6 @@
 """Whether what a program printed, or a function returned, is what was expected.
 
-What a program has written is hostile: nothing here takes more than linear time in it.
+A program's output is hostile: all functions here take linear time in it.
 Source: the rule of LiveCodeBench's public test runner (github.com/LiveCodeBench/LiveCodeBench, MIT).
 """
 
@@ -15,7 +15,7 @@ RELATIVE = 1e-5
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Line by line, without the space around lines and around all: the same text, or the same numbers.
+    """Whether two outputs have the same text or the same numbers, line by line, without surrounding space.
 
     Numbers are compared exactly, as decimals: ``1.0`` is ``1``, but ``0.333333`` is not ``0.3333333``.
 

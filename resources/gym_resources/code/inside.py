@@ -1,9 +1,9 @@
 """Runs a program test by test, inside the sandbox: a script that imports nothing of this project.
 
-The first request holds the program, each further one a test. Each test runs in a fork of its own, so that no
-test sees what another has left behind, and is killed at its time limit. The expected outputs never come in
-here; whatever a program does to this process, it cannot know what to answer in its name. Messages are JSON
-with their length before them, as in `gym_runtime.sandbox.repl`.
+The first request holds the program, each further one a test. Each test runs in its own fork, so that no test
+sees the effects of another, and is killed at its time limit. The expected outputs never enter the sandbox: a
+program that takes over this process still cannot know the right answers. Messages are JSON with their length
+before them, as in `gym_runtime.sandbox.repl`.
 
 Source: the names that a program finds without an import, and how deep it may recurse and how long a number
 it may write, are those of LiveCodeBench's runner (github.com/LiveCodeBench/LiveCodeBench, MIT).
@@ -58,7 +58,7 @@ def _test(
         os.setpgid(0, 0)
         for place, descriptor in enumerate((read, written, complaints)):
             os.dup2(descriptor, place)
-        os.closerange(3, result)  # the messages' descriptors among them
+        os.closerange(3, result)  # including the descriptors of the messages
         _be_the_program(program, names, fn_name, request, result)
     try:
         status = _ended(pid, request["limit_s"])
@@ -75,7 +75,7 @@ def _test(
 
 
 def _ended(pid: int, limit_s: float) -> str:
-    """Wait for the fork, but not for ever: ``done``, ``raised``, ``died`` or ``timeout``."""
+    """Wait for the fork, up to the limit: ``done``, ``raised``, ``died`` or ``timeout``."""
     status: int | None = None
     with suppress(TimeoutError):
         signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -108,13 +108,13 @@ def _be_the_program(
             if fn_name is not None:
                 os.pwrite(result, _returned(module, fn_name, request["stdin"]), 0)
         except SystemExit:
-            pass  # a program may end itself, with any code: what it has printed counts
+            pass  # a program may exit with any code: its output counts
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
-        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - its only way short of exiting
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - the only way without exiting
         sys.stdout.flush()
-    except BaseException:  # noqa: BLE001 - whatever a model's program raises is its result
+    except BaseException:  # noqa: BLE001 - an exception of a model's program is its result
         code = FAILED
         import traceback
 
@@ -123,7 +123,7 @@ def _be_the_program(
 
 
 def _returned(module: ModuleType, fn_name: str, lines: str) -> bytes:
-    """What the function, or the method of a class ``Solution``, makes of its arguments, one on each line."""
+    """The result of the function, or of the method of a class ``Solution``; arguments come one per line."""
     holder = module.Solution() if hasattr(module, "Solution") else module
     answer = getattr(holder, fn_name)(*map(json.loads, lines.split("\n")))
     if isinstance(answer, tuple):
@@ -132,7 +132,7 @@ def _returned(module: ModuleType, fn_name: str, lines: str) -> bytes:
 
 
 def _tagged(value: Any) -> Any:
-    """A value as JSON that tells apart what Python's equality does; ``{"never": …}`` equals nothing."""
+    """A value as JSON that keeps the distinctions of Python's equality; ``{"never": …}`` equals nothing."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # numpy's numbers
     if value is None or isinstance(value, (bool, str, float)):

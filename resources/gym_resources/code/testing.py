@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import anyio
 import msgspec
 from anyio import to_thread
-from gym_runtime.processes.child import Child, EndOfProcess
-from gym_runtime.sandbox import Limits, Sandbox
-from gym_runtime.sandbox.box import slots
-from gym_runtime.sandbox.python import command
+from gym_runtime import Limits, Sandbox
+from gym_runtime.processes import Child, EndOfProcess
+from gym_runtime.sandbox import python_command, slots
 
 from gym_resources.code.comparison import same_output, same_value
 
@@ -26,20 +25,20 @@ DIGITS_AT_MOST = 60_000
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What goes in (of a function: its arguments as JSON, one a line), and what must come out."""
+    """The input (for a function: its arguments as JSON, one per line), and the expected output."""
 
     given: str
     expected: str
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program did.
+    """The result of a program's tests.
 
     Attributes:
-        passed: tests in a row, from the first, that came out right.
+        passed: the number of tests, from the first, that passed.
         status: ``passed`` if that is all of them; else how the next one ended: ``wrong``, ``raised``,
             ``timeout``, ``died`` or ``overlong`` (it printed far more than expected).
-        error: the end of what it complained about.
+        error: the end of its error output.
     """
 
     passed: int
@@ -71,13 +70,13 @@ async def run_tests(
     for a free processor costs no time.
 
     Raises:
-        UsageError: there is no isolation here.
+        UsageError: this machine has no isolation.
         ResourceError: the sandbox could not be started.
     """
     async with (
         slots(),
         Sandbox(limits, packages=packages) as box,
-        box.start([*command(), "-c", _script()]) as child,
+        box.start([*python_command(), "-c", _script()]) as child,
     ):
         passed = 0
         with anyio.move_on_after((test_limit_s + 1) * len(tests) + GRACE_S):
@@ -99,7 +98,7 @@ async def run_tests(
 async def _run(child: Child, test: Case, limit_s: float) -> _Answer:
     keep = 4 * len(test.expected) + ROOM_BYTES
     request = {"stdin": test.given, "limit_s": limit_s, "keep_bytes": keep}
-    with suppress(EndOfProcess):  # it did not even compile: the answer to that is already there
+    with suppress(EndOfProcess):  # the program did not compile: the answer is written already
         await child.send(json.dumps(request).encode())
     return _decode(await child.receive(6 * keep + ROOM_BYTES))
 
@@ -107,8 +106,8 @@ async def _run(child: Child, test: Case, limit_s: float) -> _Answer:
 def _right(output: str, expected: str, function: str | None) -> bool:
     if function is None:
         return same_output(output, expected)
-    # The script writes integers as hexadecimal text; a plain one was written by the program in its place,
-    # and reading it would take time that grows with the square of its digits.
+    # The script writes integers as hexadecimal text. A plain integer was forged by the program, and reading
+    # it would take quadratic time.
     return same_value(_read(output, _refuse), _read(expected, _integer))
 
 

@@ -1,5 +1,5 @@
-"""Where answers stand in a model's text: extraction rules that several environments share.
+"""Finding answers in a model's text: extraction rules that several environments share.
 
-Pure functions over strings; none takes longer than linear time in the text, except regular expressions
+Pure functions over strings; all take linear time in the text, except regular expressions
 that come with a row, which run in a process under a time limit (`patterns`).
 """

@@ -14,7 +14,8 @@ def last_boxed(text: str) -> str | None:
     r"""The content of the box that opens last, or None without one.
 
     Braces are balanced, so ``\boxed{\frac{1}{2}}`` holds ``\frac{1}{2}``; an escaped brace counts like any
-    other. If the box is never closed there is none: the text was cut off, and no earlier box is its answer.
+    other. If the box is never closed the result is None: the text was cut off, and an earlier box is not its
+    answer.
 
     >>> last_boxed(r"Either \boxed{1}, or rather \boxed{\text{two}}.")
     '\\text{two}'
@@ -28,7 +29,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_boxed_to_brace(text: str) -> str | None:
-    r"""What stands between the last ``\boxed{`` that any brace follows and the first ``}`` behind it.
+    r"""The text between the last ``\boxed{`` that a closing brace follows and the first ``}`` after it.
 
     >>> last_boxed_to_brace(r"\boxed{\text{B}} \boxed{")
     '\\text{B'

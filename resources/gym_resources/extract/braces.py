@@ -1,7 +1,7 @@
-r"""Where a brace is closed, in linear time and with few steps of the interpreter.
+r"""Finding the closing brace, in linear time and with few steps of the interpreter.
 
-A megabyte of braces takes some 20 ms, so a reader of boxes may run on an event loop. An escaped brace is a
-brace like any other, as in the readers that rewards are compared with.
+A megabyte of braces takes about 20 ms, so extracting boxes may run on an event loop. An escaped brace counts
+like any other, as in the implementations that rewards are compared with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BRACE = re.compile(r"[{}]")
 
 
 def closing_brace(text: str, start: int) -> int:
-    """Where the brace is that closes the one before ``start``; -1 if none does.
+    """The index of the brace that closes the one before ``start``; -1 if it stays open.
 
     >>> closing_brace("a{b{c}}d", 2)
     6
@@ -48,7 +48,7 @@ def _depths(braces: bytes) -> list[int]:
 
 
 def _position(text: str, start: int, number: int) -> int:
-    """Where a brace stands, by its number among those from ``start`` on, counted from 0."""
+    """The index of the n-th brace from ``start`` on, counted from 0."""
     while True:
         stop = start + _BLOCK
         found = text.count("{", start, stop) + text.count("}", start, stop)

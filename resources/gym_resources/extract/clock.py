@@ -9,7 +9,7 @@ _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*(am|pm)?", re.ASCII)
 
 
 def minutes(text: str) -> int | None:
-    """A time such as ``14:30``, ``2:30pm`` or ``2pm`` in minutes of the day; None if it is none.
+    """A time such as ``14:30``, ``2:30pm`` or ``2pm`` in minutes of the day; None for any other text.
 
     >>> minutes(" 2:30 pm ")
     870
@@ -28,7 +28,7 @@ def required_minutes(text: str) -> int:
     """As `minutes`, with am and pm also in capitals.
 
     Raises:
-        ValueError: it is no time of the day.
+        ValueError: the text is not a time of the day.
     """
     time_min = minutes(text.lower())
     if time_min is None:

@@ -1,4 +1,4 @@
-"""Formulas that may be given to a reader which executes them as Python, as SymPy's does."""
+"""Formulas that are safe for a parser that executes them as Python, such as SymPy's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"\s+|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|[-+*/^(),]|(?P<name>[
 def is_formula(text: str) -> bool:
     """Whether a text is made of numbers, one-letter names, functions' names, operators and parentheses.
 
-    Read as Python, such a text calls nothing else, and reaches no attribute, item or string.
+    Executed as Python, such a text calls nothing else, and reaches no attribute, item or string.
     """
     place = 0
     while place < len(text):

@@ -1,4 +1,4 @@
-"""JSON that a model wrote: as a whole, or somewhere in its text. What is none is never an error."""
+"""JSON that a model wrote: as a whole, or somewhere in its text. Text that is not JSON is never an error."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def convert(value: object, kind: type[_T]) -> _T | None:
 def loads(text: str) -> Any:
     """The text as Python's `json` reads it, or `INVALID`: ``NaN`` and ``1e400`` are numbers, too.
 
-    What no result row can hold is invalid: a text with half a character in it (a lone surrogate), an integer
-    of thousands of digits, what is nested too deeply.
+    Values that a result row cannot hold are invalid: a text with a lone surrogate, an integer of thousands of
+    digits, a value that is nested too deeply.
 
     >>> loads('{"x": Infinity}')
     {'x': inf}

@@ -1,7 +1,7 @@
 r"""Which option of a multiple-choice question a text names: by its letter, or by its wording.
 
-Options are given as ``{"A": "its wording", ...}``, with capital letters; a function that takes them returns a
-letter among them or None, unless it says otherwise. Every function takes linear time in the text.
+Options are given as ``{"A": "its wording", ...}``, with capital letters; a function that takes them returns
+one of their letters or None, unless its docstring differs. Every function takes linear time in the text.
 
 The letters outside ASCII are some of those of OpenAI's multilingual MMLU evaluation.
 Source: github.com/openai/simple-evals, ``common.py`` (MIT).
@@ -30,7 +30,7 @@ _AROUND = " \t\r*_`.,;:"
 
 
 def lettered(options: Iterable[Mapping[str, str | None]]) -> dict[str, str]:
-    """A row's options: those with a single letter for their name, in upper case, and with a wording."""
+    """A row's options whose name is a single letter, in upper case, and that have a wording."""
     return {
         letter.upper(): wording
         for option in options
@@ -63,8 +63,8 @@ def in_box(text: str, options: Options) -> str | None:
 def in_box_or_worded(text: str, options: Options) -> str | None:
     r"""As `in_box`, or else the only option whose wording is part of the last box's content.
 
-    Case and the amount of white space do not matter. If the content without its ``\text{}`` holds the wording
-    of none or of several options, the content as it stands is looked at.
+    Case and the amount of white space do not matter. If the content without its ``\text{}`` holds no option's
+    wording or several, the unchanged content is searched.
     """
     box = last_boxed(text) or ""
     content = _unwrapped(box)
@@ -134,7 +134,9 @@ def in_box_or_after_answer(text: str) -> str | None:
 
 
 def captured(candidate: str, options: Options) -> str | None:
-    """What an expression found: any single letter, be it an option's or not, or an option's whole wording."""
+    """The answer in an expression's match: any single letter, an option's or not, or an option's whole
+    wording.
+    """
     candidate = candidate.translate(_FOREIGN).strip()
     if len(candidate) == 1 and candidate.isalpha():
         return candidate.upper()
@@ -158,7 +160,7 @@ def _lettered_payload(payload: str, options: Options) -> str | None:
 
 
 def _unwrapped(content: str) -> str:
-    r"""The content without the ``\text{}`` around the whole of it, as many of them as there are."""
+    r"""The content without every ``\text{}`` that surrounds the whole of it."""
     start, end = 0, len(content)
     while opening := _TEXT.match(content, start, end):
         while end > opening.end() and content[end - 1].isspace():

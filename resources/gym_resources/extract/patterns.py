@@ -1,10 +1,9 @@
-"""Reading hostile text within bounds: at once where that is quick, else in a process that can be killed.
+"""Reading hostile text within limits: directly if that is quick, else in a process that can be killed.
 
-Readers of this package take linear time, so up to `LONG` characters they run where they are called. Regular
-expressions that come with a dataset row may backtrack without end on a text that they were not written for,
-and `re` holds the interpreter's lock meanwhile; so they always run in a process of their own. (An engine that
-never backtracks would not do: rows are written for Python's `re`, with its look-around and its classes of
-characters.)
+The extractors of this package take linear time, so up to `LONG` characters they run in the caller's thread.
+Regular expressions of a dataset row may backtrack exponentially, and `re` holds the interpreter's lock
+meanwhile; so they always run in their own process. (An engine without backtracking would not do: rows are
+written for Python's `re`, with its look-around and character classes.)
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gym_runtime.errors import TaskError
+from gym_runtime import TaskError
 
 LONG = 100_000
 TIMEOUT_S = 5.0
@@ -39,7 +38,7 @@ async def bounded(
     """
     if not expressions and len(text) <= long:
         return read(text, *args)
-    from gym_runtime.environment.isolated import run_isolated
+    from gym_runtime import run_isolated
 
     try:
         return await run_isolated(read, text, *args, timeout_s=timeout_s)
@@ -55,8 +54,8 @@ async def bounded(
 def last_match(expression: str, text: str) -> str | None:
     """What an expression's last match captured, in any case; to be run by `bounded`.
 
-    That is the first group that is not empty, or the whole match of a pattern without groups; None where
-    nothing matched, or where the expression is none.
+    That is the first group that is not empty, or the whole match of a pattern without groups; None without a
+    match, or if the expression is invalid.
     """
     try:
         pattern = re.compile(expression, re.IGNORECASE)

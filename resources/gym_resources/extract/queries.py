@@ -14,8 +14,8 @@ def last_query(text: str) -> str | None:
     """The query that a text ends up with, in linear time; None without one.
 
     It is the last ```` ```sql ```` block; without any the last block that begins with a verb of SQL; else
-    what stands from the first ``SELECT``, ``INSERT``, ``UPDATE``, ``DELETE`` or ``WITH`` to the last
-    semicolon, or to the end if there is none behind it.
+    the text from the first ``SELECT``, ``INSERT``, ``UPDATE``, ``DELETE`` or ``WITH`` to the last
+    semicolon, or to the end if no semicolon follows.
 
     >>> last_query("First ```sql\\nSELECT 1```, rather ```SQL SELECT 2;``` or ```SELECT 3```")
     'SELECT 2;'
@@ -37,7 +37,7 @@ def last_query(text: str) -> str | None:
 
 
 def _blocks(text: str, opening: re.Pattern[str]) -> list[str]:
-    """What stands between each opening fence and the next fence behind it, stripped; from the left."""
+    """The text between each opening fence and the next fence after it, stripped; from the left."""
     found: list[str] = []
     start = opening.search(text)
     while start is not None:

@@ -8,7 +8,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def last_tagged(text: str, tag: str) -> str | None:
-    """What stands in the last complete pair of tags, stripped; None without one.
+    """The content of the last complete pair of tags, stripped; None without one.
 
     >>> last_tagged("<answer>1</answer> no: <answer> 2 </answer>", "answer")
     '2'
@@ -21,9 +21,9 @@ def last_tagged(text: str, tag: str) -> str | None:
 def last_pair(text: str, tag: str, *, filled: bool = False) -> str | None:
     """The last pair of tags, found from the left, stripped; None without one.
 
-    Each opening tag goes with the next closing one behind it, and what is between is not searched again; so
+    Each opening tag is paired with the next closing one, and the text between them is not searched again; so
     an opening tag that is never closed takes in the next pair. Where pairs must be ``filled``, a closing tag
-    ends a pair only behind a first character that is no space, even if that is its own.
+    ends a pair only after a first character that is not a space, even if that is the closing tag's own.
 
     >>> last_pair("<answer>1</answer> <answer> or <answer>2</answer>", "answer")
     'or <answer>2'

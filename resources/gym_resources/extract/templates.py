@@ -1,4 +1,4 @@
-"""What a multiple-choice row says about its own prompt: ``template_metadata``."""
+"""The description of a multiple-choice row's own prompt: ``template_metadata``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def matched(text: str, expressions: Sequence[str], options: letters.Options) -> str | None:
-    """The letter that the first expression to name one names, each by its last match; see `letters.captured`.
+    """The letter named by the first expression that names one, each by its last match; see
+    `letters.captured`.
 
     To be run by `patterns.bounded`.
     """

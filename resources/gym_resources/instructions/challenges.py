@@ -1,4 +1,4 @@
-"""Whole tasks that are instructions of their own: IFBench's ``custom`` ones."""
+"""Whole tasks as instructions: IFBench's ``custom`` ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def product_csv(text: str) -> bool:
 
 
 def _has_special(line: str) -> bool:
-    """Whether a sign stands between a quote at the line's start and a later one; a quote is a sign, too."""
+    """Whether a character stands between a quote at the line's start and a later one; a quote counts, too."""
     return line.startswith('"') and _SPECIAL.search(line, 1, line.rfind('"')) is not None
 
 
@@ -114,7 +114,7 @@ def _header(names: list[str], separator: str) -> str:
 
 
 def _records(text: str, delimiter: str = ",") -> list[list[str]]:
-    """The records of CSV; none if it is malformed."""
+    """The records of CSV; empty if it is malformed."""
     try:
         return list(csv.reader(io.StringIO(text), delimiter=delimiter))
     except csv.Error:
@@ -134,7 +134,7 @@ def napoleonic_dates(text: str) -> bool:
 
 
 def _ascii(text: str) -> str:
-    """The ASCII characters that are left of a text when its accents and ligatures are taken apart.
+    """The ASCII characters of a text after its accents and ligatures are decomposed.
 
     Chunk by chunk, as a long row of accents takes quadratic time; their order does not matter here.
     """

@@ -51,6 +51,6 @@ def _trigrams(text: str) -> set[tuple[str, str, str]]:
 
 
 def japanese_words(text: str, *, n: int) -> bool:
-    """Every n-th word has Japanese characters, numbers and mere punctuation aside."""
+    """Every n-th word has Japanese characters; numbers and mere punctuation do not count."""
     every_nth = [trimmed(word) for word in text.split()[n - 1 :: n]] if n > 0 else []
     return all(_JAPANESE.search(word) for word in every_nth if word and not word.isdigit())

@@ -1,7 +1,7 @@
 """Instructions on the language of a text.
 
-Languages are told by `langdetect`, always with the same random numbers, so that a text is always judged
-alike. A text whose language cannot be told follows any such instruction, as in IFEval.
+`langdetect` detects languages, always with the same random seed, so that the verdict on a text is
+deterministic. A text whose language cannot be detected follows any such instruction, as in IFEval.
 Source: github.com/Mimino666/langdetect (Apache-2.0).
 """
 
@@ -29,7 +29,9 @@ def english_small(text: str) -> bool:
 
 @cache
 def _profiles() -> Any:
-    """The languages' profiles: half a second to load, so only once, and kept apart from other users."""
+    """The languages' profiles: loading takes half a second, so they are loaded once, apart from those of
+    other users of the library.
+    """
     from langdetect import DetectorFactory
     from langdetect.detector_factory import PROFILES_DIRECTORY
 

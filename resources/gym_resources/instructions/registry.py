@@ -155,8 +155,7 @@ def bind(instruction_id: str, arguments: Mapping[str, Any] | None) -> partial[bo
     letters.
 
     Raises:
-        ValueError: there is no such instruction, or its arguments do not fit, or what should be a regular
-            expression is none.
+        ValueError: the instruction is unknown, its arguments do not fit, or a regular expression is invalid.
     """
     checker = CHECKERS.get(instruction_id)
     if checker is None:
@@ -171,12 +170,12 @@ def bind(instruction_id: str, arguments: Mapping[str, Any] | None) -> partial[bo
         try:
             re.compile(expression)
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"'{instruction_id}': '{expression}' is no expression: {error}") from error
+            raise ValueError(f"'{instruction_id}': '{expression}' is not an expression: {error}") from error
     return partial(checker, **values)
 
 
 def expressions(check: partial[bool]) -> list[Expression]:
-    """The regular expressions that a bound check searches for, those aside that are plain words."""
+    """The regular expressions that a bound check searches for, without those that are plain words."""
     return [found for found in _expressions(check.func, check.keywords) if not is_literal(found)]
 
 
@@ -193,7 +192,7 @@ def _expression_names(checker: Checker) -> list[str]:
 
 @cache
 def _arguments_type(checker: Checker) -> type[msgspec.Struct]:
-    """The arguments of a checker, the text aside, as a struct that can be decoded."""
+    """The arguments of a checker, without the text, as a struct that can be decoded."""
     hints = get_type_hints(checker)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in list(inspect.signature(checker).parameters.values())[1:]:

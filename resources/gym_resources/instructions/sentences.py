@@ -1,11 +1,11 @@
-"""Where sentences end, in the two ways in which instruction checkers see it.
+"""Where sentences end, by the two rules that instruction checkers use.
 
-`sentences` follows Punkt with what it learnt from English newspapers: a full stop ends a sentence unless it
-belongs to an abbreviation or an ellipsis and no word that opens sentences follows, to an initial before a
-name, to a letter that Punkt has met as an abbreviation, or to a number before a small letter. The
-abbreviations are Punkt's; which words are names and which open sentences is in short lists of frequent ones
-instead of a trained model, so results may differ before rare words. `sentences_by_rules` follows the fixed
-rules of Google's IFEval. Both take linear time.
+`sentences` follows Punkt as trained on English newspapers: a full stop ends a sentence unless it belongs to
+an abbreviation or an ellipsis and no word that opens sentences follows, to an initial before a name, to a
+letter that Punkt lists as an abbreviation, or to a number before a small letter. The abbreviations are
+Punkt's; short lists of frequent words replace Punkt's trained model of names and of words that open
+sentences, so results may differ before rare words. `sentences_by_rules` follows the fixed rules of Google's
+IFEval. Both take linear time.
 Sources: Kiss & Strunk 2006, "Unsupervised Multilingual Sentence Boundary Detection", as in NLTK's Punkt;
 github.com/google-research/google-research, ``instruction_following_eval`` (Apache-2.0).
 """
@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from gym_resources.instructions.vocabulary import ABBREVIATIONS, COMMON_WORDS, STARTERS
 
-_INNER = """)";}]*:@'({[!?‘’“”«»"""  # what cannot stand within a word
+_INNER = """)";}]*:@'({[!?‘’“”«»"""  # characters that cannot be within a word
 _NOT_WORD = f"[{re.escape(_INNER)}]"
 _MULTIPLE = r"-{2,}|\.{2,}"
 _TOKEN = re.compile(
@@ -54,7 +54,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where each sentence starts and stops, closing quotes not yet put right."""
+    """Where each sentence starts and stops, before closing quotes are reassigned."""
     start = 0
     chunks = list(_CHUNK.finditer(text))
     for index, chunk in enumerate(chunks):
@@ -69,7 +69,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _ends(chunk: str, has_following: bool) -> list[int]:
-    """Behind which characters of a chunk a sentence may end: its first one, and the last that qualifies."""
+    """The characters of a chunk after which a sentence may end: its first, and the last that qualifies."""
     last = len(chunk) if has_following and chunk[-1] in _ENDS else 0
     index = len(chunk) - 1
     while not last and index > 0:
@@ -106,7 +106,7 @@ def _abbreviates(word: str) -> bool:
     return word in ABBREVIATIONS or word.rpartition("-")[2] in ABBREVIATIONS
 
 
-_DOT, _STOP = "\ue000", "\ue001"  # a full stop that ends nothing, and the end of a sentence
+_DOT, _STOP = "\ue000", "\ue001"  # a full stop that ends no sentence, and the end of a sentence
 _FIRST = (
     r"(Mr|Mrs|Ms|Dr|Prof|Capt|Cpt|Lt|He\s|She\s|It\s|They\s|Their\s|Our\s|We\s|But\s|However\s|That\s|This\s"
     r"|Wherever)"

@@ -1,4 +1,4 @@
-"""Instructions on what words are made of: letters, syllables, and the endings that tell a verb."""
+"""Instructions on the parts of words: letters, syllables, and the endings of verbs."""
 
 from __future__ import annotations
 
@@ -89,15 +89,15 @@ def syllable_parity(text: str) -> bool:
 def verb_first(text: str) -> bool:
     """The first token is a verb in any of its forms.
 
-    IFBench asks a tagger that is trained on newspapers; here a list tells, of more than five hundred verbs.
-    So a rare verb is none, and a word that may be a verb or a noun is a verb.
+    IFBench uses a tagger that is trained on newspapers; here a list of more than five hundred verbs decides.
+    So a rare verb is not recognised, and a word that may be a verb or a noun counts as a verb.
     """
     first = next(iter(tokens(text)), "").lower()
     return first in VERB_FORMS or any(base in VERBS for base in _bases(first))
 
 
 def _bases(word: str) -> Iterator[str]:
-    """What a word may be a regular form of: ``stopped`` of ``stop``, ``using`` of ``use``."""
+    """The base forms of which a word may be a regular form: ``stop`` of ``stopped``, ``use`` of ``using``."""
     yield word
     for ending, replacement in _ENDINGS:
         if word.endswith(ending):

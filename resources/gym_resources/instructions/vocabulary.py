@@ -1,4 +1,4 @@
-"""Lists of words that instructions and their checkers know. Those of a benchmark are the benchmark's."""
+"""Lists of words that instructions and their checkers use. A benchmark's list is copied unchanged."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ ABBREVIATIONS = frozenset(
     i.m.s j.b j.c j.j j.k j.p j.r l.f l.p m.d.c m.j n.v p.a.m r.a r.h r.j r.k r.t s.a s.g s.s t.j w.c w.r w.w
     """)
 )
-"""Of titles, firms, dates, places, measures, degrees and names: what Punkt has learnt of American newspapers.
-It has not met ``e.g``, ``i.e`` and ``etc``."""
+"""Of titles, firms, dates, places, measures, degrees and names: Punkt's list, learnt from American
+newspapers. It lacks ``e.g``, ``i.e`` and ``etc``.
+"""
 
 STARTERS = frozenset(
     _words("""
@@ -44,8 +45,9 @@ STARTERS = frozenset(
     """)
 )
 """Words that start a sentence when they are written with a capital behind an abbreviation or an ellipsis: the
-frequent ones of those that Punkt has met at starts only. ``She``, ``You``, ``And`` and ``What`` are not among
-them."""
+frequent ones of those that Punkt lists at starts of sentences only. ``She``, ``You``, ``And`` and ``What``
+are not among them.
+"""
 
 CONJUNCTIONS = frozenset(_words("and but for nor or so yet"))
 
@@ -70,7 +72,7 @@ STOP_WORDS = frozenset(
     wouldn
     """)
 )
-"""NLTK's for English, save those with an apostrophe, which no run of letters equals."""
+"""NLTK's for English, without those that have an apostrophe, which no run of letters equals."""
 
 PERSON_NAMES = _words("""
     Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Ethan Charlotte Alexander Amelia
@@ -128,7 +130,7 @@ VERBS = frozenset(
     watch wear weave weigh welcome whip whisk win wish witness wonder work worry wrap write yield zoom
     """)
 )
-"""Those with which texts start, in their base form."""
+"""Verbs with which texts start, in their base form."""
 
 VERB_FORMS = frozenset(
     _words("""
@@ -140,7 +142,7 @@ VERB_FORMS = frozenset(
     taught told thought threw thrown understood woke wore worn won wrote written
     """)
 )
-"""Of irregular verbs."""
+"""Forms of irregular verbs."""
 
 COMMON_WORDS = frozenset(
     _words("""
@@ -153,4 +155,4 @@ COMMON_WORDS = frozenset(
     usually water well whatever whose work world would
     """)
 ).union(STARTERS - {"i"}, STOP_WORDS - {"i"}, PRONOUNS - {"i"}, VERBS, VERB_FORMS)
-"""Words that are no names: written with a capital behind an initial, they start a sentence."""
+"""Words that are not names: written with a capital behind an initial, they start a sentence."""

@@ -1,4 +1,4 @@
-"""Words of a text, in the ways in which instruction checkers count them."""
+"""Words of a text, by the rules with which instruction checkers count them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def tokens(text: str) -> list[str]:
 
 
 def _split(found: list[str]) -> list[str]:
-    """The tokens of sentences, all at once: thousands of them are replaced in as fast as a few."""
+    """The tokens of sentences, all at once: one replacement in thousands of them is as fast as in a few."""
     text = f"{_EDGE}{_EDGE.join(found)}{_EDGE}"
     for pattern, replacement in _STEPS:
         text = pattern.sub(replacement, text)
@@ -90,12 +90,12 @@ def word_tokens(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """How many runs of letters, digits and underscores there are: ``don't`` counts as two."""
+    """The number of runs of letters, digits and underscores: ``don't`` counts as two."""
     return len(_WORD.findall(text))
 
 
 def plain_words(text: str) -> list[str]:
-    """What white space separates once ASCII's punctuation is gone: ``don't`` is ``dont``."""
+    """The words between white space after ASCII punctuation is removed: ``don't`` is ``dont``."""
     return text.translate(_NO_PUNCTUATION).split()
 
 
@@ -105,7 +105,7 @@ def trimmed(word: str) -> str:
 
 
 def occurrences(text: str, phrase: str) -> int:
-    """How often a phrase stands in a text, in any case, also as a part of words."""
+    """How often a phrase occurs in a text, in any case, also as a part of words."""
     return matches(text, Expression(re.escape(phrase)))
 
 
@@ -115,15 +115,15 @@ def matches(text: str, expression: Expression) -> int:
 
 
 def is_literal(expression: Expression) -> bool:
-    """Whether it stands for itself, so that no text makes it backtrack."""
+    """Whether it is a literal, so that no text makes it backtrack."""
     return _SPECIAL.isdisjoint(expression)
 
 
 def has_word(text: str, word: str, *, ignore_case: bool = True) -> bool:
-    """Whether a word stands in a text, not as a part of another one."""
+    """Whether a word occurs in a text, not as a part of another one."""
     return count_word(text, word, ignore_case=ignore_case) > 0
 
 
 def count_word(text: str, word: str, *, ignore_case: bool = True) -> int:
-    """How often a word stands in a text, not as a part of another one."""
+    """How often a word occurs in a text, not as a part of another one."""
     return len(re.findall(rf"\b{re.escape(word)}\b", text, re.IGNORECASE if ignore_case else 0))

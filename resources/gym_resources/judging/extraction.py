@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from gym_runtime import ResourceError
-from gym_runtime.environment.isolated import run_isolated
+from gym_runtime import ResourceError, run_isolated
 
 LIMIT_S = 5.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gym_runtime import Message, Reply, Task
-from gym_runtime.messages.items import decode_items
+from gym_runtime.messages import decode_items
 
 
 def message_lines(message: Message) -> str:

@@ -1,9 +1,8 @@
-"""JSON, YAML, TOML, XML and CSV as values. What is not well-formed raises `Malformed`, whatever the format.
+"""JSON, YAML, TOML, XML and CSV as values. Malformed text raises `Malformed` in every format.
 
-JSON, YAML and TOML say which type a value has; there it is taken as it is (so a bare date of YAML or TOML is
-a date, not a text). XML and CSV know texts only; there the schema tells, see `gym_resources.schema.typed`.
-An XML document is an object with the root element as its only key, CSV is always a list of records, and TOML
-always a table.
+JSON, YAML and TOML have typed values, which are kept (so a bare date of YAML or TOML is a date, not a text).
+XML and CSV have texts only; the schema gives their types, see `gym_resources.schema.typed`. An XML document
+is an object with the root element as its only key, CSV is always a list of records, and TOML always a table.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Format = Literal["json", "yaml", "xml", "toml", "csv"]
 YAML_NODES = 100_000
 """How many values a YAML document may have, also once its aliases are followed."""
 YAML_DEPTH = 200
-"""How deeply it may be nested: its parser crashes the process on what is nested thousands deep."""
+"""How deeply it may be nested: its parser crashes the process on thousands of levels."""
 YAML_DIGITS = 4300
 """How long a number to the base of 60 (``1:30:00``) may be; reading one takes quadratic time."""
 TOML_PARTS = 200
@@ -79,7 +78,7 @@ def _yaml(text: str, _: dict[str, Any]) -> Any:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    except (TypeError, KeyError, AttributeError, OverflowError) as error:  # constructors check little
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:  # YAML constructors check little
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -95,7 +94,7 @@ def _refuse_bombs(events: Iterable[Any]) -> None:
         depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
         if number > 2 * YAML_NODES:
             raise ValueError(f"it has more than {YAML_NODES} values")
-        if depth > YAML_DEPTH + 2:  # those of the stream and of the document
+        if depth > YAML_DEPTH + 2:  # two levels are the stream and the document
             raise ValueError("it is nested too deeply")
         if kind == "ScalarEvent" and len(event.value) > YAML_DIGITS and _SEXAGESIMAL.match(event.value):
             raise ValueError(f"a number has more than {YAML_DIGITS} digits")
@@ -128,7 +127,7 @@ def _xml(text: str, schema: dict[str, Any]) -> Any:
 
 
 def _csv(text: str, schema: dict[str, Any]) -> Any:
-    """The records under the header; of columns with the same name the last one counts."""
+    """The records under the header; the last of several columns with the same name counts."""
     lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
     header, *records = lines or [[]]
     if any(len(record) != len(header) for record in records):

@@ -20,9 +20,9 @@ _NAMED_SCHEMAS = {"properties", "patternProperties", "$defs", "dependentSchemas"
 def strict(schema: Any) -> Any:
     """A schema whose objects have all the properties that they name, and no others.
 
-    What it said of ``required`` and ``additionalProperties`` beside ``properties`` is replaced, wherever such
-    an object stands, under ``not`` and ``if`` too, and even where ``properties`` is the name of a property.
-    Lists stay as they are, so what stands under ``anyOf`` and the like is as lax as it was.
+    ``required`` and ``additionalProperties`` beside ``properties`` are replaced in every such object, under
+    ``not`` and ``if`` too, and even where ``properties`` is the name of a property. Lists stay unchanged, so
+    schemas under ``anyOf`` and the like stay as lax as they were.
 
     >>> strict({"properties": {"a": {"type": "string"}}, "required": []})
     {'properties': {'a': {'type': 'string'}}, 'required': ['a'], 'additionalProperties': False}
@@ -38,9 +38,9 @@ def strict(schema: Any) -> Any:
 
 
 def misformed(schema: object, path: str = "$") -> str | None:
-    """Where and why a schema cannot be one; None if nothing is found.
+    """Where and why a schema is invalid; None if no error is found.
 
-    Quick enough for every row of a data set, and so not complete: `violation` looks at the rest.
+    Fast enough for every row of a data set, hence incomplete: `violation` checks the rest.
     """
     if isinstance(schema, bool):
         return None
@@ -74,7 +74,7 @@ def violation(value: Any, schema: dict[str, Any]) -> str | None:
     """Where and how a value first fails to meet a schema (draft 2020-12); None if it meets it.
 
     Raises:
-        ValueError: the schema is none, or refers to what is not in it.
+        ValueError: the schema is invalid, or has a reference to a definition outside it.
     """
     from jsonschema.exceptions import SchemaError
     from referencing.exceptions import Unresolvable
@@ -91,8 +91,8 @@ def violation(value: Any, schema: dict[str, Any]) -> str | None:
     except RecursionError:
         return "$: nested too deeply"
     except (ValueError, ArithmeticError) as error:
-        # The value, not the schema: an integer of thousands of digits can be neither written into the message
-        # nor divided by a float.
+        # The value causes this error, not the schema: an integer of thousands of digits can be neither
+        # printed in the message nor divided by a float.
         return f"$: cannot be validated: {error}"[:300]
 
 

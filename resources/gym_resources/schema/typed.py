@@ -1,8 +1,8 @@
-"""Types for what a format writes as text, taken from the schema: ``<year>1788</year>`` is a number if that
-is what the schema wants there, and stays a text if not.
+"""Types for what a format writes as text, taken from the schema: ``<year>1788</year>`` is a number if the
+schema has a number there, and stays a text if not.
 
-Numbers are what Python's ``int`` and ``float`` read, and ``1`` and ``0`` are booleans, too. What does not fit
-the schema is left as it is; that it does not fit is for the validator to say.
+Numbers are what Python's ``int`` and ``float`` read, and ``1`` and ``0`` are booleans, too. A value that does
+not fit the schema stays unchanged; the validator reports it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def typed(value: Any, schema: object) -> Any:
 def typed_cell(cell: str, schema: object) -> Any:
     """A cell of CSV as the first scalar type of the schema that it can be; lists and objects are not read.
 
-    An empty cell is null where null may be; the text ``null`` is a text.
+    An empty cell is null if the schema allows null; the text ``null`` is a text.
 
     >>> typed_cell("12", {"type": ["number", "null"]})
     12.0

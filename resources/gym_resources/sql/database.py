@@ -8,9 +8,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gym_runtime.assets import cache
-from gym_runtime.assets.asset import Asset
-from gym_runtime.errors import TaskError
+from gym_runtime import Asset, TaskError, assets
 
 SHIPPED = Path(__file__).parent / "data"
 MAX_HEAP_BYTES = 256 << 20
@@ -18,7 +16,7 @@ MAX_VALUE_BYTES = 1_000_000
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # matching takes its product with the text, uninterrupted
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # matching takes pattern times text steps
     sqlite3.SQLITE_LIMIT_VDBE_OP: 1_000_000,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
@@ -30,7 +28,7 @@ _FUNCTIONS_DENIED = {"load_extension", "readfile", "writefile", "edit", "fts3_to
 
 
 def is_name(name: str) -> bool:
-    """Whether a database may be called so: a name, never a path."""
+    """Whether a text is a valid name of a database: a name, never a path."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -39,26 +37,25 @@ def find(name: str, asset: Asset, environment: str) -> Path:
     ones that are shipped as SQL text.
 
     Raises:
-        TaskError: the name is none.
-        AssetMissing: there is no such database.
+        TaskError: the name is invalid.
+        AssetMissing: the database is missing.
     """
     if not is_name(name):
         raise TaskError(f"{name[:200]!r} is not the name of a database")
     shipped = SHIPPED / f"{name}.sql"
-    place = cache.folder(asset)
+    place = assets.folder(asset)
     nested = f"{name}/{name}.sqlite"
     if shipped.is_file() and not (place / f"{name}.sqlite").is_file():
         return shipped
     file = nested if (place / nested).is_file() else f"{name}.sqlite"
-    return cache.find(asset, environment, file)[0]
+    return assets.find(asset, environment, file)[0]
 
 
 @contextmanager
 def reading(path: Path) -> Generator[sqlite3.Connection]:
-    """A connection that can do nothing but read this database; SQL text is loaded into memory first.
+    """A connection that can only read this database; SQL text is loaded into memory first.
 
-    A file is opened where it is, as one that never changes: a copy in memory would cost more and protect
-    no better.
+    A file is opened in place and as immutable: a copy in memory would cost more and protect no better.
     """
     text = path.suffix == ".sql"
     where = ":memory:" if text else f"{path.absolute().as_uri()}?mode=ro&immutable=1"
@@ -78,7 +75,7 @@ def _text(data: bytes) -> str:
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Ask for every step of a statement while it is compiled."""
+    """The authorizer that SQLite calls for every action of a statement while it compiles it."""
     allowed = (
         action in _READS
         or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in _FUNCTIONS_DENIED)

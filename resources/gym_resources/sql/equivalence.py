@@ -1,4 +1,4 @@
-"""When one result says what another does: Spider 2.0's rule.
+"""When one result equals another: Spider 2.0's rule.
 
 Every wanted column is among the given ones, whatever its name and place; further columns do no harm.
 Source: github.com/xlang-ai/Spider2, ``evaluate.py``, ``compare_pandas_table`` (MIT).
@@ -21,8 +21,8 @@ def holds(wanted: Table, given: Table, *, columns: Sequence[int] = (), ignore_or
     Columns are equal if their values are, row by row; with ``ignore_order``, after sorting each by the texts
     of its values. Missing values and NaN are 0, and a text that Python reads as a number is that number;
     numbers may differ by `TOLERANCE`. Two results without rows are equal, and only one without any never is.
-    Columns that the wanted result does not have are left out; if no other is named all count. Takes a
-    comparison for each pair of columns.
+    Columns that the wanted result does not have are ignored; if all named columns are ignored, every column
+    counts. Takes a comparison for each pair of columns.
     """
     if not wanted.height or not given.height:
         return wanted.height == given.height

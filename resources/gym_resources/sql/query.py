@@ -20,13 +20,13 @@ Value = Any
 
 
 class QueryFailed(Exception):
-    """The query cannot be executed, takes too long, or gives too much; the message says which."""
+    """The query cannot be executed, takes too long, or gives too much; the message names the reason."""
 
 
 class Table(msgspec.Struct, frozen=True):
     """A result, column by column; ``columns[i][j]`` is the value of column i in row j.
 
-    One that is given by no rows has no columns.
+    A result without rows in the dataset has no columns.
     """
 
     columns: list[list[Value]]
@@ -70,7 +70,7 @@ def _fetched(cursor: sqlite3.Cursor) -> Table:
 
 
 def table(rows: Sequence[list[Value] | dict[str, Value]]) -> Table:
-    """A result that is given by its rows: lists of values, or objects that name the same columns.
+    """A result from its rows: lists of values, or objects with the same columns.
 
     Raises:
         ValueError: the rows do not have the same columns.

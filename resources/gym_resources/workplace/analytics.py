@@ -1,4 +1,4 @@
-"""The website's analytics. The visits never change; what a session leaves behind are its plots."""
+"""The website's analytics. The visits never change; a session's effects are its plots."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Analytics(Desk):
         return {date: seconds[date] / visits[date] for date in visits}
 
     def _daily(self, time_min: Given, time_max: Given, worth: Callable[[Fields], int]) -> dict[str, int]:
-        """What the visits of each day add up to; days without any visit are left out."""
+        """The sum over the visits of each day; days without visits are left out."""
         first, last = day(time_min, EARLIEST), day(time_max, LATEST)
         sums: dict[str, int] = {}
         for visit in self.tables.office.records["visits"]:

@@ -111,7 +111,7 @@ def _is_id(text: str) -> bool:
 
 
 def _wrong(name: str, value: str) -> str:
-    """What is wrong with a field's value; empty if nothing is."""
+    """The error in a field's value; empty if it is valid."""
     if name == "event_start" and not is_moment(value):
         return "Event start not valid. Please write it as YYYY-MM-DD HH:MM:SS."
     if name == "duration" and not is_count(value):

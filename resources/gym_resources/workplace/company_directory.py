@@ -1,4 +1,4 @@
-"""The company directory: who works here. It never changes."""
+"""The company directory: the employees. It never changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The customers, who looks after each, and how far the sale is."""
+"""The customers, the employee assigned to each, and the state of the sale."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class CustomerRelationshipManager(Desk):
 
 
 def _wrong(name: str, value: str) -> str:
-    """What is wrong with a field's value; empty if nothing is."""
+    """The error in a field's value; empty if it is valid."""
     if name == "status" and value not in STATUSES:
         return f"Status not valid. Please choose from: {quoted(STATUSES)}."
     if name == "product_interest" and value not in PRODUCTS:

@@ -1,8 +1,7 @@
-"""What the applications of the office share: the tables, the shape of an answer, pages and dates.
+"""The shared parts of the office's applications: the tables, the shape of an answer, pages and dates.
 
-A tool's answer is ``{"output": result}``, also when it could not be carried out; a mistake in the
-request is a result like any other, in words. `Given` arguments may be left out or null: a missing one is the
-tool's to complain about.
+A tool's answer is ``{"output": result}``, also when the tool failed; a mistake in the request gives a result
+with an error text. `Given` arguments may be left out or null: the tool itself reports a missing one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gym_runtime.environment.tools import ToolError, render, tool
+from gym_runtime import ToolError, render, tool
 
 from gym_resources.workplace.office import Fields
 from gym_resources.workplace.tables import Table, Tables
@@ -51,10 +50,10 @@ def lookup(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[
 
 
 def loosen(name: str, arguments: dict[str, Any], parameters: tuple[str, ...]) -> dict[str, Any]:
-    """Arguments as the office takes them: numbers are as good as their text.
+    """Arguments as the office takes them: a number equals its text.
 
     Raises:
-        ToolError: there is an argument that the tool does not have.
+        ToolError: the tool has no argument of this name.
     """
     for key in arguments:
         if key not in parameters:
@@ -70,12 +69,12 @@ def action(method: Callable[Concatenate[D, P], object]) -> Callable[Concatenate[
 
 
 def failure(name: str, reason: str) -> str:
-    """What the model reads when a tool could not be carried out."""
+    """The text that the model reads when a tool failed."""
     return f"Error executing tool '{name}': {reason}"
 
 
 def one_field(table: Table, noun: str, key: Given, name: Given) -> Fields | str:
-    """One field of one row, or what is wrong with the question."""
+    """One field of one row, or the error in the request."""
     if not key:
         return f"{noun} ID not provided."
     if not name:
@@ -93,7 +92,7 @@ def delete_row(table: Table, noun: str, key: Given) -> str:
 
 
 def page_of(kind: str, found: Sequence[Fields], page: int | None, page_size: int | None) -> Answer:
-    """One page of what was found, pages counted from 1, and where it stands.
+    """One page of the results, pages counted from 1, with its position.
 
     Raises:
         ValueError: a number is out of range.

@@ -1,4 +1,4 @@
-"""The data of an office: of the one that is shipped, and of the one that NeMo Gym's rows are made on.
+"""The data of an office: of the shipped one, or of the one that NeMo Gym's rows use.
 
 Files are read once per process and shared by all sessions.
 """
@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from gym_runtime.assets.asset import Asset
-from gym_runtime.assets.cache import find
+from gym_runtime import Asset, assets
 
 DATA = Path(__file__).parent / "data"
 COMMIT = "5675816c20454ea9449eb47ea3935605b4d7461e"
@@ -50,10 +49,10 @@ Fields = dict[str, str | None]
 
 
 class Office:
-    """Tables by their names in `SHIPPED`; what is empty in a file is None.
+    """Tables by their names in `SHIPPED`; an empty cell of a file is None.
 
     Attributes:
-        addresses: everybody's e-mail address, in lower case.
+        addresses: all e-mail addresses, in lower case.
         made: rows that `gym_resources.workplace.tables` makes of the records, once.
     """
 
@@ -69,11 +68,11 @@ def office(name: Name) -> Office:
     """An office, read once per process.
 
     Raises:
-        AssetMissing: its files are not here.
+        AssetMissing: its files are missing.
     """
     if name == "brightmoor":
         return _office(tuple(DATA / file for file in SHIPPED.values()), True)
-    return _office(tuple(find(TABLES, "workplace_assistant", *NEMO_GYM.values())), False)
+    return _office(tuple(assets.find(TABLES, "workplace_assistant", *NEMO_GYM.values())), False)
 
 
 @cache

@@ -87,7 +87,7 @@ class ProjectManagement(Desk):
 
 
 def _wrong(tables: Tables, name: str, value: str) -> str:
-    """What is wrong with a field's value; empty if nothing is."""
+    """The error in a field's value; empty if it is valid."""
     if name == "assigned_to_email" and value not in tables.tasks.values(name):
         return "Assignee email not valid. Please choose from the list of team members."
     if name == "list_name" and value not in LISTS:

@@ -1,7 +1,7 @@
 """The tables of an office, as a session sees and changes them.
 
-Tables are compared as the data frames of NeMo Gym are, with the number of each row: a row keeps its number
-when others are deleted; making one numbers all rows of its table anew, save in the calendar, where a new
+Tables are compared like NeMo Gym's data frames, with the number of each row: a row keeps its number
+when others are deleted; creating one renumbers all rows of its table, except in the calendar, where a new
 event gets the number 0. So deleting and then adding is not always the same as adding and then deleting.
 
 A row never changes once it is made, and a `Table` copies its list of rows before its first write. So a
@@ -49,7 +49,7 @@ class Row:
 
 
 class Table:
-    """Rows with their numbers, in the order of their making.
+    """Rows with their numbers, in the order of their creation.
 
     A new id is the highest text among the ids, plus 1, in eight digits unless ``padded`` is off.
     """
@@ -93,7 +93,7 @@ class Table:
         return set(self._rows[0].fields) if self._rows else set()
 
     def values(self, name: str) -> set[str | None]:
-        """What a field holds somewhere, as it counts."""
+        """A field's values in all rows, in the form in which they are compared."""
         return {row.folded[name] for row in self._rows}
 
     def get(self, key: str) -> Fields | None:
@@ -124,7 +124,7 @@ class Table:
         """Append a row and return its id.
 
         Raises:
-            ValueError: the highest id is no number, or the table is full.
+            ValueError: the highest id is not a number, or the table is full.
         """
         highest = max((row.fields[self._key] or "" for row in self._rows), default="0")
         key = str(int(highest) + 1)
@@ -136,7 +136,7 @@ class Table:
         return key
 
     def update(self, key: str, name: str, value: str) -> bool:
-        """Set one field of the rows with an id; False if there is none.
+        """Set one field of the rows with an id; False if no row has it.
 
         Raises:
             ValueError: the table is full.
@@ -150,7 +150,7 @@ class Table:
         return bool(found)
 
     def delete(self, key: str) -> bool:
-        """Drop the rows with an id; False if there is none."""
+        """Drop the rows with an id; False if no row has it."""
         kept = [place for place, row in enumerate(self._rows) if row.fields[self._key] != key]
         if len(kept) == len(self._rows):
             return False
@@ -165,14 +165,14 @@ class Table:
         return self._rows
 
     def _count(self, fields: Fields) -> None:
-        """A model could forward a large mail again and again."""
+        """A model could forward a large mail repeatedly."""
         self._characters += sum(len(value) for value in fields.values() if value)
         if self._characters > CHARACTERS_AT_MOST:
-            raise ValueError(f"there is room for {CHARACTERS_AT_MOST} characters")
+            raise ValueError(f"a table holds at most {CHARACTERS_AT_MOST} characters")
 
 
 class Tables:
-    """What a session may change: five tables, fresh from an office's data."""
+    """The state of a session: five tables, copied from an office's data."""
 
     __slots__ = ("calendar", "customers", "email", "office", "plots", "tasks")
 

@@ -89,7 +89,8 @@ class Runs:
             await self.bus.publish(f"cancel.{run}{parts}", b"")
             return
         await self.bus.forget(f"task.*.*.{run}")
-        info = msgspec.structs.replace(info, state="cancelled")
+        done = len(await self.bus.counts(f"rollout.{run}.>"))
+        info = msgspec.structs.replace(info, state="cancelled", done=done)
         await self.bus.append(f"runs.{run}", encode_run(info))
         await self.bus.publish(f"cancel.{run}", b"")
         await self._close_unless_followed(info)

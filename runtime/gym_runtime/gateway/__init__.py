@@ -7,3 +7,8 @@ back in the same dialect, as a stream if that was asked for. `server` holds the 
 that a harness's calls amount to, `entry` and `recording` the files, which the ``record`` and ``replay``
 adapters share.
 """
+
+from gym_runtime.gateway.admission import Admission as Admission
+from gym_runtime.gateway.listener import serving as serving
+from gym_runtime.gateway.server import Gateway as Gateway
+from gym_runtime.gateway.server import Question as Question

@@ -90,9 +90,6 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
     error_event: Callable[[Problem], bytes]
 
 
-# In the ``metadata`` of a call: an engine may leave out the hosted tools that it does not have.
-HOSTED_TOOLS, OPTIONAL = "hosted_tools", "optional"
-
 encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 

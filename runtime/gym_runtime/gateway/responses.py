@@ -19,9 +19,7 @@ from msgspec import Meta, Raw
 from gym_runtime.errors import TaskError
 from gym_runtime.gateway import namespaces, openai_errors
 from gym_runtime.gateway.dialect import (
-    HOSTED_TOOLS,
     MAX_ITEMS,
-    OPTIONAL,
     ApiDialect,
     Asked,
     Fields,
@@ -31,7 +29,7 @@ from gym_runtime.gateway.dialect import (
     event,
     side_channel,
 )
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime.messages.calls import HOSTED_TOOLS, OPTIONAL, ModelCall
 from gym_runtime.messages.items import FunctionCall, OtherItem, decode_item, user_message
 from gym_runtime.messages.responses import Response, decode_response
 

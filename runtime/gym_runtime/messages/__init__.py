@@ -5,3 +5,12 @@ ignored, new fields have defaults, no field changes its type, no tag is used twi
 items travel as `msgspec.Raw`: who only passes them on never decodes them, and their bytes stay as they
 were.
 """
+
+from gym_runtime.messages.calls import HOSTED_TOOLS as HOSTED_TOOLS
+from gym_runtime.messages.calls import OPTIONAL as OPTIONAL
+from gym_runtime.messages.items import decode_items as decode_items
+from gym_runtime.messages.responses import NULL as NULL
+from gym_runtime.messages.responses import IncompleteDetails as IncompleteDetails
+from gym_runtime.messages.sampling import BEYOND_RESPONSES as BEYOND_RESPONSES
+from gym_runtime.messages.sampling import lay_over as lay_over
+from gym_runtime.messages.sampling import refused as refused

@@ -78,6 +78,10 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     items: int
 
 
+# In the ``metadata`` of a call: an engine may leave out the hosted tools that it does not have.
+HOSTED_TOOLS, OPTIONAL = "hosted_tools", "optional"
+
+
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ask a model to answer.
 

@@ -8,3 +8,7 @@
 
 `gym_runtime.sandbox` runs in them what models write, and what judges it.
 """
+
+from gym_runtime.processes.child import Child as Child
+from gym_runtime.processes.child import EndOfProcess as EndOfProcess
+from gym_runtime.processes.processor_time import within as within

@@ -8,8 +8,9 @@ environment accepts limits without isolation: such code reads every file, variab
 may; use it only where something else isolates the worker.
 """
 
-from gym_runtime.sandbox.box import Result, Sandbox
+from gym_runtime.sandbox.box import Result, Sandbox, slots
 from gym_runtime.sandbox.interpreter import Execution, Interpreter
 from gym_runtime.sandbox.limits import Limits
+from gym_runtime.sandbox.python import command as python_command
 
-__all__ = ["Execution", "Interpreter", "Limits", "Result", "Sandbox"]
+__all__ = ["Execution", "Interpreter", "Limits", "Result", "Sandbox", "python_command", "slots"]

@@ -1,1 +1,1 @@
-"""What authors of environments, agents and adapters test with. It ships; it holds no mocks."""
+"""What authors of environments, agents and adapters test with: `small_system`, a memory bus, virtual time."""

@@ -187,7 +187,7 @@ async def test_an_engine_that_cannot_go_on_exactly_renders_every_turn_anew_and_t
         await adapter.respond(call, context())
         assert stub.asked.count("/tokenize") == tokenized
     said = capsys.readouterr()
-    assert (said.out + said.err).count("turns are rendered anew from text") == 1
+    assert (said.out + said.err).count("turns are rendered again from text") == 1
     assert reason in said.out + said.err
 
 

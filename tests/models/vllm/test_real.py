@@ -23,7 +23,7 @@ from gym_runtime.rollout.record import RolloutRecord
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call, output
 from models.vllm.counting import ROW, TURNS
-from models.vllm.witness import CHAT, GENERATE, RENDER, TOKENIZE, Witness
+from models.vllm.recording_proxy import CHAT, GENERATE, RENDER, TOKENIZE, RecordingProxy
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -55,8 +55,8 @@ async def adapter() -> AsyncIterator[Adapter]:
 async def either(request: pytest.FixtureRequest) -> AsyncIterator[Adapter]:
     """With the token endpoints, and without."""
     async with (
-        Witness(URL, scale_out=request.param).running() as witness,
-        Adapter(settings(witness.url)) as made,
+        RecordingProxy(URL, scale_out=request.param).running() as proxy,
+        Adapter(settings(proxy.url)) as made,
     ):
         yield made
 
@@ -99,14 +99,14 @@ async def rollouts(url: str, count: int, **more: Any) -> list[RolloutRecord]:
 
 
 async def test_the_ids_of_fifty_rollouts_are_those_that_the_engine_reports() -> None:
-    async with Witness(URL).running() as witness:
-        records = await rollouts(witness.url, 50)
+    async with RecordingProxy(URL).running() as proxy:
+        records = await rollouts(proxy.url, 50)
     assert [record.outcome for record in records if record.reward is None] == []
     said = [
         (answer["prompt_token_ids"], answer["choices"][0]["token_ids"])
-        for _, answer in witness.passed(GENERATE)
+        for _, answer in proxy.passed(GENERATE)
     ]
-    sent = [request["token_ids"] for request, _ in witness.passed(GENERATE)]
+    sent = [request["token_ids"] for request, _ in proxy.passed(GENERATE)]
     assert sent == [ids for ids, _ in said]
     turns = 0
     for record in records:
@@ -123,17 +123,17 @@ async def test_the_ids_of_fifty_rollouts_are_those_that_the_engine_reports() -> 
             turns += 1
     assert turns == TURNS * len(records)
     assert said == []
-    anew = {json.dumps(answer["token_ids"]) for _, answer in witness.passed(RENDER)}
+    anew = {json.dumps(answer["token_ids"]) for _, answer in proxy.passed(RENDER)}
     other = sum(json.dumps(ids) not in anew for ids in sent)
     print(f"\n{len(records)} rollouts, {turns} turns; {other} prompts differ from a rendering of the text")
 
 
 async def test_without_scale_out_the_ids_are_exact_too_and_calls_are_parsed_by_the_engine() -> None:
-    async with Witness(URL, scale_out=False).running() as witness:
-        records = await rollouts(witness.url, 20)
+    async with RecordingProxy(URL, scale_out=False).running() as proxy:
+        records = await rollouts(proxy.url, 20)
     assert [record.outcome for record in records if record.reward is None] == []
     said = [
-        (answer["prompt_token_ids"], answer["choices"][0]["token_ids"]) for _, answer in witness.passed(CHAT)
+        (answer["prompt_token_ids"], answer["choices"][0]["token_ids"]) for _, answer in proxy.passed(CHAT)
     ]
     turns = 0
     for record in records:
@@ -151,18 +151,18 @@ async def test_without_scale_out_the_ids_are_exact_too_and_calls_are_parsed_by_t
     assert said == []
     sent = [
         transfer["prompt_token_ids"]
-        for request, _ in witness.passed(CHAT)
+        for request, _ in proxy.passed(CHAT)
         if (transfer := request.get("kv_transfer_params"))
     ]
     assert len(sent) == (TURNS - 1) * len(records)
-    anew = {json.dumps(answer["tokens"]) for _, answer in witness.passed(TOKENIZE)}
+    anew = {json.dumps(answer["tokens"]) for _, answer in proxy.passed(TOKENIZE)}
     assert any(json.dumps(ids) not in anew for ids in sent)
 
 
 @pytest.mark.parametrize("scale_out", [True, False])
 async def test_where_the_template_rewrites_the_past_segments_say_so(scale_out: bool) -> None:
-    async with Witness(URL, scale_out=scale_out).running() as witness:
-        records = await rollouts(witness.url, 6, extra_body={"chat_template_kwargs": {"forget_calls": True}})
+    async with RecordingProxy(URL, scale_out=scale_out).running() as proxy:
+        records = await rollouts(proxy.url, 6, extra_body={"chat_template_kwargs": {"forget_calls": True}})
     for record in records:
         items = token_items(record)
         assert [item.get("token_segment", 0) for item in items] == list(range(len(items)))
@@ -173,16 +173,16 @@ async def test_a_swap_of_weights_in_mid_rollout_aborts_none() -> None:
     if not (OTHER_WEIGHTS and FIRST_WEIGHTS):
         pytest.skip("GYM_TEST_VLLM_WEIGHTS and GYM_TEST_VLLM_OTHER_WEIGHTS name two folders of weights")
     records: list[RolloutRecord] = []
-    async with Adapter(settings()) as trainer, Witness(URL).running() as witness:
+    async with Adapter(settings()) as trainer, RecordingProxy(URL).running() as proxy:
         await trainer.control(Control(op="set_version", version="v1"))
 
         async def make() -> None:
-            records.extend(await rollouts(witness.url, 16))
+            records.extend(await rollouts(proxy.url, 16))
 
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(make)
-                await witness.seen(GENERATE, 12)
+                await proxy.seen(GENERATE, 12)
                 answer = await trainer.control(Control(op="update", version="v2", path=OTHER_WEIGHTS))
                 assert (answer.paused, answer.version) == (False, "v2")
         finally:
@@ -327,7 +327,7 @@ async def test_a_call_given_up_stops_the_generation(adapter: Adapter, tokens: bo
 
 async def test_paused_calls_wait_and_are_answered() -> None:
     """What was asked in the pause is sampled after it, from the weights as they are called then."""
-    async with Witness(URL).running() as witness, Adapter(settings(witness.url)) as adapter:
+    async with RecordingProxy(URL).running() as proxy, Adapter(settings(proxy.url)) as adapter:
         assert (await adapter.control(Control(op="pause"))).paused
         answers: list[ModelAnswer] = []
 
@@ -337,7 +337,7 @@ async def test_paused_calls_wait_and_are_answered() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
-            await witness.asked(GENERATE)
+            await proxy.asked(GENERATE)
             held = await adapter.control(Control(op="set_version", version="after"))
             assert (held.paused, held.version, answers) == (True, "after", [])
             assert not (await adapter.control(Control(op="resume"))).paused

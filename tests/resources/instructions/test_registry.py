@@ -39,8 +39,12 @@ def test_what_is_no_plain_word_is_named() -> None:
         ("keywords:existence", {}, "'keywords:existence': .* missing required field `keywords`"),
         ("keywords:existence", {"keywords": None}, "missing required field `keywords`"),
         ("keywords:existence", {"keywords": 1}, "Expected `array`, got `int`"),
-        ("keywords:existence", {"keywords": ["a", "b("]}, "'keywords:existence': 'b\\(' is no expression"),
-        ("keywords:word_once", {"keyword": "a{99999999999}"}, "is no expression"),
+        (
+            "keywords:existence",
+            {"keywords": ["a", "b("]},
+            "'keywords:existence': 'b\\(' is not an expr",
+        ),
+        ("keywords:word_once", {"keyword": "a{99999999999}"}, "is not an expression"),
         (
             "length_constraints:number_words",
             {"num_words": 5, "relation": "at most"},

@@ -24,7 +24,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def prepare(orchard: Path, capsys: Capture) -> Prepare:
+def prepare(environment_folder: Path, capsys: Capture) -> Prepare:
     """Runs ``prepare``; its status, and what it said where that was."""
 
     def run(*arguments: str) -> tuple[int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -15,31 +15,19 @@ from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.client import Client, RunInfo, make_pools, new_run_id, publishing
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
-from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.testing.background import Mailbox, background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.resource_worker import ResourceWorker
-from runtime.workers.hosting import Mailbox, background, hosting, settled
-from runtime.workers.small_system import (
-    Engine,
+from gym_runtime.testing.small_system import (
     Hang,
-    SmallSystem,
-    Turn,
     answer,
-    function_call,
-    small_system,
 )
+from gym_runtime.workers.adapter import ModelSettings
+from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 
 pytestmark = pytest.mark.anyio
-
-NAME = "example_session_state_mgmt"
-CALL = function_call("increment_counter", '{"count": 1}')
-COUNT = [answer(CALL), answer("done")]
-NOTHING = QueueDepth(waiting=0, in_flight=0)
 
 
 @pytest.fixture
@@ -47,62 +35,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
 
 
-def rows(count: int, **fields: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "responses_create_params": {"input": "go"},
-            "initial_count": 3,
-            "expected_count": 4,
-            "n": n,
-            **fields,
-        }
-        for n in range(count)
-    ]
-
-
-class Scene:
-    def __init__(self, system: SmallSystem, gym: Client, resource: ResourceWorker, engine: Engine) -> None:
-        self.system = system
-        self.gym = gym
-        self.resource = resource
-        self.engine = engine
-
-    def rollouts(self, count: int, **more: Any) -> AsyncGenerator[RolloutRecord]:
-        return self.gym.rollouts(rows(count), environment=NAME, **more)
-
-    @asynccontextmanager
-    async def another(self) -> AsyncGenerator[Client]:
-        """A client with a connection of its own."""
-        async with self.system.broker.connect() as bus, hosting() as tasks:
-            yield Client(bus, tasks)
-
-    def tasks(self, run: str, count: int) -> list[RolloutSpec]:
-        lines = [msgspec.json.encode(row) for row in rows(count)]
-        return list(expand(lines, run=run, environment=NAME))
-
-    async def at_rest(self) -> None:
-        """Return when nothing waits and nothing runs, here and in the workers."""
-        await settled(lambda: not len(self.resource.sessions), within_s=5)
-        with anyio.fail_after(5):
-            while await self.gym.bus.depth("agent-tool_loop") != NOTHING:
-                await anyio.sleep(0.01)
-
-
-@asynccontextmanager
-async def scene(
-    *turns: Turn, slots: int = 64, faults: Any = None, engine: Engine | None = None
-) -> AsyncGenerator[Scene]:
-    engine = engine or Engine(*(turns or COUNT))
-    async with small_system(**({"faults": faults} if faults else {})) as system:
-        resource = await system.add_resource(catalogue.environment(NAME))
-        await system.add_model(engine, capacity=10_000)
-        await system.add_agent(slots=slots)
-        async with hosting() as tasks:
-            yield Scene(system, Client(system.bus, tasks), resource, engine)
-
-
 async def test_one_row_where_a_list_is_due_is_refused() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         for row in (rows(1)[0], '{"responses_create_params": {}}'):
             with pytest.raises(UsageError, match="where a list of rows is due"):
                 here.gym.rollouts(row, environment=NAME)  # pyright: ignore[reportArgumentType]
@@ -112,7 +46,7 @@ async def test_one_row_where_a_list_is_due_is_refused() -> None:
 
 
 async def test_every_rollout_comes_once_and_the_run_is_over_then() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         records = [record async for record in here.rollouts(5, repeats=4)]
         assert len({record.rollout_id for record in records}) == 20
         assert {(record.task_index, record.rollout_index) for record in records} == {
@@ -126,7 +60,7 @@ async def test_every_rollout_comes_once_and_the_run_is_over_then() -> None:
 
 
 async def test_rows_may_be_mappings_text_or_bytes_and_sampling_is_laid_over_them() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         (mapping,) = rows(1)
         given = [mapping | {"n": 1}, msgspec.json.encode(mapping | {"n": 2}), '{"n": 3,' + text_of(mapping)]
         records = [
@@ -142,13 +76,13 @@ def text_of(row: dict[str, Any]) -> str:
 
 
 async def test_no_rows_are_no_rollouts() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         assert [record async for record in here.gym.rollouts([], environment=NAME)] == []
         assert [run.state for run in await here.gym.runs()] == ["finished"]
 
 
 async def test_failed_rollouts_come_too() -> None:
-    async with scene(ModelRefused("bad key")) as here:
+    async with running_client(ModelRefused("bad key")) as here:
         records = [record async for record in here.rollouts(3)]
     assert [(type(record.outcome), record.reward) for record in records] == [(Failed, None)] * 3
 
@@ -166,7 +100,7 @@ async def test_failed_rollouts_come_too() -> None:
 async def test_a_wrong_row_or_name_is_refused_before_anything_starts(
     given: list[Any], environment: str | None, sampling: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         with pytest.raises(error, match=message):
             await anext(here.gym.rollouts(given, environment=environment, **sampling))
         assert await here.gym.runs() == []
@@ -182,7 +116,7 @@ async def test_a_stream_of_rows_is_read_as_places_become_free() -> None:
             taken += 1
             yield row
 
-    async with scene() as here:
+    async with running_client() as here:
         read = 0
         async for _ in here.gym.rollouts(stream(), environment=NAME, in_flight=5):
             read += 1
@@ -193,7 +127,7 @@ async def test_a_stream_of_rows_is_read_as_places_become_free() -> None:
 
 
 async def test_a_wrong_row_in_a_stream_ends_the_run_where_it_stands() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         with pytest.raises(TaskError, match="row 3"):
             async for _ in here.gym.rollouts(iter([*rows(2), {"oops": 1}]), environment=NAME):
                 pass
@@ -203,7 +137,7 @@ async def test_a_wrong_row_in_a_stream_ends_the_run_where_it_stands() -> None:
 
 async def test_settings_are_one_object_and_keywords_change_it() -> None:
     settings = RolloutSettings(repeats=3, sampling={"temperature": 0.5, "top_p": 0.9})
-    async with scene() as here:
+    async with running_client() as here:
         made = here.gym.rollouts(rows(1), settings, environment=NAME, repeats=2, temperature=0.25)
         assert len([record async for record in made]) == 2
         params = msgspec.json.decode(here.engine.calls.items[0][0].params)
@@ -212,7 +146,7 @@ async def test_settings_are_one_object_and_keywords_change_it() -> None:
 
 async def test_no_more_are_on_their_way_than_asked_for() -> None:
     most = 0
-    async with scene() as here, aclosing(here.rollouts(50, in_flight=5)) as records:
+    async with running_client() as here, aclosing(here.rollouts(50, in_flight=5)) as records:
         read = 0
         async for _ in records:
             read += 1
@@ -225,7 +159,7 @@ async def test_no_more_are_on_their_way_than_asked_for() -> None:
 
 @pytest.mark.slow
 async def test_a_slow_reader_loses_nothing() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         seen: set[str] = set()
         async for record in here.rollouts(700):
             if len(seen) < 5:
@@ -236,7 +170,7 @@ async def test_a_slow_reader_loses_nothing() -> None:
 
 async def test_several_runs_at_once_on_one_connection_do_not_mix() -> None:
     found: dict[int, set[int]] = {}
-    async with scene() as here, anyio.create_task_group() as tasks:
+    async with running_client() as here, anyio.create_task_group() as tasks:
 
         async def make(number: int) -> None:
             count = 10 + number
@@ -252,7 +186,7 @@ async def test_several_runs_at_once_on_one_connection_do_not_mix() -> None:
 # -- leaving early ------------------------------------------------------------------------------------
 
 
-async def left_early(here: Scene, records: AsyncGenerator[RolloutRecord], *, after: int) -> None:
+async def left_early(here: RunningClient, records: AsyncGenerator[RolloutRecord], *, after: int) -> None:
     count = 0
     async for _ in records:
         count += 1
@@ -263,7 +197,7 @@ async def left_early(here: Scene, records: AsyncGenerator[RolloutRecord], *, aft
 
 @pytest.mark.parametrize("slots", [64, 2])
 async def test_leaving_early_stops_everything(slots: int) -> None:
-    async with scene(slots=slots) as here:
+    async with running_client(slots=slots) as here:
         await left_early(here, here.rollouts(500), after=3)
         await here.at_rest()
         (run,) = await here.gym.runs()
@@ -274,7 +208,7 @@ async def test_leaving_early_stops_everything(slots: int) -> None:
 
 
 async def test_leaving_early_reaches_what_is_in_the_middle_of_a_call() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         records = here.rollouts(20)
         async with background(lambda: left_early(here, records, after=1)):
             await here.engine.calls.until(40)
@@ -283,7 +217,7 @@ async def test_leaving_early_reaches_what_is_in_the_middle_of_a_call() -> None:
 
 
 async def test_leaving_early_without_a_word_is_leaving_early() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         async for _ in here.rollouts(500):
             break
         await here.at_rest()
@@ -293,7 +227,7 @@ async def test_leaving_early_without_a_word_is_leaving_early() -> None:
 
 @pytest.mark.slow
 async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_run() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         records = here.rollouts(1000)
         await anext(records)
         # Everything that fits is there, and the work waits for its reader.
@@ -305,7 +239,7 @@ async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_r
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_being_cancelled_at_any_moment_leaves_a_working_connection(turns: int) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
 
@@ -332,7 +266,7 @@ async def test_what_breaks_is_raised_where_the_records_are_read_and_ends_no_othe
             return Fate(drop=self.on and passing.kind == "store" and passing.subject.startswith("task."))
 
     faults = Refusing()
-    async with scene(faults=faults) as here:
+    async with running_client(faults=faults) as here:
         faults.on = True
         with pytest.raises(BrokerError):
             async for _ in here.rollouts(5):
@@ -356,7 +290,7 @@ async def collected(gym: Client, run: str) -> list[RolloutRecord]:
 
 async def test_several_collectors_each_get_everything_and_several_publishers_do_not_mix() -> None:
     found: Mailbox[tuple[str, list[RolloutRecord]]] = Mailbox()
-    async with scene() as here, here.another() as second, here.another() as third:
+    async with running_client() as here, here.another() as second, here.another() as third:
 
         async def collect(gym: Client, run: str) -> None:
             found.put((run, await collected(gym, run)))
@@ -379,7 +313,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
     monkeypatch.setattr(publishing, "SHED", 10)
     taken: list[RolloutRecord] = []
     stored: dict[int, int] = {}
-    async with scene() as here:
+    async with running_client() as here:
         bus = here.gym.bus
         await open_run(here.gym, "long", 100)
 
@@ -406,7 +340,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
 
 @pytest.mark.slow
 async def test_a_finished_run_is_kept_until_the_last_client_that_follows_it_has_it() -> None:
-    async with scene() as here, here.another() as slow:
+    async with running_client() as here, here.another() as slow:
         info = await open_run(here.gym, "one", 600)
         taken = slow.collect("one")
         await here.gym.publish(here.tasks("one", 600))
@@ -423,7 +357,7 @@ async def test_a_finished_run_is_kept_until_the_last_client_that_follows_it_has_
 
 
 async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         records = [record async for record in here.rollouts(3)]
         run = records[0].run
         with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{run}' is finished"):
@@ -436,7 +370,7 @@ async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
 
 @pytest.mark.slow
 async def test_leaving_a_collection_early_leaves_the_run_alone() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         await open_run(here.gym, "one", 600)
         await here.gym.publish(here.tasks("one", 600))
         await left_early(here, here.gym.collect("one"), after=3)
@@ -448,7 +382,7 @@ async def test_leaving_a_collection_early_leaves_the_run_alone() -> None:
 
 
 async def test_cancelling_a_run_ends_what_runs_drops_what_waits_and_ends_who_collects() -> None:
-    async with scene(Hang(), slots=4) as here:
+    async with running_client(Hang(), slots=4) as here:
         found: Mailbox[list[RolloutRecord]] = Mailbox()
         await open_run(here.gym, "one", 10)
         await here.gym.publish(here.tasks("one", 10))
@@ -469,7 +403,7 @@ async def test_cancelling_a_run_ends_what_runs_drops_what_waits_and_ends_who_col
 async def test_cancelling_a_group_or_a_rollout_leaves_the_others(
     parts: tuple[int, ...], cancelled: set[tuple[int, int]]
 ) -> None:
-    async with scene(Hang(), slots=2) as here:
+    async with running_client(Hang(), slots=2) as here:
         await open_run(here.gym, "one", 5)
         tasks = [msgspec.structs.replace(task, timeout_s=100) for task in here.tasks("one", 5)]
         await here.gym.publish(tasks)
@@ -481,7 +415,7 @@ async def test_cancelling_a_group_or_a_rollout_leaves_the_others(
 
 
 async def test_a_run_that_is_not_there_is_refused_with_the_nearest() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         await open_run(here.gym, "20260101-120000-abcdef", 1)
         wrong = "20260101-120000-abcdee"
         message = "there is no run '20260101-120000-abcdee'; did you mean '20260101-120000-abcdef'"
@@ -491,7 +425,7 @@ async def test_a_run_that_is_not_there_is_refused_with_the_nearest() -> None:
 
 
 async def test_a_rollout_without_its_task_is_refused_rather_than_taken_for_a_task() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         await open_run(here.gym, "one", 1)
         with pytest.raises(UsageError, match="which task"):
             await here.gym.cancel("one", rollout_index=1)
@@ -501,7 +435,7 @@ async def test_a_rollout_without_its_task_is_refused_rather_than_taken_for_a_tas
 
 
 async def test_status_shows_workers_queues_and_runs() -> None:
-    async with scene(Hang(), slots=2) as here:
+    async with running_client(Hang(), slots=2) as here:
         info = RunInfo(run="one", total=5, agents=["tool_loop"])
         await here.gym.open_run(info)
         await here.gym.publish(here.tasks("one", 5))
@@ -537,7 +471,7 @@ REAL = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True
 
 
 async def test_keywords_say_how_to_sample() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         sampling: Any = {
             "temperature": 0.5,
             "top_k": 5,
@@ -563,7 +497,7 @@ async def test_keywords_say_how_to_sample() -> None:
     ],
 )
 async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: Any, message: str) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         here.gym.served = ModelSettings.parse("openai/gpt-5")
         with pytest.raises(UsageError, match=message):
             await anext(here.rollouts(1, **sampling))

@@ -15,11 +15,11 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat, encode_heartbeat
+from gym_runtime.testing.background import settled
 from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.small_system import Engine
 from gym_runtime.workers.adapter import CallContext
-from runtime.client.test_client import COUNT, NAME, Scene, rows, scene
-from runtime.workers.hosting import settled
-from runtime.workers.small_system import Engine
+from runtime.client.running_client import COUNT, NAME, RunningClient, rows, running_client
 
 pytestmark = pytest.mark.anyio
 
@@ -38,14 +38,14 @@ class OneHangs(Engine):
         return await super().respond(call, context)
 
 
-async def progress(here: Scene, run: str) -> RunProgress:
+async def progress(here: RunningClient, run: str) -> RunProgress:
     async with here.another() as other:
         status = await other.status()
         return status.progress[run]
 
 
 async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> None:
-    async with scene(engine=OneHangs(*COUNT)) as here:
+    async with running_client(engine=OneHangs(*COUNT)) as here:
         async with aclosing(here.rollouts(2)) as records:
             record = await anext(records)
             [info] = await here.gym.runs()
@@ -71,7 +71,7 @@ async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> Non
 
 
 async def test_a_published_run_is_counted_at_the_broker() -> None:
-    async with scene(engine=OneHangs(*COUNT)) as here:
+    async with running_client(engine=OneHangs(*COUNT)) as here:
         info = RunInfo(run="one", total=2, environments=[NAME], created_s=anyio.current_time())
         await here.gym.open_run(info)
         lines = [msgspec.json.encode(row) for row in rows(2)]

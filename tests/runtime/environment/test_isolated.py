@@ -20,7 +20,7 @@ from gym_runtime.processes.child import wait_for_end
 from gym_runtime.sandbox import calls, verifiers, warm
 from runtime.bounds import bounds as bounds
 
-from runtime import deeds
+from runtime import sandboxed_functions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -140,11 +140,11 @@ async def test_what_goes_wrong_is_a_fault_and_the_next_one_is_judged(module: str
 
 
 async def test_cancelling_kills_the_process() -> None:
-    await run_isolated(deeds.pid, timeout_s=15)
+    await run_isolated(sandboxed_functions.pid, timeout_s=15)
     before = descendants()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(run_isolated, deeds.sleep, 60.0, timeout_s=60))
+        tasks.start_soon(partial(run_isolated, sandboxed_functions.sleep, 60.0, timeout_s=60))
         with anyio.fail_after(15):
             while not asleep():
                 await anyio.sleep(0.02)
@@ -164,7 +164,7 @@ async def test_more_calls_than_processes_wait_without_spending_their_time(
     done: list[float] = []
 
     async def work() -> None:
-        await run_isolated(deeds.sleep, 0.3, timeout_s=1)
+        await run_isolated(sandboxed_functions.sleep, 0.3, timeout_s=1)
         done.append(time.monotonic())
 
     async with anyio.create_task_group() as tasks:
@@ -244,12 +244,12 @@ async def test_a_module_that_cannot_be_loaded_says_so_each_time(tmp_path: Path) 
 
 
 async def test_an_idle_process_that_the_system_has_killed_is_no_inputs_fault() -> None:
-    await run_isolated(deeds.pid, timeout_s=15)
+    await run_isolated(sandboxed_functions.pid, timeout_s=15)
     for process in psutil.Process().children():
         if process.name() == "bwrap":
             process.kill()
             await wait_for_end(process.pid)
-    assert await run_isolated(deeds.pid, timeout_s=15)
+    assert await run_isolated(sandboxed_functions.pid, timeout_s=15)
 
 
 async def _times_out(module: str, how: str, timeout_s: float) -> None:
@@ -277,16 +277,16 @@ async def test_an_input_that_has_killed_two_processes_is_refused(module: str) ->
 
 
 async def test_each_call_has_a_fork_of_its_own_of_the_same_process() -> None:
-    forks = {await run_isolated(deeds.pid, timeout_s=15) for _ in range(5)}
+    forks = {await run_isolated(sandboxed_functions.pid, timeout_s=15) for _ in range(5)}
     assert len(forks) == 5
-    assert len({await run_isolated(deeds.parent, timeout_s=15) for _ in range(3)}) == 1
+    assert len({await run_isolated(sandboxed_functions.parent, timeout_s=15) for _ in range(3)}) == 1
 
 
 def test_a_process_whose_worker_ended_while_it_started_ends_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    start = calls.encode_start(calls.Start(function=calls.name(deeds.pid), isolated=False))
+    start = calls.encode_start(calls.Start(function=calls.name(sandboxed_functions.pid), isolated=False))
     program = [sys.executable, "-P", "-c", warm.PROGRAM, *sys.path]
     frame = calls.LENGTH.pack(len(start)) + start
     orphan = subprocess.run(program, input=frame, capture_output=True, check=True, timeout=15)
@@ -301,30 +301,30 @@ def test_a_process_whose_worker_ended_while_it_started_ends_at_once(
 
 
 async def test_limits_count_processor_time() -> None:
-    await run_isolated(deeds.sleep, 0.6, timeout_s=0.2)
+    await run_isolated(sandboxed_functions.sleep, 0.6, timeout_s=0.2)
     with pytest.raises(TimeoutError, match=r"0.2 s of processor time"):
-        await run_isolated(deeds.spin, 60.0, timeout_s=0.2)
-    assert await run_isolated(deeds.pid, timeout_s=15)
+        await run_isolated(sandboxed_functions.spin, 60.0, timeout_s=0.2)
+    assert await run_isolated(sandboxed_functions.pid, timeout_s=15)
 
 
 async def test_what_only_waits_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifiers, "WALL_S", 0.2)
     with pytest.raises(TimeoutError, match=r"^1 s$"):
-        await run_isolated(deeds.sleep, 60.0, timeout_s=0.2)
+        await run_isolated(sandboxed_functions.sleep, 60.0, timeout_s=0.2)
 
 
 async def test_only_named_functions_are_called_and_only_typed_results_come_back() -> None:
     with pytest.raises(TypeError, match="not the function of a module"):
         await run_isolated(lambda: None, timeout_s=15)
     with pytest.raises(ResourceError, match="Expected `str`, got `int`"):
-        await run_isolated(deeds.run, 5, timeout_s=15)  # pyright: ignore[reportArgumentType]
+        await run_isolated(sandboxed_functions.run, 5, timeout_s=15)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ResourceError, match="what the verifier returned cannot be read"):
-        await run_isolated(deeds.wrong, timeout_s=15)
+        await run_isolated(sandboxed_functions.wrong, timeout_s=15)
 
 
 async def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ResourceError, match=r"died: an answer of \d+ bytes, more than 67108864"):
-        await run_isolated(deeds.run, f"said = {calls.ANSWER_BYTES + 1} * 'x'", timeout_s=15)
+        await run_isolated(sandboxed_functions.run, f"said = {calls.ANSWER_BYTES + 1} * 'x'", timeout_s=15)
 
 
 async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,9 +333,11 @@ async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.Mon
 
     async with anyio.create_task_group() as tasks:
         for number in range(6):
-            tasks.start_soon(partial(run_isolated, deeds.sleep, 1000.0 + number, timeout_s=1000))
+            tasks.start_soon(
+                partial(run_isolated, sandboxed_functions.sleep, 1000.0 + number, timeout_s=1000)
+            )
         await anyio.lowlevel.checkpoint()
-        await run_isolated(deeds.pid, timeout_s=15)
+        await run_isolated(sandboxed_functions.pid, timeout_s=15)
         tasks.cancel_scope.cancel()
 
 
@@ -354,7 +356,7 @@ async def test_who_overruns_has_the_lowest_priority_in_and_among_sessions(
         return False
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(run_isolated, deeds.sleep, 1000.0, timeout_s=1000))
+        tasks.start_soon(partial(run_isolated, sandboxed_functions.sleep, 1000.0, timeout_s=1000))
         with anyio.fail_after(15):
             while not low():
                 await anyio.sleep(0.02)

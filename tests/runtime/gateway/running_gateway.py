@@ -15,8 +15,8 @@ from gym_runtime.gateway.listener import serving
 from gym_runtime.gateway.model_pools import Pools
 from gym_runtime.gateway.server import Gateway
 from gym_runtime.rpc.router import Router
-from runtime.workers.hosting import background, settled
-from runtime.workers.small_system import Engine, SmallSystem, small_system
+from gym_runtime.testing.background import background, settled
+from gym_runtime.testing.small_system import Engine, SmallSystem, small_system
 
 
 class RunningGateway(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import ModelRefused, ModelUnavailable
+from gym_runtime.testing.small_system import answer, function_call, reasoning
 from runtime.gateway.running_gateway import RunningGateway, standing
-from runtime.workers.small_system import answer, function_call, reasoning
 
 anthropic = pytest.importorskip("anthropic")
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,12 @@ async def message(turn: Any, *, stream: bool, **more: Any) -> Any:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_message_with_thinking_text_and_tools(stream: bool) -> None:
     said = await message(CALLS, stream=stream, tools=[TOOL])
-    assert (said.id, said.role, said.model, said.stop_reason) == ("msg_7", "assistant", "stage", "tool_use")
+    assert (said.id, said.role, said.model, said.stop_reason) == (
+        "msg_7",
+        "assistant",
+        "scripted",
+        "tool_use",
+    )
     assert [block.type for block in said.content] == ["thinking", "text", "tool_use", "tool_use"]
     assert said.content[0].thinking == "hm"
     assert said.content[1].text == "Let me see."

@@ -19,9 +19,9 @@ from gym_runtime.gateway.dialect import MAX_ITEMS, MAX_OBJECTS, Problem, Refusal
 from gym_runtime.gateway.names import Names
 from gym_runtime.gateway.refusals import refusal
 from gym_runtime.gateway.responses import RESPONSES as DIALECT
+from gym_runtime.testing.background import settled
+from gym_runtime.testing.small_system import Hang, answer
 from runtime.gateway.running_gateway import RunningGateway, standing
-from runtime.workers.hosting import settled
-from runtime.workers.small_system import Hang, answer
 
 pytestmark = pytest.mark.anyio
 

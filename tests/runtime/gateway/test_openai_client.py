@@ -11,8 +11,8 @@ import anyio
 import openai
 import pytest
 from gym_runtime.errors import ModelRefused, ModelUnavailable
+from gym_runtime.testing.small_system import answer, function_call, reasoning
 from runtime.gateway.running_gateway import RunningGateway, standing
-from runtime.workers.small_system import answer, function_call, reasoning
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_a_completion(stream: bool) -> None:
     assert choice.finish_reason == "stop"
     assert choice.message.tool_calls is None
     assert said.id == "chatcmpl-7"
-    assert said.model == "stage"
+    assert said.model == "scripted"
     assert (said.usage.prompt_tokens, said.usage.completion_tokens, said.usage.total_tokens) == (10, 2, 12)
 
 
@@ -148,7 +148,7 @@ async def test_a_response(stream: bool) -> None:
     assert said.output_text == "It rains."
     assert [one.type for one in said.output] == ["reasoning", "message"]
     assert said.output[0].summary[0].text == "hm"
-    assert (said.id, said.status, said.model) == ("resp_7", "completed", "stage")
+    assert (said.id, said.status, said.model) == ("resp_7", "completed", "scripted")
     assert said.usage.total_tokens == 12
     assert (said.temperature, said.metadata, said.tool_choice) == (0.25, {"a": "b"}, "auto")
 

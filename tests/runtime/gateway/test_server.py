@@ -20,13 +20,13 @@ from gym_runtime.messages.calls import ModelAnswer, Prefix, Request, Tokens, pac
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.recordings.calls_file import CallsFile
 from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.testing.background import settled
+from gym_runtime.testing.small_system import Engine, Hang, answer, function_call
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
 from msgspec import Raw
 from runtime.gateway.running_gateway import RunningGateway, standing
 from runtime.workers.hosting import serving as serving_pools
-from runtime.workers.hosting import settled
-from runtime.workers.small_system import Engine, Hang, answer, function_call
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,7 @@ from gym_runtime.sandbox import (
 )
 from runtime.bounds import need_groups
 
-from runtime import deeds
+from runtime import sandboxed_functions
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -106,8 +106,8 @@ async def test_a_heavy_verifier_too_even_if_a_result_comes_back(monkeypatch: pyt
     limits = msgspec.structs.replace(warm.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
     monkeypatch.setattr(warm, "LIMITS", limits)
     with pytest.raises(ResourceError, match="died: more than 128 MiB of memory in all processes together"):
-        await run_isolated(deeds.run, HOARD, timeout_s=50)
-    assert await run_isolated(deeds.pid, timeout_s=50)
+        await run_isolated(sandboxed_functions.run, HOARD, timeout_s=50)
+    assert await run_isolated(sandboxed_functions.pid, timeout_s=50)
 
 
 @pytest.mark.anyio

@@ -12,15 +12,15 @@ from gym_runtime.errors import Fault, ModelRefused, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
+from gym_runtime.testing.background import background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
+from gym_runtime.testing.small_system import Engine, Hang, answer
 from gym_runtime.workers.adapter import CallContext
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
-from runtime.client.test_client import CALL, NAME, rows, scene
-from runtime.workers.hosting import background, settled
-from runtime.workers.small_system import Engine, Hang, answer
+from runtime.client.running_client import CALL, NAME, rows, running_client
 
 pytestmark = pytest.mark.anyio
 
@@ -206,7 +206,7 @@ class Failing(Engine):
 async def test_a_trainer_gets_groups_as_its_policy_says(
     policy: GroupPolicy, rewards: list[list[float | None]]
 ) -> None:
-    async with scene(engine=Failing({"1.1"})) as here:
+    async with running_client(engine=Failing({"1.1"})) as here:
         groups = [
             group async for group in here.gym.groups(rows(2), environment=NAME, repeats=3, on_failure=policy)
         ]
@@ -217,7 +217,7 @@ async def test_a_trainer_gets_groups_as_its_policy_says(
 
 
 async def test_a_replacement_needs_no_free_place_while_others_wait_for_one() -> None:
-    async with scene(engine=Failing({"0.1"})) as here:
+    async with running_client(engine=Failing({"0.1"})) as here:
         given = here.gym.groups(rows(4), environment=NAME, repeats=3, on_failure="replace", in_flight=2)
         groups = [group async for group in given]
         assert [group.rewards for group in groups] == [[1.0] * 3] * 4
@@ -238,7 +238,7 @@ async def test_a_group_that_fails_is_cancelled_also_at_workers_that_come_later()
         def fate(self, passing: Passing, dice: random.Random) -> Fate:
             return Fate(drop=passing.subject.startswith("cancel."))
 
-    async with scene(engine=Hanging({"0.1"}), faults=Deaf()) as here:
+    async with running_client(engine=Hanging({"0.1"}), faults=Deaf()) as here:
         groups: list[Group] = []
 
         async def collect() -> None:
@@ -265,7 +265,7 @@ async def test_a_group_that_fails_stops_what_is_left_of_it() -> None:
             return await super().respond(call, context)
 
     engine = Hanging({"0.1"})
-    async with scene(engine=engine) as here:
+    async with running_client(engine=engine) as here:
         (group,) = [
             group
             async for group in here.gym.groups(rows(1), environment=NAME, repeats=2, on_failure="fail_group")

@@ -13,17 +13,17 @@ from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import Tokens, WeightSpan
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
 from gym_runtime.testing.clock import BACKEND
-from gym_runtime.workers.adapter import ModelSettings
-from msgspec import Raw
-from runtime.workers.hosting import environment
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     answer,
+    environment,
     function_call,
     message,
-    rollout_task,
+    rollout_spec,
     small_system,
 )
+from gym_runtime.workers.adapter import ModelSettings
+from msgspec import Raw
 
 pytestmark = pytest.mark.anyio
 
@@ -63,10 +63,10 @@ async def make(
     bench = type("JudgedBench", (Bench,), {"verdict": verdict or Verdict(1.0)})
     row = msgspec.json.encode({"responses_create_params": {"input": "go"}, **(fields or {})})
     async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=bench, description=""), "stage"))
+        await system.add_resource(environment(Environment(resource=bench, description=""), "sample"))
         await system.add_model(Engine(*(turns or [answer("done")])))
         await system.add_agent()
-        (record,) = await system.make(rollout_task(row, **more))
+        (record,) = await system.make(rollout_spec(row, **more))
     return record
 
 
@@ -118,7 +118,7 @@ async def test_params_and_response_have_every_field_nulls_included() -> None:
 
 
 async def test_without_an_agent_ref_the_row_names_its_environment() -> None:
-    assert row_of(await make())["agent_ref"] == {"name": "stage"}
+    assert row_of(await make())["agent_ref"] == {"name": "sample"}
 
 
 async def test_without_components_there_is_no_field_for_them() -> None:
@@ -165,7 +165,7 @@ async def test_a_row_that_is_no_task_is_kept_as_far_as_it_goes() -> None:
     async with small_system() as system:
         await system.add_agent()
         bad = [b'{"responses_create_params": {"tools": 5}, "goal": 2}', b"[1, 2]", b'"text"']
-        records = await system.make(*[rollout_task(row, task=task) for task, row in enumerate(bad)])
+        records = await system.make(*[rollout_spec(row, task=task) for task, row in enumerate(bad)])
     rows = {record.task_index: row_of(record) for record in records}
     assert (rows[0]["responses_create_params"], rows[0]["goal"]) == ({"tools": 5}, 2)
     assert list(rows[1]) == list(rows[2]) == ["_ng_task_index", "_ng_rollout_index", "agent_ref", "_gym"]
@@ -177,7 +177,7 @@ async def test_a_verifier_cannot_overwrite_what_is_not_its_own() -> None:
     assert row["reward"] == 0.25
     assert row["goal"] == "changed"
     assert row["response"]["output"][0]["content"][0]["text"] == "done"
-    assert row["agent_ref"] == {"name": "stage"}
+    assert row["agent_ref"] == {"name": "sample"}
 
 
 async def test_the_rows_own_bytes_are_kept() -> None:
@@ -280,9 +280,9 @@ async def test_an_item_in_any_spelling_takes_token_ids() -> None:
 async def test_tokens_come_when_they_are_asked_for(return_tokens: bool) -> None:
     row = b'{"responses_create_params": {"input": "go", "tools": [{"type": "function", "name": "work"}]}}'
     async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=Bench, description=""), "stage"))
+        await system.add_resource(environment(Environment(resource=Bench, description=""), "sample"))
         await system.add_model(Scripted(ModelSettings.parse("scripted/tool-then-message")))
         await system.add_agent()
-        (record,) = await system.make(rollout_task(row, return_tokens=return_tokens))
+        (record,) = await system.make(rollout_spec(row, return_tokens=return_tokens))
     has_tokens = ["generation_token_ids" in item for item in row_of(record)["response"]["output"]]
     assert has_tokens == [return_tokens, False, return_tokens]

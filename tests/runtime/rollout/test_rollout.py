@@ -16,11 +16,12 @@ from gym_runtime.messages.responses import decode_params, decode_response
 from gym_runtime.rollout.rollout import Turn
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
+from gym_runtime.testing.background import Mailbox, background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.small_system import answer, function_call, message, reasoning, rollout_spec, row
 from msgspec import Raw
-from runtime.workers.hosting import Mailbox, background, row, serving, settled
-from runtime.workers.small_system import answer, function_call, message, reasoning, rollout_task
+from runtime.workers.hosting import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
 
 
-class Scene:
+class Services:
     """Both services as plain functions: they note requests and give the answers that a test sets."""
 
     def __init__(self, router: Router) -> None:
@@ -41,7 +42,7 @@ class Scene:
         self.calls: list[calls.ResourceCall] = []
 
     def rollout(self, **more: Any) -> Rollout:
-        return Rollout(rollout_task(row(), **more), 1, self.router)
+        return Rollout(rollout_spec(row(), **more), 1, self.router)
 
     async def model(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         self.requests.put(request)
@@ -61,17 +62,20 @@ class Scene:
 
 
 @pytest.fixture
-async def scene() -> AsyncGenerator[Scene]:
+async def services() -> AsyncGenerator[Services]:
     async with AsyncExitStack() as stack:
         bus = await stack.enter_async_context(MemoryBroker().connect())
         router = Router(bus)
-        scene = Scene(router)
+        services = Services(router)
         await stack.enter_async_context(background(router.run))
-        for kind, handle, pool in (("model", scene.model, "policy"), ("resource", scene.resource, "stage")):
+        for kind, handle, pool in (
+            ("model", services.model, "policy"),
+            ("resource", services.resource, "sample"),
+        ):
             service = serving(bus, handle, kind=kind, worker=f"{kind}-1", pools=[pool])
             await stack.enter_async_context(service)
         await settled(lambda: router.views["resource"].knows("resource-1"))
-        yield scene
+        yield services
 
 
 def called(*names: str) -> list[FunctionCall]:
@@ -90,13 +94,15 @@ def called(*names: str) -> list[FunctionCall]:
         (b'{"responses_create_params": {"temperature": "hot"}}', "temperature"),
     ],
 )
-async def test_a_row_that_is_no_task_is_refused_and_says_why(scene: Scene, bad: bytes, message: str) -> None:
+async def test_a_row_that_is_no_task_is_refused_and_says_why(
+    services: Services, bad: bytes, message: str
+) -> None:
     with pytest.raises(TaskError, match=message):
-        Rollout(rollout_task(bad), 1, scene.router)
+        Rollout(rollout_spec(bad), 1, services.router)
 
 
-async def test_of_several_reasons_to_stop_the_first_stands(scene: Scene) -> None:
-    rollout = scene.rollout()
+async def test_of_several_reasons_to_stop_the_first_stands(services: Services) -> None:
+    rollout = services.rollout()
     rollout.truncate("max_turns")
     rollout.truncate("bored")
     assert rollout.truncated == "max_turns"
@@ -105,23 +111,23 @@ async def test_of_several_reasons_to_stop_the_first_stands(scene: Scene) -> None
 # -- the model ----------------------------------------------------------------------------------------
 
 
-async def test_an_answer_is_kept_and_counted(scene: Scene) -> None:
-    rollout = scene.rollout(return_tokens=True)
+async def test_an_answer_is_kept_and_counted(services: Services) -> None:
+    rollout = services.rollout(return_tokens=True)
     turn = await rollout.respond()
     assert [turned.text for turned in turn.messages] == ["done"]
     assert rollout.output == turn.response.output
     assert (rollout.turns, rollout.usage.total_tokens) == (1, 11)
-    (asked,) = scene.requests.items
+    (asked,) = services.requests.items
     assert calls.decode_model_call(asked.body).return_tokens
     assert (asked.rollout, asked.attempt, asked.deadline_s) == ("run.0.0", 1, rollout.deadline_s)
 
 
 @pytest.mark.parametrize("body", [b'{"output": 5}', b'{"output": [{"type": "function_call"}]}', b'"text"'])
 async def test_an_answer_that_is_no_response_may_be_asked_for_again_and_leaves_nothing(
-    scene: Scene, body: bytes
+    services: Services, body: bytes
 ) -> None:
-    rollout = scene.rollout()
-    scene.model_answer = calls.pack(calls.ModelAnswer(response=Raw(body)))
+    rollout = services.rollout()
+    services.model_answer = calls.pack(calls.ModelAnswer(response=Raw(body)))
     with pytest.raises(ModelUnavailable, match="not a response"):
         await rollout.respond()
     assert (rollout.turns, rollout.output) == (0, [])
@@ -147,77 +153,79 @@ def test_a_turn(given: calls.ModelAnswer, names: list[str], texts: list[str], in
 # -- the environment ----------------------------------------------------------------------------------
 
 
-async def test_the_row_travels_with_the_first_call_of_a_session_only(scene: Scene) -> None:
-    rollout = scene.rollout()
+async def test_the_row_travels_with_the_first_call_of_a_session_only(services: Services) -> None:
+    rollout = services.rollout()
     await rollout.call_tools(called("a", "b"))
     await rollout.verify()
-    assert [calls.opens(call) for call in scene.calls] == [True, False, False]
-    assert bytes(scene.calls[0].task) == row()
-    (session,) = {call.session for call in scene.calls}
+    assert [calls.opens(call) for call in services.calls] == [True, False, False]
+    assert bytes(services.calls[0].task) == row()
+    (session,) = {call.session for call in services.calls}
     assert session.startswith("run.0.0.1.")
 
 
-async def test_tools_at_once_open_the_session_before(scene: Scene) -> None:
-    rollout = scene.rollout(parallel_tools=True)
+async def test_tools_at_once_open_the_session_before(services: Services) -> None:
+    rollout = services.rollout(parallel_tools=True)
     await rollout.call_tools(called("a", "b", "c"))
     await rollout.call_tools(called("d", "e"))
-    assert [type(call).__name__ for call in scene.calls] == ["OpenSession"] + ["CallTool"] * 5
-    assert [calls.opens(call) for call in scene.calls] == [True, *[False] * 5]
+    assert [type(call).__name__ for call in services.calls] == ["OpenSession"] + ["CallTool"] * 5
+    assert [calls.opens(call) for call in services.calls] == [True, *[False] * 5]
 
 
-async def test_every_call_has_a_key_of_its_own(scene: Scene) -> None:
-    rollout = scene.rollout(parallel_tools=True)
+async def test_every_call_has_a_key_of_its_own(services: Services) -> None:
+    rollout = services.rollout(parallel_tools=True)
     await rollout.respond()
     await rollout.call_tools(called("a", "b"))
     await rollout.verify()
-    again = Rollout(rollout.task, 2, scene.router)
+    again = Rollout(rollout.task, 2, services.router)
     await again.respond()
-    keys = [asked.key for asked in scene.requests.items]
+    keys = [asked.key for asked in services.requests.items]
     assert all(keys)
     assert len(set(keys)) == len(keys) == 6
 
 
 @pytest.mark.parametrize("parallel_tools", [False, True])
-async def test_what_fails_in_the_environment_is_raised_as_it_is(scene: Scene, parallel_tools: bool) -> None:
-    rollout = scene.rollout(parallel_tools=parallel_tools)
+async def test_what_fails_in_the_environment_is_raised_as_it_is(
+    services: Services, parallel_tools: bool
+) -> None:
+    rollout = services.rollout(parallel_tools=parallel_tools)
     with pytest.raises(ResourceError, match="the judge is not there") as raised:
         await rollout.call_tools(called("a", "break", "b"))
     assert raised.value.stage == "tool"
     assert rollout.output == []
 
 
-async def test_closing_reaches_the_session_and_needs_one(scene: Scene) -> None:
-    rollout = scene.rollout()
+async def test_closing_reaches_the_session_and_needs_one(services: Services) -> None:
+    rollout = services.rollout()
     await rollout.close()
     await rollout.call_tools(called("a"))
     await rollout.close()
-    await scene.requests.until(2)
-    assert scene.calls[1:] == [calls.CloseSession(session=scene.calls[0].session)]
+    await services.requests.until(2)
+    assert services.calls[1:] == [calls.CloseSession(session=services.calls[0].session)]
 
 
-async def test_after_the_deadline_nothing_is_asked_but_the_session_is_closed(scene: Scene) -> None:
-    rollout = scene.rollout(timeout_s=10)
+async def test_after_the_deadline_nothing_is_asked_but_the_session_is_closed(services: Services) -> None:
+    rollout = services.rollout(timeout_s=10)
     await rollout.call_tools(called("a"))
     await anyio.sleep(11)
     for effect in (rollout.respond, rollout.verify, rollout.reset):
         with pytest.raises(DeadlineExceeded, match="longer than 10 s"):
             await effect()
     await rollout.close()
-    await scene.requests.until(2)
-    assert scene.calls[1:] == [calls.CloseSession(session=scene.calls[0].session)]
-    assert scene.requests.items[1].deadline_s > clock.now()
+    await services.requests.until(2)
+    assert services.calls[1:] == [calls.CloseSession(session=services.calls[0].session)]
+    assert services.requests.items[1].deadline_s > clock.now()
 
 
 # -- the whole ----------------------------------------------------------------------------------------
 
 
-async def test_a_rollout_without_any_answer_is_an_incomplete_response(scene: Scene) -> None:
-    response = scene.rollout().response()
+async def test_a_rollout_without_any_answer_is_an_incomplete_response(services: Services) -> None:
+    response = services.rollout().response()
     assert (response.status, response.output) == ("incomplete", [])
 
 
-async def test_the_response_so_far_is_there_at_any_time(scene: Scene) -> None:
-    rollout = scene.rollout()
+async def test_the_response_so_far_is_there_at_any_time(services: Services) -> None:
+    rollout = services.rollout()
     for turn in range(1, 4):
         await rollout.respond()
         await rollout.call_tools(called("a"))
@@ -227,14 +235,14 @@ async def test_the_response_so_far_is_there_at_any_time(scene: Scene) -> None:
         assert response.usage.total_tokens == 11 * turn
 
 
-async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(scene: Scene) -> None:
+async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(services: Services) -> None:
     own, offered = Raw(b'{"name":"own"}'), Raw(b'{"name":"offered"}')
-    scene.observation = calls.StepAnswer(items=[user_message("Go.")], tools=[offered])
+    services.observation = calls.StepAnswer(items=[user_message("Go.")], tools=[offered])
     task = row(responses_create_params={"input": [], "tools": [{"name": "own"}]})
-    rollout = Rollout(rollout_task(task), 1, scene.router)
+    rollout = Rollout(rollout_spec(task), 1, services.router)
     await rollout.reset()
     await rollout.respond()
-    asked = calls.decode_model_call(scene.requests.items[-1].body)
+    asked = calls.decode_model_call(services.requests.items[-1].body)
     assert decode_params(asked.params).tools == [own, offered]
     assert asked.input == [user_message("Go.")]
     assert rollout.params.tools == [own, offered]

@@ -11,9 +11,9 @@ from gym_runtime import clock
 from gym_runtime.messages.outcomes import Completed, Failed
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
+from gym_runtime.testing.small_system import Hang, answer
 from gym_runtime.timing import IN_FLIGHT_FIRST_S, IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES
-from runtime.client.test_client import CALL, scene
-from runtime.workers.small_system import Hang, answer
+from runtime.client.running_client import CALL, running_client
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ class LoseAnswers:
 @pytest.mark.parametrize(("sender", "asked"), [("model-1", 2), ("resource-1", 1)])
 async def test_a_lost_answer_is_asked_for_again_within_seconds(sender: str, asked: int) -> None:
     faults = LoseAnswers(sender, 1)
-    async with scene(*[answer(CALL)] * asked, answer("done"), faults=faults) as here:
+    async with running_client(*[answer(CALL)] * asked, answer("done"), faults=faults) as here:
         start_s = clock.now()
         (record,) = [record async for record in here.rollouts(1)]
         assert record.outcome == Completed()
@@ -56,7 +56,7 @@ async def test_a_lost_answer_is_asked_for_again_within_seconds(sender: str, aske
 
 
 async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         await here.gym.publish(here.tasks("one", 3))
         await here.engine.calls.until(6)
         await anyio.sleep(1000)
@@ -66,7 +66,7 @@ async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> N
 
 @pytest.mark.slow
 async def test_a_worker_of_whom_nothing_is_heard_is_waited_for_up_to_the_deadline() -> None:
-    async with scene(answer(CALL), answer("done"), faults=LoseAnswers("model-1", 10_000)) as here:
+    async with running_client(answer(CALL), answer("done"), faults=LoseAnswers("model-1", 10_000)) as here:
         (record,) = [record async for record in here.rollouts(1)]
     assert record.reward is None
     assert isinstance(record.outcome, Failed)

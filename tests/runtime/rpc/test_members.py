@@ -20,6 +20,7 @@ from gym_runtime.rpc.members import Members, ring_of, watcher
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh, listed
 from gym_runtime.system.private_broker import Broker
+from gym_runtime.testing.background import SOON_S, background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.timing import (
@@ -36,7 +37,7 @@ from gym_runtime.timing import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime.workers.hosting import SOON_S, announced, background, settled
+from runtime.workers.hosting import announced
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ class Traffic:
         return Fate(drop=self.lose(passing))
 
 
-class Scene:
+class Cluster:
     """Followers and workers, each on a connection of its own."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
@@ -87,9 +88,9 @@ class Scene:
 
 
 @pytest.fixture
-async def scene() -> AsyncGenerator[Scene]:
+async def cluster() -> AsyncGenerator[Cluster]:
     async with AsyncExitStack() as stack:
-        yield Scene(stack)
+        yield Cluster(stack)
 
 
 async def all_know(
@@ -137,8 +138,8 @@ def test_the_watch_is_spread_over_the_followers() -> None:
 # -- arrivals, departures, deaths -----------------------------------------------------------------------
 
 
-async def test_followers_hear_of_arrivals_changes_and_departures_at_once(scene: Scene) -> None:
-    followers = [await scene.follower(name) for name in "ab"]
+async def test_followers_hear_of_arrivals_changes_and_departures_at_once(cluster: Cluster) -> None:
+    followers = [await cluster.follower(name) for name in "ab"]
     await anyio.sleep(KNOWN_S)
     draining, version = False, "1"
 
@@ -146,7 +147,7 @@ async def test_followers_hear_of_arrivals_changes_and_departures_at_once(scene: 
         detail = {"weight_version": version}
         return Heartbeat(worker="one", kind="model", pools=["policy"], draining=draining, detail=detail)
 
-    bus = await scene.bus("one")
+    bus = await cluster.bus("one")
     async with background(lambda: announce(bus, current)):
         await all_know(followers, lambda it: it.views["model"].workers("policy") == ["one"], within_s=0.1)
         draining, version = True, "2"
@@ -157,49 +158,49 @@ async def test_followers_hear_of_arrivals_changes_and_departures_at_once(scene: 
     await all_know(followers, no_model("one"), within_s=0.1)
 
 
-@pytest.mark.parametrize("blow", ["freeze", "cut"])
+@pytest.mark.parametrize("action", ["freeze", "cut"])
 @pytest.mark.parametrize("phase_s", [0.0, 0.5, 1.0, 1.4])
 async def test_a_worker_that_freezes_or_dies_is_gone_within_its_time_and_no_sooner(
-    scene: Scene, blow: str, phase_s: float
+    cluster: Cluster, action: str, phase_s: float
 ) -> None:
-    followers = [await scene.follower(name) for name in "abc"]
-    bus = await scene.worker("one")
+    followers = [await cluster.follower(name) for name in "abc"]
+    bus = await cluster.worker("one")
     await anyio.sleep(10 + phase_s)
-    {"freeze": bus.freeze, "cut": bus.cut}[blow]()
+    {"freeze": bus.freeze, "cut": bus.cut}[action]()
     struck_s = clock.now()
     await all_know(followers, no_model("one"), within_s=MEMBER_GONE_S + SLACK_S)
     assert clock.now() - struck_s >= (MEMBER_MISSES - 1) * MEMBER_ANSWER_S
-    {"freeze": bus.thaw, "cut": bus.mend}[blow]()
+    {"freeze": bus.thaw, "cut": bus.mend}[action]()
     await all_know(followers, model("one"), within_s=UNASKED_S + STATE_CHECKED_S + 1)
 
 
-async def test_a_short_disconnection_or_freeze_ends_nothing(scene: Scene) -> None:
-    followers = [await scene.follower(name) for name in "ab"]
-    bus = await scene.worker("one")
+async def test_a_short_disconnection_or_freeze_ends_nothing(cluster: Cluster) -> None:
+    followers = [await cluster.follower(name) for name in "ab"]
+    bus = await cluster.worker("one")
     await anyio.sleep(5)
-    for strike, heal in ((bus.cut, bus.mend), (bus.freeze, bus.thaw)):
-        strike()
+    for break_off, mend in ((bus.cut, bus.mend), (bus.freeze, bus.thaw)):
+        break_off()
         for _ in range(20):
             await anyio.sleep(0.1)
             assert all(members.views["model"].knows("one") for members in followers)
-        heal()
+        mend()
         await anyio.sleep(10)
         assert all(members.views["model"].knows("one") for members in followers)
 
 
-@pytest.mark.parametrize("blow", ["freeze", "cut"])
-async def test_a_follower_that_is_cut_off_declares_nobody_gone(scene: Scene, blow: str) -> None:
-    first, second = [await scene.follower(name) for name in "ab"]
+@pytest.mark.parametrize("action", ["freeze", "cut"])
+async def test_a_follower_that_is_cut_off_declares_nobody_gone(cluster: Cluster, action: str) -> None:
+    first, second = [await cluster.follower(name) for name in "ab"]
     for number in range(6):
-        await scene.worker(f"w{number}")
+        await cluster.worker(f"w{number}")
     await anyio.sleep(5)
     gone: list[str] = []
-    listener = await scene.bus("listener")
+    listener = await cluster.bus("listener")
     async with listener.serve("gone.>", lambda incoming: gone.append(incoming.subject)):
-        bus = scene.broker["a"]
-        {"freeze": bus.freeze, "cut": bus.cut}[blow]()
+        bus = cluster.broker["a"]
+        {"freeze": bus.freeze, "cut": bus.cut}[action]()
         await anyio.sleep(30)
-        {"freeze": bus.thaw, "cut": bus.mend}[blow]()
+        {"freeze": bus.thaw, "cut": bus.mend}[action]()
         await anyio.sleep(30)
     assert {*gone} == {"gone.agent.a"}
     for members in (first, second):
@@ -207,13 +208,13 @@ async def test_a_follower_that_is_cut_off_declares_nobody_gone(scene: Scene, blo
         assert len(members.views["agent"].alive()) == 2
 
 
-async def test_a_dead_watchers_members_are_watched_by_others(scene: Scene) -> None:
-    followers = [await scene.follower(f"follower-{number}") for number in range(8)]
-    buses = [await scene.worker(f"w{number}") for number in range(24)]
+async def test_a_dead_watchers_members_are_watched_by_others(cluster: Cluster) -> None:
+    followers = [await cluster.follower(f"follower-{number}") for number in range(8)]
+    buses = [await cluster.worker(f"w{number}") for number in range(24)]
     await anyio.sleep(10)
     # As a host that fails: half of the followers and a third of the workers at the same moment.
     for number in range(4):
-        scene.broker[f"follower-{number}"].cut()
+        cluster.broker[f"follower-{number}"].cut()
     for bus in buses[:8]:
         bus.cut()
     await anyio.sleep(2 * MEMBER_GONE_S + SLACK_S)
@@ -222,10 +223,10 @@ async def test_a_dead_watchers_members_are_watched_by_others(scene: Scene) -> No
         assert len(members.views["agent"].alive()) == 4
 
 
-async def test_a_worker_that_did_not_answer_a_caller_is_watched_by_it(scene: Scene) -> None:
-    members = await scene.follower("a")
+async def test_a_worker_that_did_not_answer_a_caller_is_watched_by_it(cluster: Cluster) -> None:
+    members = await cluster.follower("a")
     await anyio.sleep(KNOWN_S)
-    await scene.worker("one")
+    await cluster.worker("one")
     await settled(lambda: members.views["model"].knows("one"))
     members.views["model"].lose("one")
     await settled(lambda: members.views["model"].knows("one"), within_s=0.5)
@@ -234,22 +235,22 @@ async def test_a_worker_that_did_not_answer_a_caller_is_watched_by_it(scene: Sce
 # -- what is lost on its way ------------------------------------------------------------------------------
 
 
-async def test_a_lost_announcement_is_repeated_when_nobody_asks(scene: Scene) -> None:
-    members = await scene.follower("a")
+async def test_a_lost_announcement_is_repeated_when_nobody_asks(cluster: Cluster) -> None:
+    members = await cluster.follower("a")
     await anyio.sleep(KNOWN_S)
-    scene.traffic.lose = lambda passing: passing.subject.startswith("join.")
-    await scene.worker("one")
+    cluster.traffic.lose = lambda passing: passing.subject.startswith("join.")
+    await cluster.worker("one")
     await anyio.sleep(1)
     assert not members.views["model"].alive()
-    scene.traffic.lose = lambda passing: False
+    cluster.traffic.lose = lambda passing: False
     await settled(lambda: members.views["model"].knows("one"), within_s=UNASKED_S + STATE_CHECKED_S)
 
 
-async def test_lists_that_differ_are_compared(scene: Scene) -> None:
-    first, second = [await scene.follower(name) for name in "ab"]
+async def test_lists_that_differ_are_compared(cluster: Cluster) -> None:
+    first, second = [await cluster.follower(name) for name in "ab"]
     await anyio.sleep(KNOWN_S)
-    scene.traffic.lose = lambda passing: passing.receiver == "b" and passing.kind == "signal"
-    await scene.worker("one")
+    cluster.traffic.lose = lambda passing: passing.receiver == "b" and passing.kind == "signal"
+    await cluster.worker("one")
     await settled(lambda: first.views["model"].knows("one"))
     second.learn(Heartbeat(worker="ghost", kind="resource", pools=["mcqa"]))
     # Each comparison may be with itself.
@@ -261,10 +262,10 @@ async def test_lists_that_differ_are_compared(scene: Scene) -> None:
 # -- clients ----------------------------------------------------------------------------------------------
 
 
-async def test_a_client_is_gone_when_its_connection_closed_and_not_while_it_is_busy(scene: Scene) -> None:
-    followers = [await scene.follower(name) for name in "abc"]
+async def test_a_client_is_gone_when_its_connection_closed_and_not_while_it_is_busy(cluster: Cluster) -> None:
+    followers = [await cluster.follower(name) for name in "abc"]
     await anyio.sleep(KNOWN_S)
-    bus = await scene.worker("run-1", "client")
+    bus = await cluster.worker("run-1", "client")
     await anyio.sleep(5)
     bus.freeze()
     await anyio.sleep(120)
@@ -279,22 +280,22 @@ async def test_a_client_is_gone_when_its_connection_closed_and_not_while_it_is_b
 # -- traffic ----------------------------------------------------------------------------------------------
 
 
-async def test_the_traffic_grows_with_members_and_not_with_members_times_followers(scene: Scene) -> None:
+async def test_the_traffic_grows_with_members_and_not_with_members_times_followers(cluster: Cluster) -> None:
     for number in range(5):
-        await scene.follower(f"follower-{number}")
+        await cluster.follower(f"follower-{number}")
     await anyio.sleep(KNOWN_S)
     for number in range(20):
-        await scene.worker(f"w{number}")
+        await cluster.worker(f"w{number}")
     await anyio.sleep(10)
 
     async def rates(seconds: float) -> Counter[str]:
-        scene.traffic.sent.clear()
+        cluster.traffic.sent.clear()
         await anyio.sleep(seconds)
-        return Counter(scene.traffic.sent)
+        return Counter(cluster.traffic.sent)
 
     few = await rates(30)
     for number in range(5, 20):
-        await scene.follower(f"follower-{number}")
+        await cluster.follower(f"follower-{number}")
     await anyio.sleep(10)
     many = await rates(30)
     expected = 30 / MEMBER_ASKED_S
@@ -308,14 +309,14 @@ async def test_the_traffic_grows_with_members_and_not_with_members_times_followe
 
 
 async def test_one_who_does_not_follow_gets_the_list_from_a_follower_and_loads_from_the_workers(
-    scene: Scene,
+    cluster: Cluster,
 ) -> None:
-    await scene.follower("a")
+    await cluster.follower("a")
     await anyio.sleep(KNOWN_S)
     load = 0.0
-    bus = await scene.bus("one")
-    await scene.worker("two", "resource")
-    asker = await scene.bus("asker")
+    bus = await cluster.bus("one")
+    await cluster.worker("two", "resource")
+    asker = await cluster.bus("asker")
 
     def current() -> Heartbeat:
         return Heartbeat(worker="one", kind="model", pools=["policy"], load=load)
@@ -328,31 +329,31 @@ async def test_one_who_does_not_follow_gets_the_list_from_a_follower_and_loads_f
         assert clock.now() - asked_s < 0.01
         load = 0.75
         assert {worker.name: worker.load for worker in await fresh(asker, workers)}["model.one"] == 0.75
-        scene.broker["two"].freeze()
+        cluster.broker["two"].freeze()
         assert len(await fresh(asker, workers)) == 3
-        scene.broker["two"].thaw()
+        cluster.broker["two"].thaw()
         assert await listed(asker, "none") == []
 
 
-async def test_without_any_follower_the_roll_is_called(scene: Scene) -> None:
-    await scene.worker("one")
-    await scene.worker("two", "resource")
-    await scene.worker("run", "client")
-    asker = await scene.bus("asker")
+async def test_without_any_follower_the_roll_is_called(cluster: Cluster) -> None:
+    await cluster.worker("one")
+    await cluster.worker("two", "resource")
+    await cluster.worker("run", "client")
+    asker = await cluster.bus("asker")
     with pytest.raises(NoWorker):
         await listed(asker, "model")
     assert sorted(worker.name for worker in await all_workers(asker)) == ["model.one", "resource.two"]
 
 
-async def test_many_followers_that_start_together_cause_few_announcements(scene: Scene) -> None:
-    await scene.worker("one")
-    buses = [await scene.bus(f"follower-{number}") for number in range(20)]
+async def test_many_followers_that_start_together_cause_few_announcements(cluster: Cluster) -> None:
+    await cluster.worker("one")
+    buses = [await cluster.bus(f"follower-{number}") for number in range(20)]
     followers = [Members(bus, own=bus.name) for bus in buses]
     async with background(*(members.follow for members in followers)):
         await anyio.sleep(KNOWN_S)
         assert all(members.views["model"].knows("one") for members in followers)
         # Each announcement reaches every follower.
-        assert scene.traffic.sent["join"] <= 3 * 20
+        assert cluster.traffic.sent["join"] <= 3 * 20
 
 
 # -- the same on both buses ---------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, ResourceError
 from gym_runtime.messages import calls
 from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.testing.background import Mailbox, background
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from msgspec import Raw
-from runtime.workers.hosting import Gate, Mailbox, background, call, request, serving
+from runtime.workers.hosting import Gate, call, request, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -18,10 +18,10 @@ from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.rpc.suspects import ALONE_AT, GROUP, MAX_DEATHS
+from gym_runtime.testing.background import hosting
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from msgspec import Raw
-from runtime.workers.hosting import hosting
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +84,7 @@ class Pool:
                 await service.run(ready=lambda: None)
 
 
-class Scene:
+class Callers:
     """Callers with a router each, and a pool of two."""
 
     def __init__(self, pool: Pool, routers: list[Router]) -> None:
@@ -117,7 +117,7 @@ async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
     async with AsyncExitStack() as connections, hosting() as tasks:
         broker = MemoryBroker()
 
-        async def make(*poison: str) -> Scene:
+        async def make(*poison: str) -> Callers:
             pool = Pool(broker, set(poison), request.param)
             routers: list[Router] = []
             for number in range(2):
@@ -127,33 +127,33 @@ async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
             tasks.start_soon(pool.fill, "a")
             tasks.start_soon(pool.fill, "b")
             await anyio.sleep(3)
-            return Scene(pool, routers)
+            return Callers(pool, routers)
 
         yield make
 
 
 async def test_one_call_that_ends_its_workers_ends_four_of_them_and_no_other_fails(make: Any) -> None:
-    scene = await make("r.7")
-    ends = await scene.ask_all(400)
+    callers = await make("r.7")
+    ends = await callers.ask_all(400)
     error = ends.pop("r.7")
     assert isinstance(error, ResourceError)
     assert not error.retryable
     assert "4 workers of resource 'shop' ended one after the other" in str(error)
     assert {name: error for name, error in ends.items() if error is not None} == {}
-    assert scene.pool.deaths == MAX_DEATHS
-    assert scene.pool.most[2] <= GROUP
-    assert scene.pool.beside == 0
+    assert callers.pool.deaths == MAX_DEATHS
+    assert callers.pool.most[2] <= GROUP
+    assert callers.pool.beside == 0
 
 
 async def test_several_such_calls_cost_four_workers_each_at_most(make: Any) -> None:
     poison = [f"r.{number}" for number in range(0, 400, 97)]
-    scene = await make(*poison)
-    ends = await scene.ask_all(400)
+    callers = await make(*poison)
+    ends = await callers.ask_all(400)
     assert sorted(name for name, error in ends.items() if error is not None) == sorted(poison)
-    assert scene.pool.deaths <= MAX_DEATHS * len(poison)
-    assert scene.pool.most[2] <= GROUP
-    assert scene.pool.most[3] <= 1
-    assert scene.pool.beside == 0
+    assert callers.pool.deaths <= MAX_DEATHS * len(poison)
+    assert callers.pool.most[2] <= GROUP
+    assert callers.pool.most[3] <= 1
+    assert callers.pool.beside == 0
 
 
 async def test_an_answer_clears_a_call_and_only_that_one() -> None:

@@ -363,14 +363,14 @@ async def test_an_interpreters_output_is_cut_and_its_descendants_end_with_it() -
         assert done.stdout == 100 * "x" + "\n[901 more bytes]"
         assert done.stderr == "y\n"
         await session.execute(
-            f"import subprocess; subprocess.Popen(['sleep', '600', '{MARK}'][:2], env={{}})", 5
+            f"import subprocess; subprocess.Popen(['sleep', '613', '{MARK}'][:2], env={{}})", 5
         )
         await session.execute(DAEMON, 5)
         first = await session.execute("import os; os.getpid()", 5)
         assert first.value is not None
     assert not session.alive
     assert not [
-        process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", "600"]
+        process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", "613"]
     ]
 
 

@@ -13,11 +13,11 @@ import anyio
 import pytest
 from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
+from gym_runtime.testing.background import hosting
 from gym_runtime.testing.clock import run
 from gym_runtime.testing.memory import MemoryBroker
-from runtime.workers.hosting import hosting, row
+from gym_runtime.testing.small_system import SmallSystem, rollout_spec, row
 from runtime.workers.sample_environments import AGENTS, Thinker, environments
-from runtime.workers.small_system import SmallSystem, rollout_task
 
 ROLLOUTS = 50
 
@@ -35,7 +35,7 @@ def test_a_rollout_leaves_no_cycles(name: str) -> None:
             more = {"environment": name, "agent": AGENTS[name], "replayable": name != "once"}
 
             async def make(part: str) -> None:
-                todo = [rollout_task(row(), run=part, task=task, **more) for task in range(ROLLOUTS)]
+                todo = [rollout_spec(row(), run=part, task=task, **more) for task in range(ROLLOUTS)]
                 await system.make(*todo)
                 await anyio.sleep(5)
 

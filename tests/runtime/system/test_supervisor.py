@@ -29,8 +29,8 @@ from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import MAX_FALSE_STARTS
 from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch, running
+from gym_runtime.testing.background import settled
 from gym_runtime.workers.adapter import ModelSettings
-from runtime.workers.hosting import settled
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 

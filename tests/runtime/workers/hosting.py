@@ -1,79 +1,21 @@
-"""What the workers' tests share: waiting, services and their announcements, requests without a router."""
+"""What the workers' tests share: services and their announcements, requests without a router."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import anyio
-import msgspec
-from anyio.abc import TaskGroup
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.messages import calls
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Handle, Service
+from gym_runtime.testing.background import SOON_S, Mailbox, background, hosting
 from msgspec import Raw
-
-SOON_S = 10.0
-"""How long anything may take that has to happen; reached only by a failing test."""
-
-T = TypeVar("T")
-
-
-class Mailbox(Generic[T]):
-    """Takes things and lets one wait for them."""
-
-    def __init__(self) -> None:
-        self.items: list[T] = []
-        self._arrived = anyio.Event()
-
-    def put(self, item: T) -> None:
-        self.items.append(item)
-        arrived, self._arrived = self._arrived, anyio.Event()
-        arrived.set()
-
-    async def until(self, count: int) -> list[T]:
-        """All items, once there are at least ``count``."""
-        with anyio.fail_after(SOON_S):
-            while len(self.items) < count:
-                await self._arrived.wait()
-        return self.items
-
-
-async def settled(condition: Callable[[], object], *, within_s: float = SOON_S) -> None:
-    """Return once a condition holds that nothing announces."""
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.005)
-
-
-@asynccontextmanager
-async def background(*works: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
-    """Run something until the context ends."""
-    async with hosting() as tasks:
-        for work in works:
-            tasks.start_soon(work)
-        yield
-
-
-@asynccontextmanager
-async def hosting() -> AsyncGenerator[TaskGroup]:
-    """A task group that is cancelled at the end, and makes no exception group of the body's error."""
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield tasks
-        except Exception as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 class Worker(Protocol):
@@ -155,15 +97,3 @@ class Gate:
             self.cancelled.put(asked)
             raise
         return calls.pack(self._worker or pool)
-
-
-def environment(definition: Environment, name: str = "stage") -> LoadedEnvironment:
-    """An environment that is no module."""
-    return LoadedEnvironment(
-        name=name, definition=definition, resource=definition.build(), source=Path(f"{name}.py")
-    )
-
-
-def row(**fields: Any) -> bytes:
-    """A dataset row."""
-    return msgspec.json.encode({"responses_create_params": {"input": "hi"}, **fields})

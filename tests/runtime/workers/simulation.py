@@ -24,15 +24,15 @@ from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.testing import clock
+from gym_runtime.testing.background import background, hosting
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.testing.memory.faults import Kind
+from gym_runtime.testing.small_system import rollout_spec, row
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
-from runtime.workers.hosting import background, hosting, row
 from runtime.workers.sample_environments import AGENTS, OPEN, Thinker, environments
-from runtime.workers.small_system import rollout_task
 
 LIMIT_S = 15.0
 PAUSE_S = 0.5
@@ -44,7 +44,7 @@ QUIET_S = LIMIT_S + GRACE_S + 3 * SWEEP_S
 KINDS = ("task", "rollout", "journal")
 
 Victim = Literal["agent", "resource", "model", "client"]
-Blow = Literal["kill", "stop", "cut", "freeze"]
+Action = Literal["kill", "stop", "cut", "freeze"]
 Worker = AgentWorker | ResourceWorker | ModelWorker
 Key = tuple[int, int]
 Slot = tuple[Victim, int]
@@ -66,13 +66,14 @@ CHANCES = (
 # -- the plan -------------------------------------------------------------------------------------------
 
 
-class Strike(msgspec.Struct, frozen=True):
-    """One blow to a worker or the client, ``at_s`` after the start; a cut or a freeze ends after ``lasts_s``,
-    a killed or stopped worker has a successor then.
+class Injection(msgspec.Struct, frozen=True):
+    """A fault of a worker or the client, ``at_s`` after the start.
+
+    A cut or a freeze ends after ``lasts_s``; a killed or stopped worker is replaced then.
     """
 
     at_s: float
-    blow: Blow
+    action: Action
     victim: Victim
     number: int
     lasts_s: float
@@ -90,22 +91,22 @@ class Plan(msgspec.Struct, frozen=True):
     rollouts: list[str]
     twice: list[int]
     chances: Chances
-    strikes: list[Strike]
+    injections: list[Injection]
 
     @classmethod
     def of(cls, seed: int) -> Plan:
         dice = random.Random(seed)
         rollouts = [dice.choice(sorted(AGENTS)) for _ in range(dice.randint(2, 4))]
         twice = [index for index in range(len(rollouts)) if dice.random() < 0.2]
-        strikes = [_drawn(dice) for _ in range(dice.randint(0, 4))]
-        return cls(seed, rollouts, twice, dice.choice(CHANCES), strikes)
+        injections = [_drawn(dice) for _ in range(dice.randint(0, 4))]
+        return cls(seed, rollouts, twice, dice.choice(CHANCES), injections)
 
 
-def _drawn(dice: random.Random) -> Strike:
+def _drawn(dice: random.Random) -> Injection:
     victim: Victim = dice.choice(("agent", "resource", "model", "client"))
-    blow: Blow = "kill" if victim == "client" else dice.choice(("kill", "stop", "cut", "freeze"))
+    action: Action = "kill" if victim == "client" else dice.choice(("kill", "stop", "cut", "freeze"))
     lasts_s = dice.choice((dice.uniform(0.1, 3.0), dice.uniform(5.0, 12.0)))
-    return Strike(dice.uniform(0.0, 3.0), blow, victim, dice.randint(1, 2), lasts_s)
+    return Injection(dice.uniform(0.0, 3.0), action, victim, dice.randint(1, 2), lasts_s)
 
 
 # -- how it is played -----------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class SimulatedClient:
         for index, name in enumerate(self._plan.rollouts):
             replayable = name != "once"
             more = {"agent": AGENTS[name], "replayable": replayable, "timeout_s": LIMIT_S}
-            yield rollout_task(row(), run=run, task=index, environment=name, **more)
+            yield rollout_spec(row(), run=run, task=index, environment=name, **more)
 
     async def _flush(self) -> None:
         while True:
@@ -242,28 +243,28 @@ class Fleet:
             async with background(lambda: announce(bus, lambda: presence)):
                 await worker.run(ready=lambda: None)
 
-    async def suffer(self, strike: Strike) -> None:
-        """One strike, and how long it lasts."""
-        slot = (strike.victim, strike.number)
+    async def inject(self, injection: Injection) -> None:
+        """Inject one fault until it is over."""
+        slot = (injection.victim, injection.number)
         worker = self.workers.get(slot)
         if worker is None:
             return
         bus, scope = self._broker[self._names[slot]], self._scopes[slot]
-        match strike.blow:
+        match injection.action:
             case "kill":
                 bus.cut()
                 scope.cancel()
             case "stop":
-                with anyio.move_on_after(strike.lasts_s):
+                with anyio.move_on_after(injection.lasts_s):
                     await (worker.drain() if isinstance(worker, AgentWorker) else worker.service.drained())
                 scope.cancel()
             case "cut":
                 bus.cut()
-                await anyio.sleep(strike.lasts_s)
+                await anyio.sleep(injection.lasts_s)
                 bus.mend()
             case "freeze":
                 bus.freeze()
-                await anyio.sleep(strike.lasts_s)
+                await anyio.sleep(injection.lasts_s)
                 bus.thaw()
 
     def busy(self) -> int:
@@ -319,8 +320,8 @@ async def _play(plan: Plan) -> Play:
     fleet, client = Fleet(broker), SimulatedClient(broker, plan)
     async with broker.connect("watcher") as bus, hosting() as tasks:
         tasks.start_soon(fleet.run)
-        for strike in plan.strikes:
-            tasks.start_soon(_strike, strike, fleet, client)
+        for injection in plan.injections:
+            tasks.start_soon(_inject, injection, fleet, client)
         with anyio.fail_after(ENOUGH_S):
             await client.run()
         storm.over = True
@@ -340,9 +341,9 @@ async def _play(plan: Plan) -> Play:
         )
 
 
-async def _strike(strike: Strike, fleet: Fleet, client: SimulatedClient) -> None:
-    await anyio.sleep(strike.at_s)
-    if strike.victim == "client":
+async def _inject(injection: Injection, fleet: Fleet, client: SimulatedClient) -> None:
+    await anyio.sleep(injection.at_s)
+    if injection.victim == "client":
         client.kill()
     else:
-        await fleet.suffer(strike)
+        await fleet.inject(injection)

@@ -23,20 +23,22 @@ from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RETRIES
+from gym_runtime.testing.background import Mailbox, background, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.workers.turns import MAX_LOSSES
-from runtime.workers.hosting import Mailbox, background, environment, row, settled
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
     Turn,
     answer,
+    environment,
     function_call,
-    rollout_task,
+    rollout_spec,
+    row,
     small_system,
 )
+from gym_runtime.workers.turns import MAX_LOSSES
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +94,7 @@ def ledger() -> Mailbox[str]:
 @pytest.fixture
 def desk(ledger: Mailbox[str]) -> LoadedEnvironment:
     noted = type("NotedDesk", (Desk,), {"ledger": ledger})
-    return environment(Environment(resource=noted, description="a desk"), "stage")
+    return environment(Environment(resource=noted, description="a desk"), "sample")
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ async def make(system: SmallSystem, *turns: Turn, **more: Any) -> RolloutRecord:
     """One rollout with one worker of each kind."""
     await system.add_model(Engine(*turns))
     await system.add_agent()
-    (record,) = await system.make(rollout_task(row(), **more))
+    (record,) = await system.make(rollout_spec(row(), **more))
     await settled_depth(system)
     return record
 
@@ -191,7 +193,7 @@ async def test_a_row_that_does_not_fit_fails_as_the_tasks_fault_at_once(system: 
     await system.add_model(Engine(answer("done")))
     await system.add_agent()
     rows = [row(wanted=5), b'{"wanted": "done"}', b'{"responses_create_params": {"inputs": []}}']
-    records = await system.make(*[rollout_task(row, task=task) for task, row in enumerate(rows)])
+    records = await system.make(*[rollout_spec(row, task=task) for task, row in enumerate(rows)])
     assert {fault_of(record)[0] for record in records} == {"task"}
     assert {record.attempt for record in records} == {1}
 
@@ -207,7 +209,7 @@ async def test_an_agents_bug_fails_its_rollout_and_no_other(
 
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Careless()})
-    records = await system.make(*[rollout_task(row(), task=task) for task in range(3)])
+    records = await system.make(*[rollout_spec(row(), task=task) for task in range(3)])
     failed, *others = sorted(records, key=lambda record: record.task_index)
     assert fault_of(failed) == ("runtime", "agent", False)
     assert "KeyError: 'plan'" in message_of(failed)
@@ -232,7 +234,7 @@ async def test_an_agent_that_waits_for_ever_is_ended_by_the_deadline_too(system:
             await anyio.sleep_forever()
 
     await system.add_agent({"tool_loop": Sleeper()})
-    (record,) = await system.make(rollout_task(row(), timeout_s=20))
+    (record,) = await system.make(rollout_spec(row(), timeout_s=20))
     assert fault_of(record) == ("deadline", "agent", False)
     assert record.duration_s == pytest.approx(20, abs=0.1)
 
@@ -247,7 +249,7 @@ async def test_what_may_pass_is_tried_again_with_a_fresh_session(
     engine = Engine(*done, by_attempt={1: [*done[:1], ModelUnavailable("overloaded")]})
     await system.add_model(engine)
     await system.add_agent()
-    (record,) = await system.make(rollout_task(row(), durability="result"))
+    (record,) = await system.make(rollout_spec(row(), durability="result"))
     assert record.outcome == Completed()
     assert (record.attempt, record.turns, record.tool_calls) == (2, 2, 1)
     assert await ledger.until(6) == ["open", "work", "close"] * 2
@@ -258,7 +260,7 @@ async def test_the_number_of_attempts_is_bounded(system: SmallSystem, max_attemp
     engine = Engine(ModelUnavailable("overloaded"))
     await system.add_model(engine)
     await system.add_agent()
-    (record,) = await system.make(rollout_task(row(), max_attempts=max_attempts, timeout_s=3600))
+    (record,) = await system.make(rollout_spec(row(), max_attempts=max_attempts, timeout_s=3600))
     assert fault_of(record) == ("model", "model", True)
     assert record.attempt == max_attempts
     assert {context.attempt for _, context in engine.calls.items} == set(range(1, max_attempts + 1))
@@ -292,11 +294,11 @@ async def test_a_session_that_is_lost_makes_a_new_attempt_at_another_worker(
 ) -> None:
     await system.add_model(Engine(answer(function_call("work"))))
     await system.add_agent({"tool_loop": Unlucky(system, desk)})
-    (record,) = await system.make(rollout_task(row(), replayable=False))
+    (record,) = await system.make(rollout_spec(row(), replayable=False))
     assert record.outcome == Completed()
     assert (record.attempt, record.tool_calls) == (2, 2)
     (why,) = row_of(record)["_gym"]["started_anew"]
-    assert why == "SessionLost: worker resource-1 of resource 'stage' is gone, and the session with it"
+    assert why == "SessionLost: worker resource-1 of resource 'sample' is gone, and the session with it"
 
 
 async def test_what_may_pass_is_tried_again_from_where_it_was(
@@ -306,7 +308,7 @@ async def test_what_may_pass_is_tried_again_from_where_it_was(
     engine = Engine(first, by_attempt={1: [first, ModelUnavailable("overloaded")], 2: [answer("done")]})
     await system.add_model(engine)
     await system.add_agent()
-    (record,) = await system.make(rollout_task(row()))
+    (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()
     assert (record.attempt, record.turns, record.tool_calls) == (2, 2, 1)
     assert row_of(record)["_gym"]["resumed_turns"] == 1
@@ -328,11 +330,11 @@ async def test_a_verifier_that_fails_for_a_reason_that_may_pass_is_asked_again()
             return Verdict(float(self.asked))
 
     async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=Judged, description="a judge"), "stage"))
+        await system.add_resource(environment(Environment(resource=Judged, description="a judge"), "sample"))
         engine = Engine(answer(function_call("work")), answer("done"))
         await system.add_model(engine)
         await system.add_agent()
-        (record,) = await system.make(rollout_task(row()))
+        (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()
     assert (record.attempt, record.reward, len(engine.calls.items)) == (2, 2.0, 2)
 
@@ -342,7 +344,7 @@ async def test_a_session_that_is_lost_is_rebuilt_by_repeating_its_calls(
 ) -> None:
     await system.add_model(Engine(answer(function_call("work"))))
     await system.add_agent({"tool_loop": Unlucky(system, desk)})
-    (record,) = await system.make(rollout_task(row()))
+    (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()
     assert (record.attempt, record.tool_calls) == (1, 2)
     assert row_of(record)["_gym"]["rebuilt_sessions"] == 1
@@ -374,7 +376,7 @@ async def test_a_journal_of_another_agents_code_leads_to_a_fresh_start_and_the_r
     engine = Engine(answer(function_call("work")), Hang(), by_attempt={3: [answer("done")]})
     await system.add_model(engine)
     await system.add_agent()
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await engine.calls.until(2)
     await system.add_agent({"tool_loop": agent}, name="agent-2")
     system.kill("agent-1")
@@ -398,7 +400,7 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(s
             begun.put(rollout.attempt)
             await anyio.sleep_forever()
 
-    await system.enqueue(rollout_task(row(), max_attempts=2))
+    await system.enqueue(rollout_spec(row(), max_attempts=2))
     # Of the first one nothing is known: it may never have had the task.
     lost = MAX_LOSSES + 1
     for delivery in range(1, lost + 1):
@@ -424,7 +426,7 @@ async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:
             await anyio.sleep_forever()
 
     await system.add_model(Engine(answer("done")))
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     for delivery in range(1, 3 * MAX_LOSSES):
         name = f"agent-{delivery}"
         await system.add_agent({"tool_loop": Waiting()}, name=name)
@@ -452,7 +454,7 @@ async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem
 
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Gated()})
-    await system.enqueue(rollout_task(row(), attached=True))
+    await system.enqueue(rollout_spec(row(), attached=True))
     for delivery in range(1, 3 * MAX_LOSSES):
         async with background(be_there):
             with anyio.fail_after(60):
@@ -490,7 +492,7 @@ async def test_the_tries_of_a_rollout_are_counted_over_its_deliveries(system: Sm
                 raise ModelUnavailable("503")
             await anyio.sleep_forever()
 
-    await system.enqueue(rollout_task(row(), max_attempts=3))
+    await system.enqueue(rollout_spec(row(), max_attempts=3))
     with anyio.fail_after(600):
         await lost_often(system, Failing(), 5.0)
     (record,) = await system.records(1)
@@ -509,7 +511,7 @@ async def test_the_retries_of_a_rollout_are_counted_over_its_deliveries(system: 
             budget.take(10)
             raise ModelUnavailable("503")
 
-    await system.enqueue(rollout_task(row(), max_attempts=2))
+    await system.enqueue(rollout_spec(row(), max_attempts=2))
     await system.add_agent({"tool_loop": Spending()}, name="a")
     await settled(lambda: len(left) == 1)
     system.stop("a")
@@ -529,7 +531,7 @@ async def test_the_time_of_a_rollout_is_counted_over_its_attempts(system: SmallS
 
     await system.add_agent({"tool_loop": Failing()})
     began_s = clock.now()
-    (record,) = await system.make(rollout_task(row(), timeout_s=10, max_attempts=9))
+    (record,) = await system.make(rollout_spec(row(), timeout_s=10, max_attempts=9))
     assert fault_of(record)[0] == "deadline"
     assert clock.now() == pytest.approx(began_s + 10, abs=0.5)
     assert left == pytest.approx([10, 4], abs=0.5)
@@ -545,7 +547,7 @@ async def test_the_time_of_a_rollout_is_counted_over_its_deliveries_and_not_betw
             left.put(rollout.deadline_s - clock.now())
             await anyio.sleep_forever()
 
-    await system.enqueue(rollout_task(row(), timeout_s=32, durability="result"))
+    await system.enqueue(rollout_spec(row(), timeout_s=32, durability="result"))
     for delivery, end in enumerate((system.stop, system.kill), 1):
         await system.add_agent({"tool_loop": Waiting()}, name=f"agent-{delivery}")
         await left.until(delivery)
@@ -592,7 +594,7 @@ async def test_an_error_in_an_agents_task_group_is_as_retryable_as_alone(
 ) -> None:
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Grouped(*errors)})
-    (record,) = await system.make(rollout_task(row()))
+    (record,) = await system.make(rollout_spec(row()))
     assert (record.outcome, record.attempt) == (Completed(), 2)
 
 
@@ -608,12 +610,12 @@ async def test_an_agents_group_of_errors_fails_its_rollout_by_the_one_that_matte
     system: SmallSystem, errors: list[BaseException], kind: str, said: str
 ) -> None:
     worker = await system.add_agent({"tool_loop": Grouped(*errors)})
-    (record,) = await system.make(rollout_task(row()))
+    (record,) = await system.make(rollout_spec(row()))
     assert fault_of(record)[0] == kind
     assert said in message_of(record)
     assert worker.in_use == 0
     # The worker goes on.
-    (record,) = await system.make(rollout_task(b"{}", run="second"))
+    (record,) = await system.make(rollout_spec(b"{}", run="second"))
     assert fault_of(record)[0] == "task"
 
 
@@ -626,7 +628,7 @@ async def test_an_attempt_that_is_fenced_in_a_task_group_stops_in_silence(system
             raise ExceptionGroup("group", [ModelRefused("no"), ExceptionGroup("inner", [Fenced("gone")])])
 
     worker = await system.add_agent({"tool_loop": Overtaken()})
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await begun.until(1)
     await settled(lambda: worker.in_use == 0)
     assert await system.bus.counts("rollout.run.>") == {}
@@ -648,7 +650,7 @@ async def test_a_cancellation_from_outside_beats_what_an_agents_group_raises(sys
                 tasks.create_task(fails_when_stopped())
 
     await system.add_agent({"tool_loop": Cleaning()})
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await begun.until(1)
     await system.bus.publish("cancel.run", b"")
     (record,) = await system.records(1)
@@ -676,7 +678,7 @@ async def test_a_task_whose_result_is_there_is_acked_without_work(desk: LoadedEn
         await system.add_resource(desk)
         await system.add_model(engine)
         await system.add_agent()
-        await system.make(rollout_task(row()))
+        await system.make(rollout_spec(row()))
         await anyio.sleep(60)
         assert faults.lost == 1
         assert len(engine.calls.items) == 1
@@ -696,7 +698,7 @@ async def test_of_two_attempts_at_once_one_result_stands(system: SmallSystem) ->
 
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Slow()}, name="slow")
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await begun.until(1)
     # Frozen for longer than its delivery is waited for, so that somebody else gets the task.
     system.broker["slow"].freeze()
@@ -715,8 +717,8 @@ async def test_a_task_that_cannot_be_read_is_dropped_and_the_next_is_made(
 ) -> None:
     await system.add_model(Engine(answer("done")))
     await system.add_agent()
-    await system.bus.enqueue("task.tool_loop.stage.run", b"[]")
-    (record,) = await system.make(rollout_task(row()))
+    await system.bus.enqueue("task.tool_loop.sample.run", b"[]")
+    (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()
     await settled_depth(system)
 
@@ -724,10 +726,10 @@ async def test_a_task_that_cannot_be_read_is_dropped_and_the_next_is_made(
 async def test_a_rollout_whose_task_cannot_be_read_has_failed(system: SmallSystem) -> None:
     await system.add_model(Engine(answer("done")))
     await system.add_agent()
-    unreadable = json.loads(encode_spec(rollout_task(row(), task=7))) | {"max_turns": "five"}
-    await system.bus.enqueue("task.tool_loop.stage.run", json.dumps(unreadable).encode())
+    unreadable = json.loads(encode_spec(rollout_spec(row(), task=7))) | {"max_turns": "five"}
+    await system.bus.enqueue("task.tool_loop.sample.run", json.dumps(unreadable).encode())
     (record,) = await system.records(1)
-    assert (record.task_index, record.environment, record.reward) == (7, "stage", None)
+    assert (record.task_index, record.environment, record.reward) == (7, "sample", None)
     assert fault_of(record)[0] == "runtime"
     assert "max_turns" in message_of(record)
     await settled_depth(system)
@@ -737,7 +739,7 @@ async def test_no_more_rollouts_run_than_there_are_slots(system: SmallSystem) ->
     engine = Engine(Hang())
     await system.add_model(engine)
     worker = await system.add_agent(slots=3)
-    await system.enqueue(*[rollout_task(row(), task=task, timeout_s=100) for task in range(7)])
+    await system.enqueue(*[rollout_spec(row(), task=task, timeout_s=100) for task in range(7)])
     await engine.calls.until(3)
     await anyio.wait_all_tasks_blocked()
     assert (len(engine.calls.items), worker.in_use, worker.load) == (3, 3, 1.0)
@@ -750,7 +752,7 @@ async def test_no_more_rollouts_run_than_there_are_slots(system: SmallSystem) ->
 
 
 def all_tasks() -> list[Any]:
-    return [rollout_task(row(), task=task, rollout=rollout) for task in (1, 10) for rollout in (0, 1)]
+    return [rollout_spec(row(), task=task, rollout=rollout) for task in (1, 10) for rollout in (0, 1)]
 
 
 @pytest.mark.slow
@@ -786,7 +788,7 @@ async def test_cancelling_reaches_the_engine_at_once(system: SmallSystem) -> Non
     engine = Engine(Hang())
     await system.add_model(engine)
     await system.add_agent()
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await engine.calls.until(1)
     cancelled_s = clock.now()
     await system.bus.publish("cancel.run", b"")
@@ -800,7 +802,7 @@ async def test_cancelling_in_the_middle_of_a_tool_closes_its_session(
 ) -> None:
     await system.add_model(Engine(answer(*[function_call("work")] * (calls - 1), function_call("hang"))))
     await system.add_agent()
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await settled(lambda: "hang" in ledger.items)
     await system.bus.publish("cancel.run", b"")
     (record,) = await system.records(1)
@@ -823,7 +825,7 @@ async def test_draining_finishes_what_is_in_flight_and_takes_nothing_new(system:
 
     await system.add_model(Engine(answer("done")))
     worker = await system.add_agent({"tool_loop": Gated()}, slots=2)
-    await system.enqueue(*[rollout_task(row(), task=task) for task in range(5)])
+    await system.enqueue(*[rollout_spec(row(), task=task) for task in range(5)])
     await begun.until(2)
     drained: list[int] = []
 
@@ -848,7 +850,7 @@ async def test_a_worker_that_is_stopped_gives_its_tasks_back_and_closes_its_sess
     engine = Engine(answer(function_call("work")), Hang())
     await system.add_model(engine)
     await system.add_agent(name="first")
-    await system.enqueue(rollout_task(row()))
+    await system.enqueue(rollout_spec(row()))
     await engine.calls.until(2)
     stopped_s = clock.now()
     system.stop("first")
@@ -871,7 +873,7 @@ async def test_agents_of_one_worker_share_its_slots(system: SmallSystem) -> None
 
     await system.add_agent({name: Named(name) for name in ("tool_loop", "other")}, slots=4)
     tasks = [
-        rollout_task(row(), run=run, task=task, agent=agent)
+        rollout_spec(row(), run=run, task=task, agent=agent)
         for run, agent in (("run", "tool_loop"), ("run2", "other"))
         for task in range(4)
     ]

@@ -15,16 +15,16 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutR
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.stalls import LOOK_S, STALL_S
+from gym_runtime.testing.background import Mailbox, background, hosting, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
+from gym_runtime.testing.small_system import Engine, Hang, answer
 from gym_runtime.timing import CLIENT_DROPPED_S
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.resource_worker import IDLE_S
 from gym_runtime.workers.sessions import SWEEP_S
 from msgspec import Raw
-from runtime.client.test_client import CALL, NAME, NOTHING, Scene, rows, scene
-from runtime.workers.hosting import Mailbox, background, hosting, settled
-from runtime.workers.small_system import Engine, Hang, answer
+from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ def tasks(count: int, **more: Any) -> list[RolloutSpec]:
 class BreakableClient:
     """A client of an attached run, on a connection that a test can break."""
 
-    def __init__(self, here: Scene, count: int) -> None:
+    def __init__(self, here: RunningClient, count: int) -> None:
         self.records: Mailbox[RolloutRecord] = Mailbox()
         self.line: MemoryBus | None = None
         self._here = here
@@ -63,7 +63,7 @@ class BreakableClient:
 
 
 async def test_when_a_client_is_gone_its_rollouts_stop_within_two_seconds_and_leave_nothing() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         client = BreakableClient(here, 4)
         async with background(client.run):
             await here.engine.calls.until(8)
@@ -82,7 +82,7 @@ async def test_when_a_client_is_gone_its_rollouts_stop_within_two_seconds_and_le
 async def test_a_client_that_comes_back_gets_every_record() -> None:
     # The first turn is in the journal.
     engine = Engine(answer("done"), by_attempt={1: [answer(CALL), Hang()]})
-    async with scene(engine=engine) as here:
+    async with running_client(engine=engine) as here:
         client = BreakableClient(here, 3)
         async with background(client.run):
             await here.engine.calls.until(6)
@@ -96,7 +96,7 @@ async def test_a_client_that_comes_back_gets_every_record() -> None:
 
 
 async def test_a_client_that_only_reconnects_costs_nothing() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         client = BreakableClient(here, 2)
         async with background(client.run):
             await here.engine.calls.until(4)
@@ -108,7 +108,7 @@ async def test_a_client_that_only_reconnects_costs_nothing() -> None:
 
 
 async def test_the_rollouts_of_a_published_run_go_on_without_their_client() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         await here.gym.publish(here.tasks("one", 2))
         await here.engine.calls.until(4)
         await anyio.sleep(60)
@@ -120,7 +120,7 @@ async def test_the_rollouts_of_a_published_run_go_on_without_their_client() -> N
 
 @pytest.mark.parametrize("parts", [(0,), (0, 0)])
 async def test_a_worker_that_comes_later_knows_what_was_cancelled(parts: tuple[int, ...]) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         here.system.kill("agent-1")
         await settled(lambda: True)
         await here.gym.open_run(RunInfo(run="one", total=1))
@@ -135,7 +135,7 @@ async def test_a_worker_that_comes_later_knows_what_was_cancelled(parts: tuple[i
 
 
 async def test_what_is_published_for_a_run_that_was_cancelled_before_is_dropped() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         here.system.kill("agent-1")
         await here.gym.open_run(RunInfo(run="one", total=1))
         await here.gym.cancel("one")
@@ -148,7 +148,7 @@ async def test_what_is_published_for_a_run_that_was_cancelled_before_is_dropped(
 # -- closed while a worker was away -----------------------------------------------------------------------
 
 
-async def emptied(here: Scene, run: str) -> None:
+async def emptied(here: RunningClient, run: str) -> None:
     """Return when nothing waits or is worked on; nothing is stored of the run then."""
     with anyio.fail_after(600):
         while await here.gym.bus.counts("task.>"):
@@ -168,7 +168,7 @@ async def test_a_worker_that_was_away_while_its_run_was_closed_stores_nothing(du
             return found
 
     engine = Slow(answer(CALL), answer("done"))
-    async with scene(engine=engine) as here:
+    async with running_client(engine=engine) as here:
         info = RunInfo(run="one", total=1)
         await here.gym.open_run(info)
         (task,) = here.tasks("one", 1)
@@ -184,7 +184,7 @@ async def test_a_worker_that_was_away_while_its_run_was_closed_stores_nothing(du
 
 
 async def test_a_name_of_a_closed_run_may_be_used_again() -> None:
-    async with scene() as here:
+    async with running_client() as here:
         for _ in range(2):
             info = RunInfo(run="one", total=1)
             await here.gym.open_run(info)
@@ -198,7 +198,7 @@ async def test_a_name_of_a_closed_run_may_be_used_again() -> None:
 
 
 async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         await here.gym.publish(here.tasks("one", 5))
         await here.engine.calls.until(10)
         capsys.readouterr()
@@ -209,7 +209,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
 
 
 async def test_a_deadline_names_the_hop_that_took_it() -> None:
-    async with scene(answer(CALL), Hang()) as here:
+    async with running_client(answer(CALL), Hang()) as here:
         await here.gym.publish(tasks(1, timeout_s=30, max_attempts=1))
         (record,) = await here.system.records(1, "one")
     assert isinstance(record.outcome, Failed)
@@ -223,7 +223,7 @@ async def test_a_deadline_names_the_hop_that_took_it() -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_is_over(closed: bool) -> None:
-    async with scene() as here:
+    async with running_client() as here:
         info = RunInfo(run="one", total=1)
         await here.gym.open_run(info)
         opened = calls.OpenSession(session="left", task=Raw(msgspec.json.encode(rows(1)[0])))

@@ -17,18 +17,21 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.rollout.record import segments
 from gym_runtime.rollout.staleness import staleness
+from gym_runtime.testing.background import Mailbox
 from gym_runtime.testing.clock import BACKEND
-from gym_runtime.workers.conversations import IDLE_S, Conversations
-from msgspec import Raw
-from runtime.workers.hosting import Mailbox, announced, environment, row
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     SmallSystem,
     answer,
+    environment,
     function_call,
-    rollout_task,
+    rollout_spec,
+    row,
     small_system,
 )
+from gym_runtime.workers.conversations import IDLE_S, Conversations
+from msgspec import Raw
+from runtime.workers.hosting import announced
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +73,7 @@ def working(turns: int) -> list[calls.ModelAnswer]:
 @asynccontextmanager
 async def desk() -> AsyncGenerator[SmallSystem]:
     async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=Desk, description=""), "stage"))
+        await system.add_resource(environment(Environment(resource=Desk, description=""), "sample"))
         await system.add_agent()
         yield system
 
@@ -98,7 +101,7 @@ async def test_a_turn_sends_what_is_new_and_the_engine_sees_all_of_it() -> None:
     engine = Engine(*working(TURNS))
     async with desk() as system, overheard(system) as heard:
         await system.add_model(engine)
-        (record,) = await system.make(rollout_task(row()))
+        (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()
     assert [len(call.input) for call, _ in engine.calls.items] == [1 + 2 * turn for turn in range(TURNS + 1)]
     assert {bytes(call.params) for call, _ in engine.calls.items} == {bytes(engine.calls.items[0][0].params)}
@@ -112,7 +115,7 @@ async def test_a_rollout_keeps_to_the_worker_that_has_its_conversation() -> None
     async with desk() as system:
         for number, engine in enumerate(engines):
             await system.add_model(engine, name=f"model-{number}")
-        await system.make(*[rollout_task(row(), task=task) for task in range(12)])
+        await system.make(*[rollout_spec(row(), task=task) for task in range(12)])
     seen = [{context.rollout for _, context in engine.calls.items} for engine in engines]
     assert not seen[0] & seen[1]
     assert len(seen[0] | seen[1]) == 12
@@ -132,7 +135,7 @@ async def test_whoever_lacks_the_conversation_gets_all_of_it_and_its_tokens() ->
 
         leaving = environment(Environment(resource=Leaving, description=""), "leaving")
         await system.add_resource(leaving, name="resource-2")
-        await system.enqueue(rollout_task(row(), environment="leaving", return_tokens=True))
+        await system.enqueue(rollout_spec(row(), environment="leaving", return_tokens=True))
         await first.calls.until(1)
         await system.add_model(second, name="model-2")
         (record,) = await system.records(1)
@@ -147,7 +150,7 @@ async def test_the_adapter_is_given_the_tokens_of_the_turns_before() -> None:
     engine = Engine(*turns)
     async with desk() as system:
         await system.add_model(engine)
-        await system.make(rollout_task(row(), return_tokens=True))
+        await system.make(rollout_spec(row(), return_tokens=True))
     prefixes = [call.prefix for call, _ in engine.calls.items]
     assert prefixes == [None, None, calls.Prefix(ids=int32(0, 1, 2, 3), items=4)]
 
@@ -206,7 +209,7 @@ async def test_a_row_says_which_items_begin_a_new_segment() -> None:
     engine = Engine(*[with_tokens(turn, *ids) for turn, ids in zip(turns, prompts, strict=True)])
     async with desk() as system:
         await system.add_model(engine)
-        (record,) = await system.make(rollout_task(row(), return_tokens=True))
+        (record,) = await system.make(rollout_spec(row(), return_tokens=True))
     output = msgspec.json.decode(record.row)["response"]["output"]
     assert [item.get("token_segment") for item in output] == [None, None, None, None, 1]
     assert about(record)["token_segments"] == 2
@@ -239,7 +242,7 @@ async def test_a_row_names_the_weights_that_answered() -> None:
     second = with_tokens(answer("done"), int32(1), int32(2, 3), weights=spans)
     async with desk() as system:
         await system.add_model(Engine(first, second))
-        (record,) = await system.make(rollout_task(row()))
+        (record,) = await system.make(rollout_spec(row()))
     assert about(record)["weight_versions"] == ["v1", "v2"]
 
 
@@ -253,7 +256,7 @@ async def test_a_rollout_from_weights_older_than_its_run_allows_is_made_anew(
         async with announced(
             system.bus, "model", "newer", ["policy"], draining=True, detail={"weight_version": "7"}
         ):
-            (record,) = await system.make(rollout_task(row(), max_staleness=allowed))
+            (record,) = await system.make(rollout_spec(row(), max_staleness=allowed))
     assert len(engine.calls.items) == asked
     if asked == 1:
         assert record.outcome == Completed()
@@ -309,5 +312,5 @@ async def test_an_adapter_without_weights_says_so_and_serves_on() -> None:
         assert "does not change weights" in refused.fault.message
         unreadable = await control(system, {"op": "dance"})
         assert unreadable.fault is not None
-        (record,) = await system.make(rollout_task(row()))
+        (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()

@@ -16,12 +16,13 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import decode_response
+from gym_runtime.testing.background import Mailbox, background
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
 from gym_runtime.workers.model_worker import MAX_TRIES, ModelWorker
 from msgspec import Raw
-from runtime.workers.hosting import Mailbox, at_work, background, call, request
+from runtime.workers.hosting import at_work, call, request
 
 pytestmark = pytest.mark.anyio
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
+from gym_runtime.testing.background import hosting
 from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.small_system import Engine, small_system
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.pace import Pace
-from runtime.client.test_client import COUNT, NAME, rows
-from runtime.workers.hosting import hosting
-from runtime.workers.small_system import Engine, small_system
+from runtime.client.running_client import COUNT, NAME, rows
 
 pytestmark = pytest.mark.anyio
 

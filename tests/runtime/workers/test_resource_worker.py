@@ -19,12 +19,14 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
+from gym_runtime.testing.background import Mailbox, background
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.small_system import environment, row
 from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
 from msgspec import Raw
-from runtime.workers.hosting import Mailbox, at_work, background, call, environment, request, row
+from runtime.workers.hosting import at_work, call, request
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +104,7 @@ def environments(ledger: Mailbox[str]) -> dict[str, LoadedEnvironment]:
     }
 
 
-class Scene:
+class RunningWorker:
     """A resource worker called ``one``, and calls to it."""
 
     def __init__(self, bus: Bus, worker: ResourceWorker) -> None:
@@ -131,17 +133,19 @@ class Scene:
 
 
 @asynccontextmanager
-async def working(environments: dict[str, LoadedEnvironment], capacity: int = 100) -> AsyncGenerator[Scene]:
+async def working(
+    environments: dict[str, LoadedEnvironment], capacity: int = 100
+) -> AsyncGenerator[RunningWorker]:
     async with MemoryBroker().connect() as bus:
         worker = ResourceWorker(bus, worker="one", environments=environments, capacity=capacity)
         async with at_work(worker):
-            yield Scene(bus, worker)
+            yield RunningWorker(bus, worker)
 
 
 @pytest.fixture
-async def scene(environments: dict[str, LoadedEnvironment]) -> AsyncGenerator[Scene]:
-    async with working(environments) as scene:
-        yield scene
+async def running(environments: dict[str, LoadedEnvironment]) -> AsyncGenerator[RunningWorker]:
+    async with working(environments) as running:
+        yield running
 
 
 def fault(reply: calls.RpcReply) -> tuple[str, str, str]:
@@ -153,97 +157,101 @@ def fault(reply: calls.RpcReply) -> tuple[str, str, str]:
 
 
 async def test_the_first_call_opens_a_session_and_later_ones_find_its_state(
-    scene: Scene, ledger: Mailbox[str]
+    running: RunningWorker, ledger: Mailbox[str]
 ) -> None:
-    assert await scene.tool("add", '{"amount": 2}', task=ROW) == '{"count":5}'
-    assert await scene.tool("add", '{"amount": 4}') == '{"count":9}'
-    assert await scene.judged("9") == {"reward": 1.0, "fields": {"count": 9}}
+    assert await running.tool("add", '{"amount": 2}', task=ROW) == '{"count":5}'
+    assert await running.tool("add", '{"amount": 4}') == '{"count":9}'
+    assert await running.judged("9") == {"reward": 1.0, "fields": {"count": 9}}
     assert ledger.items == ["open"]
-    await scene.reply(calls.CloseSession(session="s"))
+    await running.reply(calls.CloseSession(session="s"))
     assert ledger.items == ["open", "close"]
-    assert len(scene.worker.sessions) == 0
+    assert len(running.worker.sessions) == 0
 
 
-async def test_what_a_model_may_get_wrong_is_an_answer(scene: Scene) -> None:
-    assert await scene.tool("subtract", "{}", task=ROW) == '{"detail":"Not Found"}'
-    assert "amount" in await scene.tool("add", "{}")
-    assert "detail" in await scene.tool("add", "[1]")
+async def test_what_a_model_may_get_wrong_is_an_answer(running: RunningWorker) -> None:
+    assert await running.tool("subtract", "{}", task=ROW) == '{"detail":"Not Found"}'
+    assert "amount" in await running.tool("add", "{}")
+    assert "detail" in await running.tool("add", "[1]")
 
 
-async def test_a_repeated_call_is_executed_once(scene: Scene) -> None:
+async def test_a_repeated_call_is_executed_once(running: RunningWorker) -> None:
     for _ in range(3):
-        assert await scene.tool("add", '{"amount": 1}', task=ROW, key="7") == '{"count":4}'
-    assert await scene.tool("add", '{"amount": 1}', key="8") == '{"count":5}'
+        assert await running.tool("add", '{"amount": 1}', task=ROW, key="7") == '{"count":4}'
+    assert await running.tool("add", '{"amount": 1}', key="8") == '{"count":5}'
 
 
-async def test_sessions_are_apart(scene: Scene) -> None:
+async def test_sessions_are_apart(running: RunningWorker) -> None:
     for session in ("run.0.0.1", "run.0.0.2"):
         body = calls.CallTool(session=session, task=ROW, name="add", arguments='{"amount": 1}')
-        reply = await scene.reply(body)
+        reply = await running.reply(body)
         assert calls.decode_tool_answer(reply.body).output == '{"count":4}'
-    assert len(scene.worker.sessions) == 2
+    assert len(running.worker.sessions) == 2
 
 
-async def test_a_session_that_is_not_here_is_lost_and_may_be_tried_anew(scene: Scene) -> None:
-    reply = await scene.reply(calls.CallTool(session="gone", name="add", arguments="{}"))
+async def test_a_session_that_is_not_here_is_lost_and_may_be_tried_anew(
+    running: RunningWorker,
+) -> None:
+    reply = await running.reply(calls.CallTool(session="gone", name="add", arguments="{}"))
     assert fault(reply) == ("resource", "SessionLost", "resource")
     assert reply.fault is not None
     assert reply.fault.retryable
 
 
-async def test_an_episode_goes_step_by_step(scene: Scene) -> None:
-    opened = await scene.reply(calls.OpenSession(session="s", task=ROW), pool="dice")
+async def test_an_episode_goes_step_by_step(running: RunningWorker) -> None:
+    opened = await running.reply(calls.OpenSession(session="s", task=ROW), pool="dice")
     assert [bytes(item) for item in calls.decode_step_answer(opened.body).items] == [
         b'{"role":"user","content":"roll"}'
     ]
-    step = await scene.reply(calls.Step(session="s", response=ANSWER), pool="dice")
+    step = await running.reply(calls.Step(session="s", response=ANSWER), pool="dice")
     assert calls.decode_step_answer(step.body).reward == 0.5
-    last = await scene.reply(calls.Step(session="s", response=Raw(make_response("stop"))), pool="dice")
+    last = await running.reply(calls.Step(session="s", response=Raw(make_response("stop"))), pool="dice")
     assert calls.decode_step_answer(last.body).terminated
-    assert (await scene.judged("", pool="dice"))["reward"] == 1.0
+    assert (await running.judged("", pool="dice"))["reward"] == 1.0
 
 
-async def test_a_stateless_verdict_leaves_no_session(scene: Scene) -> None:
-    assert await scene.judged("3", task=ROW, pool="judge") == {"reward": 1.0}
-    assert len(scene.worker.sessions) == 0
+async def test_a_stateless_verdict_leaves_no_session(running: RunningWorker) -> None:
+    assert await running.judged("3", task=ROW, pool="judge") == {"reward": 1.0}
+    assert len(running.worker.sessions) == 0
 
 
 # -- whose fault it is --------------------------------------------------------------------------------
 
 
-async def test_a_row_that_does_not_fit_is_the_tasks_fault(scene: Scene) -> None:
-    reply = await scene.reply(calls.OpenSession(session="s", task=Raw(row(start="three"))))
+async def test_a_row_that_does_not_fit_is_the_tasks_fault(running: RunningWorker) -> None:
+    reply = await running.reply(calls.OpenSession(session="s", task=Raw(row(start="three"))))
     assert fault(reply) == ("task", "TaskError", "resource")
     assert reply.fault is not None
     assert "start" in reply.fault.message
-    assert len(scene.worker.sessions) == 0
+    assert len(running.worker.sessions) == 0
 
 
 @pytest.mark.parametrize(
     ("text", "message"), [("crash", "ZeroDivisionError"), ("nan", "finite"), ("object", "not JSON")]
 )
 async def test_a_broken_verifier_is_the_environments_fault(
-    scene: Scene, text: str, message: str, capsys: pytest.CaptureFixture[str]
+    running: RunningWorker, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reply = await scene.reply(calls.Verify(session="s", task=ROW, response=Raw(make_response(text))))
+    reply = await running.reply(calls.Verify(session="s", task=ROW, response=Raw(make_response(text))))
     assert fault(reply) == ("resource", "ResourceError", "verify")
     assert reply.fault is not None
     assert message in reply.fault.message
 
 
-async def test_a_step_whose_reward_is_not_a_number_is_the_environments_fault(scene: Scene) -> None:
-    await scene.reply(calls.OpenSession(session="s", task=ROW), pool="dice")
-    reply = await scene.reply(calls.Step(session="s", response=Raw(make_response("nan"))), pool="dice")
+async def test_a_step_whose_reward_is_not_a_number_is_the_environments_fault(
+    running: RunningWorker,
+) -> None:
+    await running.reply(calls.OpenSession(session="s", task=ROW), pool="dice")
+    reply = await running.reply(calls.Step(session="s", response=Raw(make_response("nan"))), pool="dice")
     assert fault(reply) == ("resource", "ResourceError", "step")
 
 
-async def test_steps_of_what_has_none_are_the_environments_fault(scene: Scene) -> None:
-    reply = await scene.reply(calls.Step(session="s", task=ROW, response=ANSWER))
+async def test_steps_of_what_has_none_are_the_environments_fault(running: RunningWorker) -> None:
+    reply = await running.reply(calls.Step(session="s", task=ROW, response=ANSWER))
     assert fault(reply) == ("resource", "ResourceError", "step")
 
 
-async def test_a_pool_that_it_does_not_serve_is_a_fault(scene: Scene) -> None:
-    reply = await scene.reply(calls.OpenSession(session="s", task=ROW), pool="other")
+async def test_a_pool_that_it_does_not_serve_is_a_fault(running: RunningWorker) -> None:
+    reply = await running.reply(calls.OpenSession(session="s", task=ROW), pool="other")
     assert fault(reply)[:2] == ("runtime", "RuntimeFault")
 
 
@@ -251,46 +259,48 @@ async def test_a_pool_that_it_does_not_serve_is_a_fault(scene: Scene) -> None:
 
 
 async def test_a_session_whose_first_call_fails_is_closed_because_nobody_knows_of_it(
-    scene: Scene, ledger: Mailbox[str]
+    running: RunningWorker, ledger: Mailbox[str]
 ) -> None:
-    await scene.reply(calls.Verify(session="s", task=ROW, response=Raw(make_response("crash"))))
+    await running.reply(calls.Verify(session="s", task=ROW, response=Raw(make_response("crash"))))
     assert ledger.items == ["open", "close"]
-    assert len(scene.worker.sessions) == 0
+    assert len(running.worker.sessions) == 0
 
 
 async def test_a_session_whose_later_call_fails_is_left_to_its_rollout(
-    scene: Scene, ledger: Mailbox[str]
+    running: RunningWorker, ledger: Mailbox[str]
 ) -> None:
-    await scene.tool("add", '{"amount": 1}', task=ROW)
-    await scene.reply(calls.Verify(session="s", response=Raw(make_response("crash"))))
+    await running.tool("add", '{"amount": 1}', task=ROW)
+    await running.reply(calls.Verify(session="s", response=Raw(make_response("crash"))))
     assert ledger.items == ["open"]
 
 
-async def test_a_session_whose_first_call_is_aborted_is_closed(scene: Scene, ledger: Mailbox[str]) -> None:
-    async with background(partial(scene.tool, "hang", task=ROW, key="run.1")):
+async def test_a_session_whose_first_call_is_aborted_is_closed(
+    running: RunningWorker, ledger: Mailbox[str]
+) -> None:
+    async with background(partial(running.tool, "hang", task=ROW, key="run.1")):
         await ledger.until(2)
-        await scene.bus.publish("abort.one", b"run.1")
+        await running.bus.publish("abort.one", b"run.1")
         assert await ledger.until(3) == ["open", "hang", "close"]
-    assert len(scene.worker.sessions) == 0
+    assert len(running.worker.sessions) == 0
 
 
 async def test_a_session_is_closed_also_by_a_worker_that_is_full(
     environments: dict[str, LoadedEnvironment], ledger: Mailbox[str]
 ) -> None:
-    async with working(environments, capacity=1) as scene:
-        await scene.tool("add", '{"amount": 1}', task=ROW)
+    async with working(environments, capacity=1) as running:
+        await running.tool("add", '{"amount": 1}', task=ROW)
         body = calls.CallTool(session="other", task=ROW, name="hang", arguments="{}")
-        async with background(partial(scene.reply, body)):
+        async with background(partial(running.reply, body)):
             await ledger.until(3)
             close = request(calls.CloseSession(session="s"))
-            await scene.bus.publish("resource.counter.one", calls.encode(close))
+            await running.bus.publish("resource.counter.one", calls.encode(close))
             assert await ledger.until(4) == ["open", "open", "hang", "close"]
 
 
 async def test_a_session_that_nobody_closes_ends_soon_after_its_rollouts_deadline(
-    scene: Scene, ledger: Mailbox[str]
+    running: RunningWorker, ledger: Mailbox[str]
 ) -> None:
-    await scene.tool("add", '{"amount": 1}', task=ROW, within_s=100)
+    await running.tool("add", '{"amount": 1}', task=ROW, within_s=100)
     await anyio.sleep(100 + GRACE_S - 1)
     assert ledger.items == ["open"]
     await anyio.sleep(SWEEP_S + 2)
@@ -300,9 +310,9 @@ async def test_a_session_that_nobody_closes_ends_soon_after_its_rollouts_deadlin
 async def test_a_worker_that_stops_closes_all_its_sessions(
     environments: dict[str, LoadedEnvironment], ledger: Mailbox[str]
 ) -> None:
-    async with working(environments) as scene:
+    async with working(environments) as running:
         for number in range(20):
-            await scene.reply(calls.OpenSession(session=str(number), task=ROW))
+            await running.reply(calls.OpenSession(session=str(number), task=ROW))
     assert ledger.items.count("close") == 20
 
 
@@ -325,11 +335,11 @@ async def test_heavy_verification_never_happens_in_the_worker(tmp_path: Path, le
     module = tmp_path / "slow_judge.py"
     module.write_text(HEAVY)
     loaded = catalogue.environment(str(module))
-    async with working({"heavy": loaded}) as scene:
-        at_once = await scene.judged("42", task=ROW, pool="heavy")
+    async with working({"heavy": loaded}) as running:
+        at_once = await running.judged("42", task=ROW, pool="heavy")
         # A model may call a tool that is not there, which opens a session.
-        assert await scene.tool("search", task=ROW, pool="heavy") == '{"detail":"Not Found"}'
-        with_session = await scene.judged("42", pool="heavy")
+        assert await running.tool("search", task=ROW, pool="heavy") == '{"detail":"Not Found"}'
+        with_session = await running.judged("42", pool="heavy")
     for verdict in (at_once, with_session):
         assert verdict["reward"] == 1.0
         assert verdict["fields"]["pid"] != os.getpid()

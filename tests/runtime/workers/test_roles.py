@@ -30,14 +30,15 @@ from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.testing.clock import BACKEND
-from runtime.workers.hosting import environment, row
-from runtime.workers.small_system import (
+from gym_runtime.testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
     answer,
+    environment,
     function_call,
-    rollout_task,
+    rollout_spec,
+    row,
     small_system,
 )
 
@@ -73,7 +74,7 @@ JUDGE = {"judge": "judge"}
 
 
 def made(roles: dict[str, str] = JUDGE, **more: Any) -> RolloutSpec:
-    return rollout_task(row(), roles=roles, **more)
+    return rollout_spec(row(), roles=roles, **more)
 
 
 def about(record: RolloutRecord) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from gym_runtime import Session, Task, clock
 from gym_runtime.environment.resource import CLOSE_LIMIT_S
 from gym_runtime.errors import GymError, ResourceError, SessionLost
 from gym_runtime.messages.responses import CreateParams
+from gym_runtime.testing.background import background
 from gym_runtime.testing.clock import BACKEND, run
 from gym_runtime.workers.sessions import REMEMBERED_ANSWERS, SWEEP_S, Entry, Sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
-from runtime.workers.hosting import background
 
 pytestmark = pytest.mark.anyio
 

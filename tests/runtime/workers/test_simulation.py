@@ -22,13 +22,13 @@ import anyio
 import pytest
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed
+from gym_runtime.testing.background import hosting
 from gym_runtime.testing.clock import run
 from gym_runtime.testing.memory import Chances, MemoryBroker
-from runtime.workers.hosting import hosting, row
+from gym_runtime.testing.small_system import SmallSystem, rollout_spec, row
 from runtime.workers.invariants import play_all, silence, violations
 from runtime.workers.sample_environments import OPEN, Thinker, environments
 from runtime.workers.simulation import CHANCES, Plan, play
-from runtime.workers.small_system import SmallSystem, rollout_task
 
 SEEDS = 300
 BATCH = 50
@@ -68,7 +68,7 @@ def test_whatever_befalls_a_system_every_rollout_ends_once_and_nothing_is_left(
 
 
 def test_a_calm_system_leaves_nothing_at_all() -> None:
-    calm = Plan(seed=1, rollouts=["tally", "quest", "once"], twice=[0], chances=Chances(), strikes=[])
+    calm = Plan(seed=1, rollouts=["tally", "quest", "once"], twice=[0], chances=Chances(), injections=[])
     played = play(calm)
     assert violations(calm, played) == []
     assert (played.parts, played.stored) == (1, {"task": 0, "rollout": 0, "journal": 0})
@@ -117,7 +117,7 @@ def test_whenever_a_run_is_cancelled_nothing_is_left_a_moment_later(seed: int) -
                 await system.add_resource(*environments().values(), name=f"resource-{number}")
                 await system.add_model(Thinker(), name=f"model-{number}")
                 await system.add_agent(name=f"agent-{number}", slots=20)
-            await system.enqueue(*(rollout_task(row(), task=task, environment="tally") for task in range(20)))
+            await system.enqueue(*(rollout_spec(row(), task=task, environment="tally") for task in range(20)))
             await anyio.sleep(0.05 + seed / 8)
             await bus.forget("task.*.*.run")
             await bus.publish("cancel.run", b"")

@@ -28,7 +28,7 @@ Fields = dict[str, str]
 
 @cache
 def records(name: str) -> list[Fields]:
-    """The rows of ``<name>.csv``, as they stand there."""
+    """The rows of ``<name>.csv``, unchanged."""
     with (DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

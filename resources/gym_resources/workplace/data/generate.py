@@ -1,8 +1,8 @@
 """Writes the office's tables, the CSV files in this folder: ``python generate.py``.
 
-The same files come out of every run. People, companies and addresses are made up; their domains are
-under ``.example``, which nobody can own. The present is the night of Thursday, 2023-11-30. There are as
-many rows of each kind as in WorkBench (arXiv:2405.00823), so that ids of the rows made from it exist here.
+Every run writes the same files. People, companies and addresses are invented; their domains are under
+``.example``, which is reserved. The present is the night of Thursday, 2023-11-30. There are as many rows of
+each kind as in WorkBench (arXiv:2405.00823), so that ids of the rows made from it exist here.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _choices(text: str) -> list[str]:
 
 
 def directory() -> list[str]:
-    """Everybody's address, in the order of `PEOPLE`."""
+    """The address of each person, in the order of `PEOPLE`."""
     plain = str.maketrans("ü", "u")
     return [f"{name.lower().translate(plain).replace(' ', '.')}@{DOMAIN}" for name in _choices(PEOPLE)]
 

@@ -1,6 +1,6 @@
-"""A reverse proxy before an engine that writes down what passes: the engine's own word on its tokens.
+"""A reverse proxy before an engine that records all requests and answers, with the engine's own tokens.
 
-It can stand for an engine that was started without ``--enable-scale-out``.
+It can imitate an engine that was started without ``--enable-scale-out``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOKENIZE = "/tokenize"
 _WRITTEN = (GENERATE, RENDER, CHAT, TOKENIZE)
 
 
-class Witness:
+class RecordingProxy:
     """What passed, in order: pairs of a request's and an answer's JSON, by path."""
 
     def __init__(self, engine_url: str, *, scale_out: bool = True) -> None:
@@ -62,7 +62,7 @@ class Witness:
         return web.Response(status=answer.status, body=said, content_type=answer.content_type)
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[Witness]:
+    async def running(self) -> AsyncGenerator[RecordingProxy]:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self.handle)
         runner = web.AppRunner(app, handler_cancellation=True)

@@ -1,4 +1,4 @@
-"""Functions that tests have called in sandboxed processes, where they are found by their names."""
+"""Functions that tests run in sandboxed processes, which import them by name."""
 
 from __future__ import annotations
 
