@@ -21,7 +21,12 @@ CHAPTERS = {
         "environment.verdict",
         "environment.prompt",
         "environment.roles",
+        "environment.isolated",
+        "environment.schema_examples",
+        "environment.catalogue",
+        "assets.asset",
     ),
+    "Running what models write": ("sandbox",),
     "Writing agents": ("rollout.agent", "rollout.rollout"),
     "Writing model adapters": ("workers.adapter", "messages.calls", "messages.packing"),
     "Items and responses": ("messages.items", "messages.responses"),
@@ -67,6 +72,8 @@ def entry(name: str, thing: Any) -> str:
     """One public name."""
     if inspect.isclass(thing):
         return _class(name, thing)
+    if inspect.ismodule(thing):
+        return f"### `{name}`\n\nThe module `{thing.__name__}`. {prose(parsed(thing))}"
     return "\n\n".join(
         filter(None, [f"### `{name}`", _signature(name, thing), prose(parsed(thing)), _details(thing)])
     )

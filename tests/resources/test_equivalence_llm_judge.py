@@ -12,7 +12,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ModelError, ModelUnavailable, ResourceError, TaskError
-from resources.judging import SHARED, judged_by, quotations
+from resources.judging import NEMO_GYM_ROWS, judged_by, quotations
 
 pytestmark = pytest.mark.anyio
 
@@ -226,7 +226,7 @@ async def test_a_question_on_a_long_text_has_labels_of_its_own() -> None:
     ],
 )
 def test_the_rows_of_nemo_gym_are_tasks(file: str, environment: str) -> None:
-    path = SHARED / "equivalence_llm_judge" / file
+    path = NEMO_GYM_ROWS / "equivalence_llm_judge" / file
     if not path.is_file():
         pytest.skip(f"no rows in {path}")
     resource = catalogue.environment(environment).resource

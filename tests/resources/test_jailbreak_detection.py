@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from gym_resources.judging.safety import POLICIES, VERIFIERS
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
-from resources.judging import judged_by, namesakes, quotations, row
+from resources.judging import judged_by, nemo_gym_rows, quotations, row
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +89,7 @@ async def test_a_judge_that_fails_at_one_property_is_no_verdict() -> None:
 
 
 def test_the_agents_of_nemo_gyms_rows_name_it() -> None:
-    for fields in namesakes("jailbreak_detection"):
+    for line in nemo_gym_rows("jailbreak_detection"):
+        fields = msgspec.json.decode(line)
         name = fields.get("agent_ref", {}).get("name", "jailbreak_detection_simple_agent")
         assert catalogue.resolve_agent_ref(name) == "jailbreak_detection"

@@ -51,7 +51,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rollouts: all of them. A failed one that was made again and has a verdict now does not count.
         mean_reward: over rollouts with a reward; None without any.
-        pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
+        pass_at: pass@k, 0 to 1, by k; as in the aggregate metrics.
         all_zero, all_equal, mixed: tasks whose rewards are all 0, all the same and not 0, or differ. Only the
             last give a gradient to group-relative training.
         mean_duration_s: of an attempt, over rollouts that have one.
@@ -149,14 +149,13 @@ def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
     for group in rated:
         scores.add(group)
     signal = signal_of(groups)
-    shares = all(0 <= reward <= 1 for group in rated for reward in group)
     return (
         RunFigures(
             rollouts=outcomes.total(),
             outcomes={name: outcomes[name] for name in OUTCOMES if outcomes[name]},
             mean_reward=mean([reward for group in rated for reward in group]),
             tasks=len(groups),
-            pass_at=scores.pass_at if shares else {},
+            pass_at=scores.pass_at,
             all_zero=signal["all_zero"],
             all_equal=signal["all_equal"],
             mixed=signal["mixed"],
