@@ -4,9 +4,8 @@ The texts of all the model's messages are joined. The answer is the content of t
 ``<answer>`` tags, by the library's rule, else between the first ``\boxed{`` with something in it and the
 next ``}``, else all of the text, even if that is empty. ``metadata.source_dataset`` names the scorer; many
 give partial rewards for partial answers, some a little for any answer. Scorers are a hundred pieces of
-third-party code, some of which parse expressions and solve puzzles, so they run in a sandboxed process. Some
-raise on answers of another form: such an answer is worth 0, unless the scorer raises on the row's own answer
-as well.
+third-party code that parses expressions and solves puzzles, so they run in a sandboxed process. An answer on
+which a scorer raises is worth 0, unless it raises on the row's own answer as well.
 
 Nine scorers execute the answer as Python, five of them by way of SymPy. Those that expect a list get it from
 a parser of literals; those that expect a formula get an answer only if it consists of numbers, letters,
