@@ -143,7 +143,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         capsys.readouterr()
         await anyio.sleep(STALL_S + LOOK_S + 1)
         (line,) = [line for line in capsys.readouterr().out.splitlines() if "stalls" in line]
-        assert "hop=\"model 'policy' (worker model-1)\"" in line
+        assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
 
 
