@@ -13,7 +13,7 @@ class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, 
 
 
 class Truncated(msgspec.Struct, tag_field="type", tag="truncated", frozen=True, kw_only=True):
-    """A limit stopped the agent (``max_turns``, ``max_output_tokens`` …); the verifier judged the transcript."""
+    """A limit stopped the agent (``max_turns``, ``max_output_tokens`` …); the transcript was judged."""
 
     reason: str
 

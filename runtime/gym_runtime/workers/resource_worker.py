@@ -143,16 +143,16 @@ class ResourceWorker:
 
     async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Raw:
         if entry.row is not None:
-            return await self._judge_heavy(environment, entry.row, response)
+            return await self._judge_isolated(environment, entry.row, response)
         return _pack(await environment.resource.verify(entry.session, response))
 
     async def _judge_stateless(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
         if environment.definition.isolated:
-            return await self._judge_heavy(environment, row, response)
+            return await self._judge_isolated(environment, row, response)
         session = await environment.resource.open(row)
         return _pack(await environment.resource.verify(session, response))
 
-    async def _judge_heavy(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
+    async def _judge_isolated(self, environment: LoadedEnvironment, row: Raw, response: Raw) -> Raw:
         source, definition = str(environment.source), environment.definition
         return _pack(
             await verify_isolated(

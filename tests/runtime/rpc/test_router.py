@@ -229,7 +229,7 @@ async def test_a_worker_that_freezes_while_a_request_waits_loses_it_to_another(s
 
 async def test_without_any_worker_it_gives_up_after_a_grace_and_names_the_remedy(scene: Scene) -> None:
     started_s = clock.now()
-    with pytest.raises(NoWorker, match=r"no worker has served model 'policy'.*gym-runtime start model") as raised:
+    with pytest.raises(NoWorker, match=r"no worker has served model .*gym-runtime start model") as raised:
         await scene.ask(within_s=3600)
     assert raised.value.stage == "model"
     assert NO_WORKER_GRACE_S <= clock.now() - started_s < NO_WORKER_GRACE_S + 1
@@ -430,7 +430,7 @@ async def test_the_deadline_ends_a_call_here_and_at_its_worker(scene: Scene) -> 
     gate = Gate("a")
     await scene.add("a", gate.handle)
     started_s = clock.now()
-    with pytest.raises(DeadlineExceeded, match=r"after waiting \d+ s for model 'policy' \(worker a\)") as raised:
+    with pytest.raises(DeadlineExceeded, match=r"waiting \d+ s for model .*\(worker a\)") as raised:
         await scene.ask(within_s=5, key="run.1")
     assert (raised.value.stage, raised.value.retryable) == ("model", False)
     assert clock.now() - started_s == pytest.approx(5, abs=0.1)
