@@ -19,9 +19,9 @@ import anyio
 from anyio import to_thread
 
 from gym_runtime.processes import tree
+from gym_runtime.timing import KILL_LIMIT_S
 
 CHUNK_BYTES = 65536
-KILL_LIMIT_S = 5.0
 _LENGTH = struct.Struct("!Q")
 
 

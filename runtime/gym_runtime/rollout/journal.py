@@ -24,15 +24,13 @@ from msgspec import Raw
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.messages.names import token
+from gym_runtime.timing import JOURNAL_FRESH_S
 
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""
 
 DIGEST_BYTES = 9
 READ_S = 10.0
-FRESH_S = 6.0
-"""An attempt that stored a turn within this time still has the task: the broker delivers it again only after
-`TASK_ACK_WAIT_S`. After a longer time the worker may have been frozen, and another one may have the task."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -201,7 +199,7 @@ class Journal:
         Raises:
             Fenced: another attempt has stored a turn meanwhile, or has finished and its journal is deleted.
         """
-        if self._bus is None or not self._sequence or anyio.current_time() < self._known_s + FRESH_S:
+        if self._bus is None or not self._sequence or anyio.current_time() < self._known_s + JOURNAL_FRESH_S:
             return
         newest = await self._bus.latest(self._subject)
         if not newest or newest[-1].sequence != self._sequence:

@@ -29,14 +29,12 @@ from __future__ import annotations
 import anyio
 
 from gym_runtime.errors import GymError, ModelError, ResourceError
+from gym_runtime.timing import PLACE_KEPT_S
 
 GROUP_AT = 2
 ALONE_AT = 3
 MAX_DEATHS = 4
 GROUP = 16
-HELD_S = 5.0
-"""How long a place is kept for a call that has not arrived, and a worker for a call that must be alone there.
-Longer than the longest pause of a router that asks again (`RETRY_PAUSE_S`)."""
 
 
 def quarantined(kind: str, pool: str) -> GymError:
@@ -71,12 +69,12 @@ class Suspects:
         if key in self._places:
             return True
         if deaths >= ALONE_AT:
-            self._kept_until_s = now_s + HELD_S
+            self._kept_until_s = now_s + PLACE_KEPT_S
             free = not in_use and not self._places
         else:
             free = not self.closed and len(self._places) < GROUP
         if free:
-            self._places[key] = (deaths, now_s + HELD_S)
+            self._places[key] = (deaths, now_s + PLACE_KEPT_S)
         return free
 
     def begin(self, key: str) -> bool:

@@ -15,10 +15,11 @@ import msgspec
 
 from gym_runtime.errors import ResourceError
 from gym_runtime.processes.bounded import Bounded
-from gym_runtime.processes.child import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
+from gym_runtime.processes.child import Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_runtime.sandbox.view import PACKAGES, View
+from gym_runtime.timing import KILL_LIMIT_S
 
 WATCH_S = 0.25
 REMOVAL_LIMIT_S = 30.0

@@ -1,7 +1,7 @@
-"""What is cancelled: runs, groups and rollouts, for workers that were there and for those that came later.
+"""Which runs, groups and rollouts are cancelled, for present workers and for those that start later.
 
-A cancellation is a signal (``cancel.<run>[.<task>[.<rollout>]]``), and it is written down with the run
-(``runs.<run>.cancelled.<task>[.<rollout>]``, or the run's state), where a new worker finds it.
+A cancellation is a signal (``cancel.<run>[.<task>[.<rollout>]]``), and is also stored with the run
+(``runs.<run>.cancelled.<task>[.<rollout>]``, or the run's state), where a new worker reads it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ REMEMBERED = 65536
 
 
 class Cancellations:
-    """The newest `REMEMBERED` of them."""
+    """The newest `REMEMBERED` cancellations."""
 
     def __init__(self) -> None:
         self._prefixes: dict[str, None] = {}
 
     async def load(self, bus: Bus) -> None:
-        """Learn what was cancelled before."""
+        """Read the stored cancellations."""
         for record in await bus.latest("runs.*"):
             run = decode_run(record.payload)
             if run.state == "cancelled":

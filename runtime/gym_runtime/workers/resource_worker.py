@@ -21,7 +21,8 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
-from gym_runtime.workers.sessions import GRACE_S, SWEEP_S, Entry, Sessions
+from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
+from gym_runtime.workers.sessions import Entry, Sessions
 
 IDLE_S = 60.0
 LOOKED_AT = 64
@@ -31,8 +32,8 @@ _encode = msgspec.json.Encoder().encode
 class ResourceWorker:
     """Answers the calls to one or more environments.
 
-    ``over.<environment>`` says that a rollout is over: whatever sessions its attempts have left here, of
-    which nobody may know any more, are closed.
+    A signal on ``over.<environment>`` says that a rollout is over. The worker then closes all sessions that
+    the rollout's attempts have left here, also those that no other worker knows of.
 
     Args:
         worker: this worker's id.
@@ -72,7 +73,7 @@ class ResourceWorker:
                 await self.sessions.close_all()
 
     async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
-        """Close sessions whose rollouts are over: the signal that should have done so was lost."""
+        """Close sessions whose rollouts are over; the signal to close them was lost."""
         for name, rollout in self.sessions.idle(idle_s)[:most]:
             if await self._over(rollout):
                 logger().info("a session was left behind and is closed", session=name)
@@ -86,11 +87,11 @@ class ResourceWorker:
 
     async def _sweep(self) -> None:
         while True:
-            await anyio.sleep(SWEEP_S)
+            await anyio.sleep(SESSIONS_SWEPT_S)
             try:
                 await self.close_settled(IDLE_S, LOOKED_AT)
             except GymError as error:
-                logger().info("idle sessions were not looked at", error=str(error))
+                logger().info("idle sessions were not checked", error=str(error))
 
     async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         environment = self._environments.get(pool)
@@ -111,7 +112,8 @@ class ResourceWorker:
             return answer
         finally:
             entry.calls -= 1
-            # Only an answer tells the rollout where its session is: without one nobody would close it.
+            # Only an answer tells the rollout which worker has its session: without an answer, the rollout
+            # would never close it.
             if not entry.known and not entry.calls:
                 await self.sessions.close(call.session)
 
@@ -119,7 +121,7 @@ class ResourceWorker:
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
     ) -> Entry:
         opener = (lambda: environment.resource.open(call.task)) if calls.opens(call) else None
-        entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+        entry = await self.sessions.get(call.session, request.deadline_s + SESSION_KEPT_S, opener)
         entry.rollout = request.rollout
         if opener is not None and environment.definition.isolated:
             entry.row = call.task.copy()

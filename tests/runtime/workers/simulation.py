@@ -26,10 +26,10 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.testing import clock
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.testing.memory.faults import Kind
+from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
-from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
 from runtime.workers.hosting import background, hosting, row
 from runtime.workers.sample_environments import AGENTS, OPEN, Thinker, environments
 from runtime.workers.small_system import rollout_task
@@ -39,7 +39,7 @@ PAUSE_S = 0.5
 FLUSH_S = 0.2
 ENOUGH_S = 7200.0
 """Longer than all that a rollout may take: attempts, deliveries, retries."""
-QUIET_S = LIMIT_S + GRACE_S + 3 * SWEEP_S
+QUIET_S = LIMIT_S + SESSION_KEPT_S + 3 * SESSIONS_SWEPT_S
 """Longer than any session may live after its last call."""
 KINDS = ("task", "rollout", "journal")
 

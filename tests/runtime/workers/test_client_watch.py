@@ -17,9 +17,8 @@ from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.stalls import LOOK_S, STALL_S
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
-from gym_runtime.timing import CLIENT_DROPPED_S
+from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.resource_worker import IDLE_S
-from gym_runtime.workers.sessions import SWEEP_S
 from msgspec import Raw
 from runtime.client.test_client import CALL, NAME, NOTHING, Scene, rows, scene
 from runtime.workers.hosting import Mailbox, background, hosting, settled
@@ -170,10 +169,10 @@ async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_
             body=calls.pack(opened), deadline_s=clock.now() + 3600, key="k", rollout="one.0.0"
         )
         await here.gym.bus.request(f"resource.{NAME}", calls.encode(request), deadline_s=request.deadline_s)
-        await anyio.sleep(IDLE_S + 2 * SWEEP_S)
+        await anyio.sleep(IDLE_S + 2 * SESSIONS_SWEPT_S)
         assert len(here.resource.sessions) == 1
         if closed:
             await here.gym.close_run(info)
         else:
             await here.gym.bus.commit("rollout.one.0.0", b"{}")
-        await settled(lambda: not len(here.resource.sessions), within_s=2 * SWEEP_S)
+        await settled(lambda: not len(here.resource.sessions), within_s=2 * SESSIONS_SWEPT_S)

@@ -21,8 +21,8 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.resource_worker import ResourceWorker
-from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
 from msgspec import Raw
 from runtime.workers.hosting import Mailbox, at_work, background, call, environment, request, row
 
@@ -291,9 +291,9 @@ async def test_a_session_that_nobody_closes_ends_soon_after_its_rollouts_deadlin
     scene: Scene, ledger: Mailbox[str]
 ) -> None:
     await scene.tool("add", '{"amount": 1}', task=ROW, within_s=100)
-    await anyio.sleep(100 + GRACE_S - 1)
+    await anyio.sleep(100 + SESSION_KEPT_S - 1)
     assert ledger.items == ["open"]
-    await anyio.sleep(SWEEP_S + 2)
+    await anyio.sleep(SESSIONS_SWEPT_S + 2)
     assert ledger.items == ["open", "close"]
 
 
