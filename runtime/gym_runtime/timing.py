@@ -133,8 +133,8 @@ PLACE_KEPT_S = 5.0
 """How long a worker keeps a place for a suspect call that has not arrived, and itself for a call that must be
 alone there (`gym_runtime.rpc.suspects`). Longer than the longest pause of the router that asks again."""
 
-assert PLACE_KEPT_S > 1.5 * RETRY_PAUSE_S[1], (
-    "a suspect would lose its place between two requests (jitter: 1.5)"
+assert 1.5 * RETRY_PAUSE_S[1] < PLACE_KEPT_S, (
+    "a suspect would lose its place before it is asked again (jitter 1.5)"
 )
 
 # -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource_worker`) ---------------------
@@ -143,7 +143,7 @@ SESSION_KEPT_S = 30.0
 """How long after its rollout's deadline a session is closed that its rollout has not closed."""
 
 SESSIONS_SWEPT_S = 15.0
-"""How often a resource worker looks for sessions to close: overdue ones, and those of rollouts that are over."""
+"""How often a resource worker looks for sessions to close: overdue ones, and those whose rollout is over."""
 
 # -- a dead engine (`gym_runtime.workers.model_worker`) --------------------------------------------------
 

@@ -153,7 +153,7 @@ def test_bad_settings_are_refused(options: dict[str, Any], message: str, line: L
         ({"responses_create_params": {"top_p": "x"}}, 37, "top_p': expected float"),
         ({"responses_create_params": {"metadata": {"extra_body": "[]"}}}, 54, "text of a JSON object"),
         ({"agent_ref": "x"}, None, "expected object | null, got str"),
-        ({"agent_ref": {"name": "nobody_agent"}}, None, "no environment goes by agent_ref 'nobody_agent'"),
+        ({"agent_ref": {"name": "nobody_agent"}}, None, "no environment has agent_ref 'nobody_agent'"),
         ({"_ng_task_index": -1}, None, "expected int >= 0"),
     ],
 )
