@@ -110,11 +110,11 @@ def test_a_file_that_is_not_there_is_an_error_with_the_remedy(origin: Origin, fo
     with pytest.raises(AssetMissing) as caught:
         find(origin.asset(), "env", "a/hello.csv")
     assert caught.value.message == (
-        f"a/hello.csv (some things) is not in {folder}: gym-runtime prepare --assets env, or let "
-        "GYM_TEST_THINGS name a folder that holds it"
+        f"a/hello.csv (some things) is not in {folder}: gym-runtime prepare --assets env, or set "
+        "GYM_TEST_THINGS to a folder that has it"
     )
     assert (caught.value.retryable, caught.value.fault().kind) == (False, "resource")
-    with pytest.raises(AssetMissing, match="download it from over there and let GYM_TEST_THINGS name"):
+    with pytest.raises(AssetMissing, match="download it from over there and set GYM_TEST_THINGS to"):
         find(origin.asset(urls={}, page="over there"), "env", "a/hello.csv")
 
 
@@ -123,7 +123,9 @@ def test_a_digest_is_trusted_at_the_first_fetch_only(origin: Origin, folder: Pat
     fetch(asset, loopback=True)
     (folder / "deep.bin").unlink()
     origin.files["/deep.bin"] = b"other"
-    with pytest.raises(UsageError, match=f"not {hashlib.sha256(DEEP).hexdigest()}: it is not used"):
+    with pytest.raises(
+        UsageError, match=f"was not used: its SHA-256 is .*, not {hashlib.sha256(DEEP).hexdigest()}"
+    ):
         fetch(asset, loopback=True)
     assert not (folder / "deep.bin").exists()
     origin.files["/new.bin"] = b"other"
@@ -176,7 +178,9 @@ def test_only_https_is_spoken(origin: Origin, url: str, message: str) -> None:
 
 def test_a_redirect_must_keep_to_the_rule(origin: Origin) -> None:
     origin.elsewhere["/deep.bin"] = "http://example.com/deep.bin"
-    with pytest.raises(UsageError, match=r"example\.com/deep\.bin is not fetched: assets come over https"):
+    with pytest.raises(
+        UsageError, match=r"example\.com/deep\.bin was not fetched: an asset's URL must begin with https"
+    ):
         fetch(origin.asset(), loopback=True)
     origin.elsewhere["/deep.bin"] = f"{origin.url}/hello.csv"
     assert fetch(origin.asset(), loopback=True) == ["deep.bin"]
@@ -293,7 +297,7 @@ def test_the_command_says_what_a_person_has_to_fetch(capsys: pytest.CaptureFixtu
     assert said.startswith(
         "spider2-lite-databases (MIT): download it from https://github.com/xlang-ai/Spider2"
     )
-    assert said.endswith("and let GYM_SPIDER2_DATABASES name a folder that holds it\n")
+    assert said.endswith("and set GYM_SPIDER2_DATABASES to a folder that has it\n")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironm
             whose = ", ".join(sorted(environment.name for environment in loaded))
             near = catalogue.nearest(name, known)
             hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(known) or 'none'}"
-            raise UsageError(f"{whose} has no setting '{name}'{hint}")
+            raise UsageError(f"there is no setting '{name}' of {whose}{hint}")
 
 
 def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) -> bytes:

@@ -1,1 +1,1 @@
-"""Recorded model calls: one call as it is kept, files of them, and transcripts made from them."""
+"""Recorded model calls: the record of one call, files of records, and transcripts made of them."""

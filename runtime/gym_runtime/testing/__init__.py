@@ -1,1 +1,1 @@
-"""What authors of environments, agents and adapters test with. It ships; it holds no mocks."""
+"""Parts for the tests of authors of environments, agents and adapters. They are fakes, not mocks."""

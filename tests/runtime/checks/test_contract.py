@@ -129,7 +129,7 @@ async def test_a_sound_environment_of_each_shape_passes(
         ("there are five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
         (
             "there are five example rows",
-            "row 1 asks the model nothing",
+            "row 1 has no input for the model",
             VERIFY,
             rows(responses_create_params={"input": []}),
         ),

@@ -141,7 +141,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         await here.engine.calls.until(10)
         capsys.readouterr()
         await anyio.sleep(STALL_S + LOOK_S + 1)
-        (line,) = [line for line in capsys.readouterr().out.splitlines() if "stalls" in line]
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "requests stall" in line]
         assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
 
@@ -153,7 +153,7 @@ async def test_a_deadline_names_the_hop_that_took_it() -> None:
     assert isinstance(record.outcome, Failed)
     fault = record.outcome.fault
     assert (fault.name, fault.stage) == ("DeadlineExceeded", "model")
-    assert "model 'policy' (worker model-1) since 30 s" in fault.message
+    assert "waited 30 s for model 'policy' (worker model-1)" in fault.message
 
 
 # -- a session that was left behind -------------------------------------------------------------------------
