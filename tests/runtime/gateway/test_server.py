@@ -310,7 +310,8 @@ async def test_addresses_that_are_none() -> None:
         status, said, _ = await stand.post("/v1/completions", CHAT)
         assert (status, said["error"]["message"]) == (
             404,
-            "POST /v1/completions: unknown path; a base URL ends with /v1, or without it for Anthropic's client",
+            "POST /v1/completions: unknown path; "
+            "a base URL ends with /v1, or without it for Anthropic's client",
         )
         status, said = await stand.get("/v1/models/gpt-5")
         assert (status, said["error"]["message"]) == (

@@ -411,7 +411,7 @@ async def test_without_isolation_it_refuses_with_the_remedy(
         ):
             async with Sandbox():
                 pass
-        with pytest.raises(UsageError, match="cannot isolate here"):
+        with pytest.raises(UsageError, match="cannot isolate on this machine"):
             await Interpreter().execute("1", 5)
     finally:
         bubblewrap.check.cache_clear()
