@@ -136,7 +136,7 @@ def test_a_digest_is_trusted_at_the_first_fetch_only(origin: Origin, folder: Pat
 
 def test_a_declared_digest_is_checked_before_the_file_takes_its_place(origin: Origin, folder: Path) -> None:
     right = {"deep.bin": hashlib.sha256(DEEP).hexdigest()}
-    with pytest.raises(UsageError, match="has the SHA-256"):
+    with pytest.raises(UsageError, match="its SHA-256 is"):
         fetch(origin.asset(sha256={"a/hello.csv": "0" * 64}), loopback=True)
     assert [path for path in folder.rglob("*") if path.is_file()] == []
     assert len(fetch(origin.asset(sha256=right), loopback=True)) == 2
@@ -157,7 +157,7 @@ def test_a_file_that_changed_in_the_cache_is_not_used_and_fetched_again(origin: 
 
 @pytest.mark.parametrize("size_bytes", [0, 5, 3005])
 def test_no_more_is_fetched_than_was_declared(origin: Origin, folder: Path, size_bytes: int) -> None:
-    with pytest.raises(UsageError, match=f"larger than the {size_bytes} bytes"):
+    with pytest.raises(UsageError, match=f"larger than its declared {size_bytes} bytes"):
         fetch(origin.asset(size_bytes=size_bytes), loopback=True)
     assert not (folder / "deep.bin").exists()
 
@@ -165,10 +165,10 @@ def test_no_more_is_fetched_than_was_declared(origin: Origin, folder: Path, size
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://127.0.0.1:1/x", "over https only"),
-        ("http://example.com/x", "over https only"),
-        ("file:///etc/passwd", "over https only"),
-        ("ftp://127.0.0.1/x", "over https only"),
+        ("http://127.0.0.1:1/x", "must begin with https:"),
+        ("http://example.com/x", "must begin with https:"),
+        ("file:///etc/passwd", "must begin with https:"),
+        ("ftp://127.0.0.1/x", "must begin with https:"),
     ],
 )
 def test_only_https_is_spoken(origin: Origin, url: str, message: str) -> None:
@@ -214,7 +214,7 @@ def test_a_folder_that_the_setting_names_goes_before(
         find(asset, "env", "a/hello.csv")
     (mine / "hello.csv").write_bytes(b"mine")  # a flat folder will do
     assert find(asset, "env", "a/hello.csv") == [mine / "hello.csv"]
-    with pytest.raises(AssetMissing, match="has the SHA-256"):
+    with pytest.raises(AssetMissing, match="its SHA-256 is"):
         find(origin.asset(sha256={"a/hello.csv": "0" * 64}), "env", "a/hello.csv")
 
 

@@ -416,7 +416,7 @@ async def test_without_isolation_it_refuses_with_the_remedy(
     finally:
         bubblewrap.check.cache_clear()
     monkeypatch.setenv("GYM_SANDBOX", "none")
-    with pytest.raises(UsageError, match="GYM_SANDBOX=none means nothing"):
+    with pytest.raises(UsageError, match="GYM_SANDBOX=none is unknown"):
         async with Sandbox():
             pass
 
