@@ -1,7 +1,7 @@
-"""The time of day, by which every deadline is counted.
+"""The time of day. Every deadline is a time of this clock.
 
-One place, so that a simulation can put its own clock there (`gym_runtime.testing.clock`). Code that waits
-uses the event loop's time, which such a simulation advances together with this one.
+All code reads the time here, so that a simulation can replace it (`gym_runtime.testing.clock`). Code that
+waits uses the event loop's time, which such a simulation advances together with this clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def now() -> float:
 
 @contextmanager
 def reading(source: Callable[[], float]) -> Generator[None]:
-    """Within the context `now` is what ``source`` says, for the whole process. May be nested."""
+    """Have `now` return ``source()`` within the context, in the whole process. Contexts may be nested."""
     global _source
     before, _source = _source, source
     try:

@@ -4,26 +4,26 @@
     ├── UsageError            the caller's: a bad flag, file, name or setting; one line with the remedy
     ├── TaskError             the row's: a field is missing or has the wrong type; never retried
     ├── ModelError            the engine's
-    │   ├── ModelRefused      it said no for good: bad key, unknown model, content filter; never retried
+    │   ├── ModelRefused      it refused for good: bad key, unknown model, content filter; never retried
     │   ├── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
     │   ├── ConversationUnknown  the worker has not kept the conversation; it is sent again in full
-    │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts anew
+    │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts again
     ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
     │   ├── AssetMissing      a file that the row needs is not on the worker's machine; never retried
-    │   └── SessionLost       the worker that held the session's state is gone; the rollout starts anew
-    ├── TransportError        the way between two workers
-    │   ├── NoWorker          nobody serves this subject
+    │   └── SessionLost       the worker that held the session's state is gone; the rollout starts again
+    ├── TransportError        the connection between two workers
+    │   ├── NoWorker          no worker serves this subject
     │   ├── Busy              every candidate is at its capacity
     │   ├── ConnectionLost    the connection to the broker broke while waiting
     │   ├── BrokerError       the broker refuses or lacks what the runtime needs
     │   └── PayloadTooLarge   a message is larger than the broker takes
     ├── DeadlineExceeded      the rollout's one deadline passed; *not* an engine's own time limit
-    ├── Fenced             another attempt goes on with this rollout; this one stops in silence
-    ├── JournalMismatch       the agent does not do what its journal says; the rollout starts anew
+    ├── Fenced                another attempt has taken over this rollout; this one stops without a record
+    ├── JournalMismatch       the agent's calls differ from its journal; the rollout starts again
     └── RuntimeFault          ours: a bug; please report it
 
-Two axes only: ``kind`` (whose fault) and ``retryable`` (may the same thing succeed later). A failure is
-never a reward: it travels as a `Fault` and ends as a ``failed`` outcome.
+An error has two axes: ``kind`` (whose fault it is) and ``retryable`` (whether the same request may succeed
+later). A failure is never a reward: it travels as a `Fault` and ends as a ``failed`` outcome.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import msgspec
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error as it travels between workers and stands in a failure row."""
+    """An error as it is sent between workers and written to a failure row."""
 
     kind: str
     name: str = "GymError"
@@ -47,8 +47,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class GymError(Exception):
     """Any error of this runtime.
 
-    ``stage`` is the hop at which it happened (``model``, ``tool``, ``verify`` …), filled in by whoever
-    knows it.
+    ``stage`` names where it happened (``model``, ``tool``, ``verify`` …). Code that does not know it leaves
+    it empty, and a caller fills it in.
     """
 
     kind: ClassVar[str] = "runtime"
@@ -89,13 +89,13 @@ class ModelError(GymError):
 
 
 class ModelRefused(ModelError):
-    """The engine said no for good; asking again changes nothing."""
+    """The engine refused the request for good; asking again changes nothing."""
 
 
 class ModelUnavailable(ModelError):
     """Overloaded, unreachable, or cut off in mid-answer.
 
-    ``retry_after_s`` is what the engine asked for, in seconds, if it did.
+    ``retry_after_s`` is the pause in seconds that the engine asked for, or None.
     """
 
     retryable = True
@@ -106,7 +106,7 @@ class ModelUnavailable(ModelError):
 
 
 class ConversationUnknown(ModelError):
-    """The worker has not kept the conversation that a call continues; it is to be sent in full."""
+    """The worker has not kept the conversation that a call continues; the caller must send it in full."""
 
     retryable = True
 
@@ -134,14 +134,14 @@ class SessionLost(ResourceError):
 
 
 class TransportError(GymError):
-    """The way between two workers."""
+    """The connection between two workers failed."""
 
     kind = "transport"
     retryable = True
 
 
 class NoWorker(TransportError):
-    """Nobody serves this subject."""
+    """No worker serves this subject."""
 
 
 class Busy(TransportError):
@@ -153,7 +153,7 @@ class ConnectionLost(TransportError):
 
 
 class BrokerError(TransportError):
-    """The broker refuses a request, or lacks what the runtime needs of it; or it is ``silent``."""
+    """The broker refuses a request, lacks a feature that the runtime needs, or is ``silent``."""
 
     retryable = False
 
@@ -175,11 +175,11 @@ class DeadlineExceeded(GymError):
 
 
 class Fenced(GymError):
-    """Another attempt goes on with this rollout."""
+    """Another attempt has taken over this rollout."""
 
 
 class JournalMismatch(GymError):
-    """The agent does not do what its journal says: its code or its settings changed."""
+    """The agent's calls differ from its journal: its code or its settings changed."""
 
     retryable = True
 
@@ -199,7 +199,10 @@ _BY_NAME = _tree(GymError)
 
 
 def from_fault(fault: Fault) -> GymError:
-    """The error that a `Fault` describes; a name unknown here (a newer peer's) keeps its retryability."""
+    """The error that a `Fault` describes.
+
+    An unknown name, which a newer peer may send, becomes a `RuntimeFault` with the fault's own retryability.
+    """
     cls = _BY_NAME.get(fault.name, RuntimeFault)
     error = cls(fault.message, stage=fault.stage)
     error.retryable = fault.retryable
@@ -207,11 +210,11 @@ def from_fault(fault: Fault) -> GymError:
 
 
 def leaf(error: BaseException) -> BaseException:
-    """What an exception group, nested or not, is really about.
+    """The one exception of a group, nested or not, that decides what happens next.
 
-    `Fenced` if it is there, because another attempt goes on whatever else happened; else the first error of
-    this runtime that no repetition helps, else the first of this runtime's, else the first exception; a
-    cancellation only if there is nothing else.
+    `Fenced` comes first, because another attempt has taken over whatever else happened. Then come this
+    runtime's errors that are not retryable, this runtime's other errors, other exceptions, and last a
+    cancellation. Among equals the first one is returned.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error

@@ -32,12 +32,12 @@ def start(worker: str = "", *, lines: bool = False) -> None:
         lines: lines for people in pipes and files, too, as with ``GYM_LOG_FORMAT=lines``.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the variable has another value.
     """
-    said = os.environ.get("GYM_LOG_LEVEL") or "warning"
-    level = LEVELS.get(said.lower())
+    name = os.environ.get("GYM_LOG_LEVEL") or "warning"
+    level = LEVELS.get(name.lower())
     if level is None:
-        raise UsageError(f"GYM_LOG_LEVEL is '{said}'; it is one of {', '.join(LEVELS)}")
+        raise UsageError(f"GYM_LOG_LEVEL is '{name}'; it must be one of {', '.join(LEVELS)}")
     terminal = sys.stderr.isatty()
     lines = lines or terminal or os.environ.get(FORMAT_VARIABLE) == "lines"
     # Plain tracebacks: rich ones show local variables, among them keys and passwords.
@@ -51,7 +51,8 @@ def start(worker: str = "", *, lines: bool = False) -> None:
     )
     tail: list[Any] = [renderer] if lines else [structlog.processors.format_exc_info, renderer]
 
-    # Not a context variable: callbacks of the event loop do not run in the context of those who set them.
+    # Not a context variable: callbacks of the event loop run in the context in which they were scheduled,
+    # which may not have it.
     def add_worker(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
         return {"worker": worker, **event} if worker else event
 
@@ -69,7 +70,7 @@ def start(worker: str = "", *, lines: bool = False) -> None:
         logger_factory=_current_stderr,
         cache_logger_on_first_use=False,
     )
-    # What libraries log through the standard library looks the same.
+    # Libraries log through the standard library; their lines get the same format.
     libraries = logging.StreamHandler(sys.stderr)
     libraries.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -85,7 +86,7 @@ def logger() -> FilteringBoundLogger:
 
 
 def set_rollout(rollout: str, attempt: int) -> None:
-    """Whatever this task logs from now on carries these ids, and that of the run."""
+    """Add these ids, and the run's, to each line that this asyncio task logs from now on."""
     _rollout.set((rollout, attempt))
 
 
@@ -97,7 +98,7 @@ def _add_rollout(logger: WrappedLogger, name: str, event: EventDict) -> EventDic
 
 
 def _current_stderr(*_: object) -> structlog.PrintLogger:
-    """Asked for at every line: who replaces standard error later means the lines that come then."""
+    """Standard error is looked up for each line: a test or a terminal display may replace it later."""
     return structlog.PrintLogger(sys.stderr)
 
 

@@ -91,6 +91,13 @@ one takes over its tasks."""
 
 assert MEMBER_GONE_S <= TASK_ACK_WAIT_S
 
+JOURNAL_FRESH_S = 6.0
+"""An attempt that stored a turn within this time still has its task (`gym_runtime.rollout.journal`), because
+the broker does not deliver the task again earlier. After a longer time its worker may have been frozen, and
+the attempt asks the broker before its result is committed."""
+
+assert JOURNAL_FRESH_S <= TASK_ACK_WAIT_S, "a worker that was frozen would commit a result it should check"
+
 # -- answers that are lost (`gym_runtime.rpc.in_flight`) ------------------------------------------------
 
 IN_FLIGHT_LOOK_S = 2.0
@@ -122,7 +129,40 @@ broker a worker is back a moment later than its callers."""
 RETRY_PAUSE_S = (0.02, 2.0)
 """The first and the longest pause before a refused request is repeated; it doubles, with jitter."""
 
+PLACE_KEPT_S = 5.0
+"""How long a worker keeps a place for a suspect call that has not arrived, and itself for a call that must be
+alone there (`gym_runtime.rpc.suspects`). Longer than the longest pause of the router that asks again."""
+
+assert 1.5 * RETRY_PAUSE_S[1] < PLACE_KEPT_S, (
+    "a suspect would lose its place before it is asked again (jitter 1.5)"
+)
+
+# -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource_worker`) ---------------------
+
+SESSION_KEPT_S = 30.0
+"""How long after its rollout's deadline a session is closed that its rollout has not closed."""
+
+SESSIONS_SWEPT_S = 15.0
+"""How often a resource worker looks for sessions to close: overdue ones, and those whose rollout is over."""
+
+# -- a dead engine (`gym_runtime.workers.model_worker`) --------------------------------------------------
+
+ENGINE_ONLY_ERRORS_S = 6.0
+"""How long an engine may answer only errors after its start until its worker reports it as dead. The client
+asks the workers every 2 s, so that a run stops within 15 s."""
+
+# -- the end of a process (`gym_runtime.processes`, `gym_runtime.sandbox`) --------------------------------
+
+KILL_LIMIT_S = 5.0
+"""How long the end of a killed process, or of a killed group of processes, is awaited."""
+
 # -- the end of a worker (`gym_runtime.system.worker_process`) ------------------------------------------
 
 ORPHAN_DRAIN_S = 1.0
 """How long a worker whose supervisor is gone may drain: it must not outlive its supervisor for long."""
+
+HASTY_KILL_S = 3.0
+"""When a supervisor must stop within seconds (its owner is gone): how long after the workers' pipe was closed
+it kills those that still run. Longer than `ORPHAN_DRAIN_S`, so that they can give their tasks back."""
+
+assert HASTY_KILL_S > ORPHAN_DRAIN_S, "workers would be killed before they have given their tasks back"

@@ -1,6 +1,6 @@
-"""OpenTelemetry across the hops: one trace per rollout, a span per hop, W3C context in the headers.
+"""OpenTelemetry across workers: one trace per rollout, a span per request, W3C context in the headers.
 
-Off, at the price of one comparison per span, unless the standard environment variables ask for it:
+Tracing is off, and then costs one comparison per span, unless the standard environment variables ask for it:
 ``OTEL_EXPORTER_OTLP_ENDPOINT`` (or ``…_TRACES_ENDPOINT``), ``OTEL_TRACES_EXPORTER=console``, with
 ``OTEL_TRACES_SAMPLER`` and ``OTEL_TRACES_SAMPLER_ARG`` for sampling; ``OTEL_SDK_DISABLED=true`` wins.
 """
@@ -39,7 +39,10 @@ def wanted() -> bool:
 
 
 def start(service: str) -> None:
-    """Set tracing up in this process, if the environment asks for it. Call it after any fork."""
+    """Set up tracing in this process, if the environment asks for it.
+
+    Call it after any fork: the exporter has a thread, and a fork does not copy threads.
+    """
     global _tracer, _provider, _exporter
     if not wanted():
         return
@@ -60,10 +63,10 @@ def start(service: str) -> None:
 
 
 def stop() -> None:
-    """Export what is left; a collector that does not answer is waited for `STOP_S` seconds at most."""
+    """Export the remaining spans; wait at most `STOP_S` seconds for a collector that does not answer."""
     global _tracer, _provider, _exporter
     if _provider is not None and _exporter is not None:
-        # The SDK would try for longer than a worker has for its end.
+        # The SDK would retry for longer than a worker may take to stop.
         give_up = threading.Timer(STOP_S, _exporter.shutdown)
         give_up.start()
         _provider.shutdown()
@@ -81,7 +84,7 @@ def span(
 def continued(
     name: str, headers: Mapping[str, str] | None, **attributes: str | int | float
 ) -> AbstractContextManager[None]:
-    """A span in the trace that somebody else's ``headers`` bring; nothing where they bring none."""
+    """A span in the trace that a caller's ``headers`` carry; no span if there are no headers."""
     return span(name, headers, **attributes) if headers else _NOTHING
 
 
@@ -108,7 +111,7 @@ def headers() -> dict[str, str] | None:
 
 
 def trace_id() -> str | None:
-    """The current trace's id, for logs; None when there is none."""
+    """The current trace's id, for logs; None outside a trace."""
     if _tracer is None:
         return None
     from opentelemetry.trace import get_current_span

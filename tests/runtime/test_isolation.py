@@ -271,5 +271,5 @@ def test_a_module_that_only_root_can_read_is_refused_with_the_remedy(tmp_path: P
     if os.geteuid():
         pytest.skip("for root")
     (tmp_path / "closed").mkdir(mode=0o700)
-    with pytest.raises(UsageError, match=r"can be read by root alone.*chmod -R o\+rX"):
+    with pytest.raises(UsageError, match=r"only root can read .*chmod -R o\+rX"):
         view.of_verifier([tmp_path / "closed" / "careless.py"])

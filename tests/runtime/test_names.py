@@ -129,7 +129,7 @@ def test_no_command_takes_a_rows_name_as_a_path(
     assert main.run(COMMANDS[command](place, place.name(what))) != 0
     assert not place.mark.exists()
     said = capsys.readouterr().err
-    assert "no environment goes by agent_ref" in said or "--set" in said or "setting" in said
+    assert "no environment has agent_ref" in said or "--set" in said or "setting" in said
     assert "Traceback" not in said
 
 
@@ -137,7 +137,7 @@ def test_no_command_takes_a_rows_name_as_a_path(
 def test_no_function_takes_a_rows_name_as_a_path(place: Place, what: str) -> None:
     ref = place.name(what)
     line = json.dumps({"responses_create_params": {"input": "go"}, "agent_ref": {"name": ref}}).encode()
-    with pytest.raises(UsageError, match="no environment goes by agent_ref"):
+    with pytest.raises(UsageError, match="no environment has agent_ref"):
         catalogue.resolve_agent_ref(ref)
     with pytest.raises(UsageError, match="there is no environment"):
         catalogue.known_environment(ref)
@@ -156,12 +156,12 @@ async def test_no_client_takes_a_rows_name_as_a_path(place: Place, what: str) ->
     row = {"responses_create_params": {"input": "go"}, "agent_ref": {"name": place.name(what)}}
     async with small_system() as system, hosting() as tasks:
         gym = Client(system.bus, tasks)
-        with pytest.raises(TaskError, match="no environment goes by agent_ref"):
+        with pytest.raises(TaskError, match="no environment has agent_ref"):
             await anext(gym.rollouts([row]))
-        with pytest.raises(TaskError, match="no environment goes by agent_ref"):
+        with pytest.raises(TaskError, match="no environment has agent_ref"):
             await anext(gym.groups([row], repeats=2))
         assert await gym.runs() == []
-    with pytest.raises(UsageError, match="no environment goes by agent_ref"):
+    with pytest.raises(UsageError, match="no environment has agent_ref"):
         await reverify(None, place.stored(place.name(what)).read_bytes())
     assert not place.mark.exists()
 
@@ -300,7 +300,7 @@ def test_collecting_executes_nothing_that_a_run_names(
     assert main.run(["status", *joined]) == 0
     assert main.run(["collect", "theirs", "-o", "theirs.jsonl", *joined]) == 0
     assert main.run(["reverify", "--rollouts", "theirs.jsonl", "-o", "again.jsonl"]) == 1
-    assert "no environment goes by agent_ref" in capsys.readouterr().err
+    assert "no environment has agent_ref" in capsys.readouterr().err
     assert not place.mark.exists()
 
 

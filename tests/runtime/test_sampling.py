@@ -85,7 +85,7 @@ def test_what_the_responses_api_lacks_is_in_the_extra_body() -> None:
         ({"reasoning_effort": "huge"}, "'reasoning_effort': invalid enum value 'huge'"),
         ({"temperature": float("nan")}, "'temperature'"),
         ({"extra_body": {"top_k": "five"}}, "'top_k': expected int, got str"),
-        ({"extra_body": {"n": 4}}, "'extra_body': 'n' is not for an extra_body"),
+        ({"extra_body": {"n": 4}}, "'extra_body': 'n' cannot be set in extra_body"),
         ({"stop": {1, 2}, "seed": object()}, "JSON values"),
     ],
 )

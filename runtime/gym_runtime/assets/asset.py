@@ -1,4 +1,4 @@
-"""What an environment says about files that it needs and that are not shipped with it."""
+"""The declaration of files that an environment needs and that are not shipped with it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Asset(msgspec.Struct, frozen=True, kw_only=True):
         name: the folder's name in the cache; unique among all environments.
         description: one line.
         licence: of the files.
-        urls: where each file is fetched from, by its path below the folder; https, pinned to a commit
-            where there is one. Empty for files that no program can fetch: ``page`` says where a person can.
-        sha256: the digests that are known, by the same paths, in hexadecimal. The digest of any other
-            file is recorded when it is first fetched (trust on first use) and checked from then on.
-        size_bytes: all files together are at most this large; fetching stops beyond it.
-        setting: an environment variable that names a folder with the files; it goes before the cache.
-        page: where a person finds the files.
+        urls: the URL of each file, by its path below the folder; https, pinned to a commit if possible. Empty
+            for files that can only be downloaded by hand, from ``page``.
+        sha256: the known digests, by the same paths, in hexadecimal. The digest of any other file is recorded
+            when it is first fetched (trust on first use) and checked from then on.
+        size_bytes: the largest total size of all files; fetching stops above it.
+        setting: an environment variable that names a folder with the files; it has priority over the cache.
+        page: the web page from which the user downloads the files.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Where the files of an asset are: in the folder that its setting names, or in the user's cache.
 
-The cache is ``GYM_CACHE``, or the platform's place for caches; an asset's files are below ``assets/<name>``
-there. Beside them ``lock.json`` says where each was fetched from and its digest. A file whose digest differs
-from the declared one, or in the cache from the recorded one, is never used.
+The cache is ``GYM_CACHE``, or the platform's folder for caches; an asset's files are below ``assets/<name>``
+there. Beside them, ``lock.json`` records each file's URL and digest. A file whose digest differs from the
+declared one, or in the cache from the recorded one, is never used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCK = "lock.json"
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the lock file: what a file was when it was fetched."""
+    """An entry of the lock file: a file's URL, digest and size when it was fetched."""
 
     url: str
     sha256: str
@@ -33,7 +33,7 @@ _decode_lock = msgspec.json.Decoder(dict[str, Fetched]).decode
 
 
 def cache_folder() -> Path:
-    """``GYM_CACHE``, or the platform's place for caches."""
+    """``GYM_CACHE``, or the platform's folder for caches."""
     if given := os.environ.get("GYM_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "darwin":
@@ -55,17 +55,17 @@ def cached(asset: Asset) -> Path:
 
 
 def find(asset: Asset, environment: str, *files: str) -> list[Path]:
-    """The paths of an asset's files, each checked against its digest where one is known.
+    """The paths of an asset's files, each checked against its digest if one is known.
 
-    In a folder that the setting names, a file may also lie at its bare name. Reads each file once per
-    process and version, so it blocks for a moment.
+    In a folder that the setting names, a file may also be at the top level under its bare name. The function
+    reads each version of a file once per process to compute its digest, so it blocks.
 
     Args:
-        environment: who asks; named in the command that fetches the files.
+        environment: the environment's name, for the command that fetches the files.
         files: paths below the asset's folder.
 
     Raises:
-        AssetMissing: a file is not there, or is not the one that was declared or fetched; with the remedy.
+        AssetMissing: a file is missing, or its digest differs; with the remedy.
     """
     place = folder(asset)
     in_cache = place == cached(asset)
@@ -74,7 +74,7 @@ def find(asset: Asset, environment: str, *files: str) -> list[Path]:
 
 
 def read_lock(place: Path) -> dict[str, Fetched]:
-    """What the cache says of an asset's files; empty where nothing was fetched, or it cannot be read."""
+    """The lock file's entries by path; empty if nothing was fetched or the file cannot be read."""
     try:
         return _decode_lock((place / LOCK).read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -88,10 +88,10 @@ def digest_of(path: Path) -> str:
 
 
 def remedy(asset: Asset, environment: str) -> str:
-    """What to do about a missing file, in one clause."""
+    """How to get a missing file, in one clause."""
     fetch = f"gym-runtime prepare --assets {environment}" if asset.urls else ""
     by_hand = f"download it from {asset.page}" if asset.page and not fetch else ""
-    name = f"let {asset.setting} name a folder that holds it" if asset.setting else ""
+    name = f"set {asset.setting} to a folder that has it" if asset.setting else ""
     joined = " and " if by_hand else ", or "
     return joined.join(part for part in (fetch or by_hand, name) if part)
 

@@ -1,7 +1,7 @@
-"""Fetching an asset's files into the cache.
+"""Fetches an asset's files into the cache.
 
-A file takes its place only after its size and its digest were checked, so it is there whole or not at all,
-and two processes that fetch at once do no harm. Only https is spoken, also after a redirect.
+A file is moved to its final path only after its size and its digest were checked, so the cache never has a
+partial file, and two processes may fetch at once. Only https is used, also after a redirect.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ Report = Callable[[int, int], None]
 
 
 def fetch(asset: Asset, report: Report | None = None, *, loopback: bool = False) -> list[str]:
-    """Fetch the files of an asset that are not in the cache; returns the paths of those that were fetched.
+    """Fetch the files of an asset that are not in the cache; return the paths of those that were fetched.
 
-    Idempotent.
-    The digest of a file for which none is declared is recorded at the first fetch and must be the same
-    at every later one, as long as its URL is.
+    Idempotent. If no digest is declared for a file, the digest of the first fetch is recorded, and later
+    fetches must match it as long as the URL is the same.
 
     Args:
-        report: is told the bytes fetched so far and the most that there can be.
-        loopback: for tests: plain http is allowed, to this machine only.
+        report: called with the bytes fetched so far and the largest possible total.
+        loopback: for tests: allow plain http, to this machine only.
 
     Raises:
         UsageError: a file cannot be fetched, is larger than declared, or has another digest.
@@ -92,24 +91,24 @@ def _fetch_file(
                         size_bytes += len(block)
                         if size_bytes > most_bytes:
                             raise UsageError(
-                                f"{url} is larger than the {asset.size_bytes} bytes that asset {asset.name} "
-                                "may have in all: it is not used"
+                                f"{url} was not used: asset {asset.name} would be larger than its declared "
+                                f"{asset.size_bytes} bytes"
                             )
                         digest.update(block)
                         written.write(block)
                         progress(size_bytes)
                     promised = answer.headers.get("Content-Length")
-                # http.client ends quietly when a body that is read in blocks was cut off.
+                # http.client raises no error when a body that is read in blocks was cut off.
                 if promised is not None and promised != str(size_bytes):
                     raise ConnectionError(f"it was cut off after {size_bytes} of {promised} bytes")
             except (OSError, HTTPException) as error:
                 reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                raise UsageError(f"{url} cannot be fetched: {reason}; start again to try again") from error
+                raise UsageError(f"{url} cannot be fetched: {reason}; run the command again") from error
             written.flush()
             os.fsync(written.fileno())
         got = digest.hexdigest()
         if wanted and got != wanted:
-            raise UsageError(f"{url} has the SHA-256 {got}, not {wanted}: it is not used")
+            raise UsageError(f"{url} was not used: its SHA-256 is {got}, not {wanted}")
         Path(part).replace(target)
     finally:
         Path(part).unlink(missing_ok=True)
@@ -140,7 +139,7 @@ def _check(url: str, *, loopback: bool) -> None:
     parts = urlsplit(url)
     allowed = parts.scheme == "https" or (loopback and parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not allowed:
-        raise UsageError(f"{url} is not fetched: assets come over https only")
+        raise UsageError(f"{url} was not fetched: an asset's URL must begin with https://")
 
 
 def _is_below(place: Path, file: str) -> bool:
@@ -152,7 +151,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be made ({error.strerror}); GYM_CACHE names another folder"
+            f"{path} cannot be created ({error.strerror}); set GYM_CACHE to another folder"
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""What is checked about environments: their contract, their throughput, recorded rewards."""
+"""Checks of environments: their contract, their throughput, and the rewards of recorded rollouts."""

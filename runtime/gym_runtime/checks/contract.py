@@ -1,6 +1,6 @@
-"""The contract of environments: what every one of them promises, checked on its own example rows.
+"""The contract of environments: rules that each must keep, checked on its own example rows.
 
-`check` needs no broker and no model. Heavy verifications run in killable processes, as on a worker.
+`check` needs no broker and no model. Isolated verifications run in sandboxed processes, as on a worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
 
 BLOCKED_S = 0.5
-"""How long one step of the event loop may take. A worker allows 50 ms; a busy machine gets ten times that."""
+"""How long one step of the event loop may take: ten times the 50 ms of a worker, because the machine may be
+busy."""
 EXAMPLES = 5
 MAX_LINES = 150
 SILENCE = make_response()
@@ -49,9 +50,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Whether an environment keeps one rule; ``detail`` says where it does not, or holds a measurement.
+    """Whether an environment keeps one rule; ``detail`` says where it does not, or has a measurement.
 
-    A ``warning`` is a finding that breaks nothing.
+    A ``warning`` is no violation.
     """
 
     rule: str
@@ -61,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What is checked: an environment and its examples."""
+    """The environment that is checked, and its examples."""
 
     environment: LoadedEnvironment
     examples: list[Example]
@@ -86,7 +87,7 @@ Rule = Callable[[Subject], Awaitable[list[str]]]
 
 
 async def check(environment: LoadedEnvironment) -> list[Finding]:
-    """Every rule on one environment, and how long it takes to verify."""
+    """Check every rule on one environment, and measure how long a verification takes."""
     try:
         requirements.require(environment)
         subject = Subject(environment, examples.read(environment))
@@ -113,8 +114,9 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
 
 def _blocking(rule: str, place: str) -> Finding:
     detail = (
-        f"while '{rule}' was checked, {place} held the event loop for more than {BLOCKED_S:g} s, and every "
-        "other rollout of a worker with it; await what waits, and set isolated=True for what computes"
+        f"while '{rule}' was checked, {place} blocked the event loop for more than {BLOCKED_S:g} s, which "
+        "stops every other rollout of a worker; await code that waits, and set isolated=True for code that "
+        "computes"
     )
     return Finding("nothing blocks the event loop", False, detail)
 
@@ -124,7 +126,7 @@ async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
         found = await problems(subject)
     except GymError as error:
         found = [f"{type(error).__name__}: {error}"]
-    except Exception as error:  # noqa: BLE001 - an author's code raised where it must not: that is the finding
+    except Exception as error:  # noqa: BLE001 - an author's code raised where it must not, which is the finding
         found = [f"{type(error).__name__}: {error}"]
     return Finding(rule, not found, "; ".join(found))
 
@@ -138,7 +140,7 @@ async def _explains_itself(subject: Subject) -> list[str]:
     if not subject.environment.definition.description.strip():
         problems.append("its description is empty")
     if lines > MAX_LINES:
-        problems.append(f"its module has {lines} lines, more than {MAX_LINES}: move what others may share")
+        problems.append(f"its module has {lines} lines, more than {MAX_LINES}; move shared parts elsewhere")
     return problems
 
 
@@ -152,7 +154,7 @@ async def _example_rows(subject: Subject) -> list[str]:
             subject.environment.definition.shape != "episode"
             and not task.responses_create_params.input_items()
         ):
-            problems.append(f"row {example.number} asks the model nothing")
+            problems.append(f"row {example.number} has no input for the model")
     return problems
 
 
@@ -240,7 +242,7 @@ async def _refuses_bad_rows(subject: Subject) -> list[str]:
 
 
 def _bad_rows(subject: Subject) -> Iterator[tuple[str, list[bytes]]]:
-    """What is wrong, and rows that have it wrong; at least one of them must be refused."""
+    """A mistake, and rows with it, of which at least one must be refused."""
     yield "a row that is not an object", [b"[]"]
     yield "a row that is cut off", [subject.examples[0].row[:-1]]
     fields = subject.examples[0].fields

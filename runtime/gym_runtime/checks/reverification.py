@@ -1,9 +1,9 @@
-"""Re-verification: the rewards of stored rollouts, computed anew without a model.
+"""Re-verification: the rewards of stored rollouts, computed again without a model.
 
-Takes result rows of this runtime or of NeMo Gym: the dataset's fields, ``response``, ``reward`` and
-``agent_ref``; what a row lacks of these comes from its input. Tool calls that were recorded are repeated on a
-fresh session, so verifiers that look at state work too. A row that cannot be judged is reported with its
-place and its fault, and the others go on.
+It reads result rows of this runtime or of NeMo Gym: the dataset's fields, ``response``, ``reward`` and
+``agent_ref``; fields that a row lacks come from its input. Recorded tool calls are repeated on a new session,
+so verifiers that read state work too. A row that cannot be judged is reported with its place and its fault,
+and the other rows are still judged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OF_A_FAILURE = {
     "_ng_failure",
     FILE_LINE,
 }
-"""What a failures file adds to a row; a verdict ends the failure."""
+"""Fields that a failures file adds to a row; they are removed when the row gets a verdict."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -55,7 +55,7 @@ class ReverifiedRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         row: the stored row, completed from its input, its ``reward`` and the verifier's fields replaced,
             ``_previous_reward`` added.
-        previous_reward: what was stored; None if the row had no reward.
+        previous_reward: the stored reward; None if the row had none.
         where: ``file:line`` for a row of a file.
     """
 
@@ -75,7 +75,7 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         where: ``file:line``, and ``:column`` for broken JSON.
         line: its number in the file, from 1.
-        row: the row; None if it is no JSON object.
+        row: the row; None if it is not a JSON object.
     """
 
     where: str
@@ -98,7 +98,7 @@ class _Own(msgspec.Struct, frozen=True):
 
 
 class _Stored(_Named, kw_only=True):
-    """What re-verification needs to know of a row."""
+    """The fields of a row that re-verification reads."""
 
     response: Raw
     reward: float | None = None
@@ -110,7 +110,7 @@ _decode_stored = msgspec.json.Decoder(_Stored, strict=False).decode
 
 
 class Reverifier:
-    """Judges stored rows; its methods may run at once.
+    """Judges stored rows; its methods may run concurrently.
 
     Args:
         environment: of all rows; None for the one that each row's ``agent_ref`` names.
@@ -120,7 +120,7 @@ class Reverifier:
             is not among them answers as it is recorded in the row.
 
     Raises:
-        UsageError: the environment can't have such a setting.
+        UsageError: a setting does not match the environment's field.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class Reverifier:
         """Judge one stored row.
 
         Raises:
-            TaskError: the row has no response, no input, names no environment, or does not fit it.
-            ResourceError: the verifier raised, took too long, or gave no finite number.
-            UsageError: there is no such environment.
+            TaskError: the row has no response, no input, names no environment, or does not match its task.
+            ResourceError: the verifier raised, took too long, or returned no finite number.
+            UsageError: the environment is unknown.
         """
         if self._inputs is not None:
             row = self._inputs.complete(row)
@@ -173,12 +173,12 @@ class Reverifier:
     ) -> AsyncGenerator[ReverifiedRow | RejectedRow]:
         """Judge every row of a JSONL file, in the file's order; blank lines are skipped.
 
-        At most ``concurrency`` rows are judged at once, and at most `ROWS_PER_SLOT` times as many are held
-        in memory.
+        At most ``concurrency`` rows are judged at once, and at most `ROWS_PER_SLOT` times as many are in
+        memory.
 
         Args:
-            done: begin after so many lines.
-            skip: numbers of further lines to leave out.
+            done: how many lines at the beginning to skip.
+            skip: numbers of further lines to skip.
         """
         limiter = CapacityLimiter(concurrency)
         with path.open("rb") as file:
@@ -219,7 +219,7 @@ class Reverifier:
 
     def _named(self, ref: str | None) -> LoadedEnvironment:
         if ref is None:
-            raise TaskError("the row has no 'agent_ref.name'; say which environment it is of")
+            raise TaskError("the row has no 'agent_ref.name'; give the environment's name too")
         if ref not in self._named_environments:
             self._named_environments[ref] = with_settings(_runnable(ref), self._settings)
         return self._named_environments[ref]
@@ -231,7 +231,7 @@ async def reverify(environment: LoadedEnvironment | None, row: bytes) -> Reverif
 
 
 def environments_of(*paths: Path) -> list[LoadedEnvironment]:
-    """The environments that the rows of some files name; what names none that there is, is passed over."""
+    """The environments that the rows of some files name; unknown names are ignored."""
     refs: set[str] = set()
     for path in paths:
         with path.open("rb") as file:
@@ -269,7 +269,7 @@ def _next_lines(file: BinaryIO, count: int) -> list[bytes]:
 
 
 def _column(line: bytes, message: str) -> int:
-    """Where the JSON breaks, counted in characters from 1."""
+    """The column of the JSON error, in characters from 1."""
     match = _byte_position.search(message)
     end = int(match[1]) if match else math.inf
     return len(line.rstrip()[: int(min(end, len(line)))].decode(errors="replace")) + 1

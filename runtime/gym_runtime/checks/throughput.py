@@ -1,8 +1,8 @@
 """What an environment costs without a model: verifying, calling tools, opening and closing sessions.
 
-Rollouts of the example rows are played on this process's event loop, as a worker plays them, and every part
-is timed by itself. CPU time counts this process and those that it started (isolated verification, sandboxes),
-where the system tells (Linux); elsewhere theirs is known when they have ended.
+It plays rollouts of the example rows on this process's event loop, as a worker does, and times each part
+separately. CPU time includes the processes that this one started (isolated verification, sandboxes): on Linux
+while they run, elsewhere only after they have ended.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         calls: how many were measured.
-        per_s: how many of them one worker does in a second, if it does nothing else; a isolated verification
-            uses every CPU of the machine.
+        per_s: how many of them one worker does in a second, if it does nothing else; isolated verification
+            uses all CPUs of the machine.
         wall_us: from call to answer, in microseconds.
         cpu_us: processor time, in microseconds.
     """
@@ -51,9 +51,9 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment costs.
 
     Attributes:
-        isolated: verified in processes of their own; the verdicts' costs contain a session's then.
+        isolated: verification runs in separate processes; the verdicts' costs then include opening a session.
         gold, silence: a verdict on a perfect rollout, and on an empty answer.
-        session: opening and closing one.
+        session: opening and closing a session.
         tools: a call of each tool that the perfect rollouts use; ``reset`` and ``step`` of an episode.
     """
 
@@ -67,7 +67,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Adds up what the calls of one kind take. Call `start` before and `stop` after each."""
+    """Adds up the times of the calls of one kind. Call `start` before and `stop` after each call."""
 
     def __init__(self) -> None:
         self.calls = self._wall_ns = self._cpu_ns = 0
@@ -85,10 +85,10 @@ class Meter:
         self._cpu_ns += cpu_ns - cpu_before_ns + max(0, _children_cpu_ns() - others_before_ns)
 
     def cost(self, *, at_once: int = 1, per: int | None = None) -> Cost:
-        """The cost of one call, when ``at_once`` of them ran side by side.
+        """The cost of one call, when ``at_once`` of them ran concurrently.
 
         Args:
-            per: how many calls the time was for, where they were not counted one by one.
+            per: how many calls were measured, if they were not counted one by one.
         """
         calls = per or self.calls
         wall_us = self._wall_ns / 1000 / max(1, calls)
@@ -101,7 +101,7 @@ class Meter:
 
 
 async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
-    """Measure an environment for about so long; each of its example rows is played at least once.
+    """Measure an environment for about ``seconds``; each of its example rows is played at least once.
 
     Raises:
         UsageError: its packages or its example rows are missing.
@@ -148,7 +148,7 @@ class _Measurement:
         self.tools: dict[str, Meter] = {}
 
     async def play(self, example: Example, *, empty: bool) -> None:
-        """One rollout on a fresh session; a light environment also judges it."""
+        """Play one rollout on a new session; verify it unless verification is isolated."""
         resource, output = self._resource, list[msgspec.Raw]()
         self.session.start()
         session = await resource.open(example.row, example.answers().models(resource.roles))
@@ -192,7 +192,7 @@ class _Measurement:
         return self.tools.setdefault(name, Meter())
 
     async def judge_heavily(self, rows: list[Example], seconds: float, at_once: int) -> None:
-        """Verdicts in killable processes, as many at once as there are CPUs."""
+        """Measure isolated verifications, as many at once as there are CPUs."""
         source, definition = str(self._environment.source), self._environment.definition
         limit_s, folders = definition.verify_timeout_s, self._environment.asset_folders
         responses = [await examples.play(self._resource, example) for example in rows]
@@ -223,7 +223,7 @@ class _Measurement:
 
 
 def _children_cpu_ns() -> int:
-    """The processor time of the processes that this one started, and that they started."""
+    """The processor time of this process's descendants."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return round((ended.ru_utime + ended.ru_stime) * 1e9) + _living_cpu_ns(Path("/proc/self"))
 

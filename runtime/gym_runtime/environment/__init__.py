@@ -1,1 +1,1 @@
-"""Environments: what an author declares, and how it is found, opened, called and judged."""
+"""Environments: what an author declares, and how the runtime finds, opens, calls and verifies it."""

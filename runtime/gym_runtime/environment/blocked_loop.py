@@ -1,8 +1,8 @@
-"""Finds the code that blocks an event loop: a verifier or a tool that works or waits without ``await``.
+"""Finds the code that blocks an event loop: a verifier or a tool that computes or waits without ``await``.
 
-A thread looks whether the loop still runs. When it has not run for `limit_s` seconds, the thread reads the
-stack of the loop's thread and reports the innermost frame that is not of an installed library. One thread
-wakes a few times per limit: it costs nothing that can be measured.
+A thread checks whether the loop still runs. When it has not run for `limit_s` seconds, the thread reads the
+stack of the loop's thread and reports the innermost frame that is not of an installed library. The thread
+wakes a few times per limit, which has no measurable cost.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""What can be named: environments, agents and model adapters, found by name when they are needed.
+"""Finds environments, agents and model adapters by name, when they are needed.
 
-Installed are the modules of the packages that distributions offer under the entry-point groups
-``gym_runtime.environments``, ``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package
-is one entry; where a ``.toml`` file of its name lies beside it, each table in there is one instead. Listing
-imports nothing; only the module that is asked for is imported.
+A distribution offers packages under the entry-point groups ``gym_runtime.environments``,
+``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package is one entry; if a ``.toml``
+file of its name is beside it, each table of that file is one entry instead. Listing imports nothing; only the
+module of the requested name is imported.
 
-There are two kinds of names, with functions of their own:
+There are two kinds of names, with separate functions:
 
-- What a person says, on the command line, in a configuration file or in Python, goes to `load`,
-  `load_class` and `environment`. Such a name may also be the path of a ``.py`` file, or stand for ``NAME.py``
-  in the working directory where nothing of that name is installed. From then on this process knows the file
-  by its stem.
-- What data say (a dataset's row, a file of results, a message) goes to `resolve_agent_ref` and
-  `known_environment`. Such a name is looked up among what is installed and what a person has named before.
-  It is never taken as a path.
+- Names from the user, on the command line, in a configuration file or in Python: `load`, `load_class` and
+  `environment`. Such a name may also be the path of a ``.py`` file, or mean ``NAME.py`` in the working
+  directory if nothing of that name is installed. From then on this process knows the file by its stem.
+- Names from data (a dataset's row, a file of results, a message): `resolve_agent_ref` and
+  `known_environment`. Such a name is looked up among the installed modules and the files that the user has
+  named before. It is never used as a path, because data must not choose which code runs.
 """
 
 from __future__ import annotations
@@ -64,14 +63,14 @@ def names(kind: Kind) -> list[str]:
 
 
 _files: dict[Kind, dict[str, Path]] = {"environments": {}, "agents": {}, "models": {}}
-"""The files that a person has named in this process, by their stems."""
+"""The files that the user has named in this process, by their stems."""
 
 
 def load(kind: Kind, name: str) -> ModuleType:
-    """The module that a person has named, maybe by the path of a ``.py`` file. Not for names from data.
+    """The module that the user has named, also by the path of a ``.py`` file. Not for names from data.
 
     Raises:
-        UsageError: there is no such name (with the nearest one), its imports are not installed, or it raises.
+        UsageError: the name is unknown (with the nearest one), its imports are not installed, or it raises.
     """
     if not _known(kind, name) and (path := _file(name)):
         _files[kind][token(path.stem, kind[:-1])] = path
@@ -89,7 +88,7 @@ def _known(kind: Kind, name: str) -> bool:
 
 
 def _file(name: str) -> Path | None:
-    """The file that a name is the path of, or that lies in the working directory as ``NAME.py``."""
+    """The file whose path the name is, or ``NAME.py`` in the working directory."""
     for path in (name, f"{name}.py"):
         if path.endswith(".py") and os.path.isfile(path):
             return Path(path).resolve()
@@ -97,7 +96,7 @@ def _file(name: str) -> Path | None:
 
 
 def _load_known(kind: Kind, name: str) -> ModuleType:
-    """The module that is installed under a name, or whose file a person has named before."""
+    """The module that is installed under a name, or whose file the user has named before."""
     path, target = _files[kind].get(name), _modules(kind).get(name)
     if path is None and target is None:
         known = sorted({*names(kind), *_files[kind]})
@@ -108,7 +107,7 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
 
 @contextmanager
 def _importing(kind: Kind, name: str) -> Generator[None]:
-    """What an author's module raises while it is imported, in one line with its place."""
+    """Turn what an author's module raises while it is imported into one line with its place."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -144,7 +143,7 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module
-    if str(path.parent) not in sys.path:  # it may import its neighbours, which are nobody else's modules
+    if str(path.parent) not in sys.path:  # it may import modules beside it
         sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
@@ -155,7 +154,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def environment(name: str) -> LoadedEnvironment:
-    """The environment that a person has named, maybe by the path of its module. Not for names from data.
+    """The environment that the user has named, also by the path of its module. Not for names from data.
 
     Raises:
         UsageError: as `load`, or the module has no ``environment``.
@@ -164,16 +163,16 @@ def environment(name: str) -> LoadedEnvironment:
 
 
 def known_environment(name: str) -> LoadedEnvironment:
-    """An environment by a name from data: one that is installed, or whose file a person has named before.
+    """An environment by a name from data: one that is installed, or whose file the user has named before.
 
     Raises:
-        UsageError: there is none, or as `environment`.
+        UsageError: no environment has this name, or as `environment`.
     """
     return _environment(_load_known("environments", name))
 
 
 def address(name: str) -> str:
-    """A known environment's name as another process understands it: its file's path, or the name itself."""
+    """A name by which another process finds a known environment: its file's path, or the name itself."""
     path = _files["environments"].get(name)
     return str(path) if path else name
 
@@ -192,12 +191,13 @@ def _environment(module: ModuleType) -> LoadedEnvironment:
 def resolve_agent_ref(ref: str) -> str:
     """The name of the environment that a dataset's ``agent_ref.name`` means, for `known_environment`.
 
-    Of those that are installed or that a person has named before, that is the environment of this name, or
-    the one with the longest name that an agent's name begins with, in whole words (``mcqa_simple_agent``,
-    ``calendar_v2_simple_agent``), or the one that lists it in its ``agent_refs``. It is never a path.
+    The candidates are the environments that are installed or that the user has named before. The result is
+    the one with this name; or the one whose name is the longest beginning of it in whole words
+    (``mcqa_simple_agent``, ``calendar_v2_simple_agent``); or the one that lists it in its ``agent_refs``. It
+    is never a path.
 
     Raises:
-        UsageError: no environment goes by that name.
+        UsageError: no environment matches.
     """
     known = {*names("environments"), *_files["environments"]}
     if ref in known:
@@ -206,19 +206,19 @@ def resolve_agent_ref(ref: str) -> str:
     if candidates:
         return max(candidates, key=len)
     for name in sorted(known):
-        with suppress(UsageError):  # one that cannot be imported here
+        with suppress(UsageError):  # the environment may not be importable here
             if ref in known_environment(name).definition.agent_refs:
                 return name
     shown = ref if len(ref) <= MAX_CHARS else f"{ref[:MAX_CHARS]}…"
     near = suggest(shown, sorted(known), "environments")
     raise UsageError(
-        f"no environment goes by agent_ref '{shown}'{near}. Rows name what is installed; "
-        "a file of your own is named by you: gym-runtime run FILE.py --input ROWS"
+        f"no environment has agent_ref '{shown}'{near}. Rows can name only installed environments; "
+        "to use your own file, give its path: gym-runtime run FILE.py --input ROWS"
     )
 
 
 def suggest(name: str, choices: list[str], listing: str = "") -> str:
-    """``; did you mean 'x'?`` when one of the choices is near, else how ``gym-runtime ls`` lists them."""
+    """``; did you mean 'x'?`` if one of the choices is similar, else how ``gym-runtime ls`` lists them."""
     near = nearest(name, choices)
     if near:
         return f"; did you mean '{near}'?"
@@ -226,13 +226,13 @@ def suggest(name: str, choices: list[str], listing: str = "") -> str:
 
 
 def nearest(name: str, choices: list[str]) -> str | None:
-    """The choice that is most like the name, if one is like it at all."""
+    """The choice that is most similar to the name, or None if no choice is similar."""
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return near[0] if near else None
 
 
 def load_class(kind: Kind, name: str) -> type[object]:
-    """The class that a module of agents or of models is there for: its ``Agent``, or its ``Adapter``.
+    """The class ``Agent`` of a module of agents, or ``Adapter`` of a module of models.
 
     Raises:
         UsageError: as `load`, or the module has no such class.

@@ -1,7 +1,7 @@
-"""Environments: a name that ties a resource, an agent, its limits and its data together.
+"""Environments: each ties a resource, an agent, limits and datasets together under one name.
 
 An environment is one module with one global called ``environment``, and one JSONL file of example rows
-beside it with the same stem. The module's name is the environment's.
+beside it with the same stem. The module's name is the environment's name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[float, msgspec.Meta(gt=0)]
 Split = Literal["train", "validation", "example"]
 RowGenerator = Callable[..., Iterator[dict[str, Any]]]
-"""``generate(size, seed, **settings)``: that many rows, the same ones for the same seed and settings."""
+"""``generate(size, seed, **settings)``: ``size`` rows, the same ones for the same seed and settings."""
 
 
 class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +51,10 @@ class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         repo_id: ``owner/name``.
         file: its path in the repository.
-        revision: a branch, tag or commit; ``prepare`` writes down the commit that it stood for.
+        revision: a branch, tag or commit; ``prepare`` records the commit that it resolved to.
         license: of this file.
-        name: tells several sources of one split apart, as in ``prepare math_with_judge:stack_overflow``;
-            the one without a name is taken unless a run says otherwise.
+        name: distinguishes several sources of one split, as in ``prepare math_with_judge:stack_overflow``;
+            the source without a name is the default.
     """
 
     repo_id: str
@@ -73,7 +73,7 @@ def published(
     validation: str = "validation.jsonl",
     name: str = "",
 ) -> tuple[DatasetSource, ...]:
-    """The sources of a repository with one file per split; an empty file name for a split that it lacks."""
+    """The sources of a repository with one file per split; pass an empty name for a split that it lacks."""
     files: dict[Split, str] = {"train": train, "validation": validation}
     return tuple(
         DatasetSource(repo_id=repo_id, file=file, split=split, license=data_license, name=name)
@@ -83,21 +83,22 @@ def published(
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment's module declares. What does not fit is refused where it stands.
+    """The declaration of an environment, in its module. Wrong values are refused with their file and line.
 
     Attributes:
         resource: a verify function, or a `Session` (or `Episode`) class.
         description: one line.
         domain: for listings and metrics.
-        agent: the agent that runs its rollouts unless a run says otherwise; where it is left out,
-            ``step_loop`` for an `Episode` and ``tool_loop`` for everything else.
-        max_turns: model calls per attempt at most; None for no limit of its own.
-        timeout_s: how long a rollout may take, over all of its attempts, in seconds.
+        agent: the agent that runs its rollouts unless the run names another; by default ``step_loop`` for an
+            `Episode` and ``tool_loop`` for all others.
+        max_turns: model calls per attempt at most; None for no limit.
+        timeout_s: how many seconds all attempts of a rollout together may take.
         parallel_tools: tool calls of one turn may run concurrently on one session.
-        replayable: a session that was lost with its worker may be rebuilt by repeating its calls: it is a
-            pure function of the task and the calls, and the calls have no effects elsewhere.
-        isolated: verifying evaluates the model's text or may hang, so it happens in a sandboxed process that
-            can be killed: without network, variables, and files other than the code's own and its ``assets``.
+        replayable: a session that was lost with its worker may be rebuilt by repeating its calls. So a
+            session must depend only on the task and the calls, and calls must have no effects elsewhere.
+        isolated: verification evaluates the model's text or may hang, so it runs in a sandboxed process that
+            can be killed: without network, environment variables, or files except the code and its
+            ``assets``.
         verify_timeout_s: the processor time that an isolated verification may take, in seconds.
         roles: models that it asks besides the policy, each a name or a `Role`. Those that verify asks are its
             parameters after the first two, a session's are ``self.models``.
@@ -106,20 +107,20 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             where models can be asked.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
-        datasets: where rows of it are published.
+        datasets: where its rows are published.
         generate: makes rows, for environments whose rows need no download.
-        assets: files that rows may need and that are not shipped; with any declared, a rollout opens its
+        assets: files that rows may need and that are not shipped. If there are any, a rollout opens its
             session (and so runs its task's ``check_assets``) before the first model call.
         agent_refs: further names under which datasets refer to it.
-        agent_settings: defaults of row fields (`environment.settings`) for the rows whose ``agent_ref`` names
-            an agent that begins with the key, in whole words; the longest key that fits is taken.
-        imports: modules that an isolated verification needs and that take long to import: a process has them
-            before its first verification's time begins.
-        gold_reward: what the perfect rollouts of its example rows score.
-        silence_reward: what an empty answer scores; above 0 only where the rule itself says so.
+        agent_settings: defaults of row fields (`environment.settings`), by the beginning, in whole words, of
+            the agent's name in a row's ``agent_ref``; the longest matching key is used.
+        imports: modules that an isolated verification needs and that are slow to import: a process imports
+            them before the time of its first verification begins.
+        gold_reward: the reward of the perfect rollouts of its example rows.
+        silence_reward: the reward of an empty answer; above 0 only if the environment's rule says so.
 
     Raises:
-        UsageError: a value does not fit its field; with the file and line of the call.
+        UsageError: a value has a wrong type or is out of its bounds; with the file and line of the call.
     """
 
     resource: type[Session[Any]] | VerifyFunction
@@ -180,7 +181,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def _checked_types() -> dict[str, Any]:
-    """The types of the fields that hold data, not code."""
+    """The types of the fields that hold data rather than code."""
     return {
         field.name: field.type
         for field in msgspec.structs.fields(Environment)
@@ -189,7 +190,7 @@ def _checked_types() -> dict[str, Any]:
 
 
 def _problem(environment: Environment) -> str:
-    """The first value that does not fit, as ``field=value): what is expected``; empty if all fit."""
+    """The first wrong value, as ``field=value): what is expected``; empty if all are right."""
     resource, generate = environment.resource, environment.generate
     fits = issubclass(resource, Session) if isinstance(resource, type) else callable(resource)
     if not fits:
@@ -230,7 +231,7 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """An environment with its name and where it came from.
 
     Attributes:
-        settings: defaults of row fields that a run gives; `environment.settings.filled` applies them.
+        settings: defaults of row fields that the run sets; `environment.settings.filled` applies them.
     """
 
     name: str
@@ -241,7 +242,7 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asset_folders(self) -> dict[str, str]:
-        """Where its assets are, by the environment variables that name these folders."""
+        """The folders of its assets, by the environment variables that name them."""
         return {asset.setting: str(assets.folder(asset)) for asset in self.definition.assets if asset.setting}
 
     @property

@@ -1,4 +1,4 @@
-"""Example rows of an environment, with a perfect rollout each.
+"""Example rows of an environment, each with a perfect rollout.
 
 An example row carries a ``gold`` beside the dataset's fields: the assistant's final text, or the list of
 the model's turns. A turn is a string (a message of the assistant), an output item, or a list of these.
@@ -59,11 +59,11 @@ def read(environment: LoadedEnvironment) -> list[Example]:
     """The example rows beside an environment's module, with its settings.
 
     Raises:
-        UsageError: there is no such file, a line is not a JSON object, or it has no ``gold``.
+        UsageError: the file is missing, a line is not a JSON object, or it has no ``gold``.
     """
     path = environment.examples
     if not path.is_file():
-        raise UsageError(f"{path} is missing: five example rows, one JSON object a line")
+        raise UsageError(f"{path} is missing; write five example rows to it, one JSON object per line")
     lines = path.read_bytes().splitlines()
     return [_example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
 
@@ -83,14 +83,16 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
             raise UsageError(f"{where}: 'gold': {error}") from error
         gold, roles = scripted.turns, scripted.roles
     if not isinstance(gold, str | list) or not gold:
-        raise UsageError(f"{where}: no 'gold', a perfect rollout as a text or as a list of turns")
+        raise UsageError(
+            f"{where}: the row has no 'gold'; add the perfect rollout as a text or as a list of turns"
+        )
     turns = cast("list[Any]", [gold] if isinstance(gold, str) else gold)
     as_lists = [cast("GoldTurn", turn) if isinstance(turn, list) else [turn] for turn in turns]
     return Example(number=number, row=line, fields=fields, turns=as_lists, roles=roles)
 
 
 async def play(resource: Resource, example: Example) -> bytes:
-    """Play the perfect rollout on a fresh session; returns the response with the whole transcript."""
+    """Play the perfect rollout on a new session; return the response with the whole transcript."""
     output: list[Raw] = []
     models = example.answers().models(resource.roles)
     async with session_of(resource, example.row, models) as session:

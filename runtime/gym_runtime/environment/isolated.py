@@ -1,10 +1,10 @@
 """Isolated verification: in sandboxed processes that are killed from outside when they take too long.
 
-Some libraries execute what they are given to judge, symbolic mathematics and backtracking expressions can
-run for ever, and both hold the interpreter's lock. So whatever evaluates a model's text, or may hang over it,
-runs in `gym_runtime.sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
-privilege, a fresh fork for each verification. An input that has killed `DEATHS_AT_MOST` of them is
-quarantined: it is refused at once, by this worker, from then on.
+Some libraries execute their input; symbolic mathematics and backtracking regular expressions can run for
+ever; and both hold the interpreter's lock. So code that evaluates a model's text, or may hang on it, runs in
+`gym_runtime.sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
+privileges, a new fork for each verification. An input that has killed `DEATHS_AT_MOST` processes is
+quarantined: this worker refuses it at once from then on.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ async def verify_isolated(
 ) -> Verdict:
     """The verdict of an environment, by its module's path, on a recorded rollout.
 
-    In the process a session is opened from the row, the recorded calls are replayed if it has state, and
-    the response is judged. Cancelling kills the process.
+    The process opens a session from the row, replays the recorded calls if the session has state, and
+    verifies the response. Cancelling kills the process.
 
     Args:
         timeout_s: seconds of processor time that it may take.
-        folders: what the environment reads besides its code: `LoadedEnvironment.asset_folders`.
+        folders: the folders that the environment reads besides its code: `LoadedEnvironment.asset_folders`.
 
     Raises:
         ResourceError: it took longer, the process died, the input is quarantined, or the verifier raised.
-        TaskError: the row does not fit.
-        UsageError: there is no isolation here.
+        TaskError: the row does not match the environment's task.
+        UsageError: this machine cannot isolate.
     """
     source = Path(environment)
     judging = verifier(_judge, _load, (environment,), sources=(source,), folders=folders)
@@ -93,15 +93,15 @@ async def judge_recorded(
 async def run_isolated(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:
     """Call a module's function in a sandboxed process.
 
-    Its parameters and its result are annotated with types that msgspec knows. The process has imported its
-    module before, off the clock.
+    Its parameters and its result must be annotated with types that msgspec can decode. The process imports
+    its module before the time begins.
 
     Raises:
         TimeoutError: it took more than ``timeout_s`` seconds of processor time, and was killed.
-        ResourceError: the process died or could not be had, the input has killed too many, or the function
+        ResourceError: the process died or could not be started, the input is quarantined, or the function
             raised.
         TaskError, UsageError: the function raised it.
-        TypeError: the function cannot be found by a name.
+        TypeError: the function is not a module's, so the process cannot import it.
     """
     return await _call(verifier(function), function, args, timeout_s, function.__name__, args)
 
@@ -114,7 +114,7 @@ async def _call(
     what: str,
     same: object,
 ) -> _R:
-    """Make a call; ``what`` names the input in errors, ``same`` tells which inputs are the same one."""
+    """Make a call; ``what`` names the input in errors, and inputs with an equal ``same`` count as one."""
     identity = calls.encode_arguments((judging.function, judging.arguments, same))
     digest = hashlib.sha256(identity).hexdigest()
     name = f"{what} (sha256 {digest[:12]})"
@@ -132,13 +132,13 @@ async def _call(
         _count(digest)
         raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
     except NotPrepared as error:
-        raise ResourceError(f"no process can be had for {name}: {error}", stage="verify") from error
+        raise ResourceError(f"no process can be started for {name}: {error}", stage="verify") from error
     except msgspec.DecodeError as error:
-        raise ResourceError(f"what the verifier returned cannot be read: {error}", stage="verify") from error
+        raise ResourceError(f"the verifier's result cannot be read: {error}", stage="verify") from error
 
 
 def _said(response: bytes) -> bytes:
-    """What a response says, without the names that the engine makes up and that differ each time."""
+    """A response's output without the ids that the engine generates and that differ each time."""
     try:
         output = _decode_output(response).output
     except msgspec.DecodeError:
@@ -158,17 +158,17 @@ def _load(environment: str) -> None:
     """Runs in the warm process."""
     loaded = catalogue.environment(environment)
     for module in loaded.definition.imports:
-        with suppress(ImportError):  # the verification itself says better what is missing
+        with suppress(ImportError):  # the verification itself reports better what is missing
             importlib.import_module(module)
     anyio.run(_rehearse, loaded)
 
 
 async def _rehearse(environment: LoadedEnvironment) -> None:
-    """Judge the perfect rollouts of the environment's own examples.
+    """Verify the perfect rollouts of the environment's own examples.
 
-    What a library builds at its first use (tables of a parser, caches), each fork would build again.
+    Otherwise each fork would build again what libraries build at their first use (parser tables, caches).
     """
-    with suppress(GymError):  # there are no examples; or the verification itself says better what is missing
+    with suppress(GymError):  # no examples; or the verification itself reports better what is missing
         for example in examples.read(environment):
             await rejudge(
                 environment.resource, example.row, await examples.play(environment.resource, example)
@@ -181,18 +181,18 @@ def _judge(environment: str, row: bytes, response: bytes) -> Verdict:
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:
-    """Run a coroutine function to its end; in an event loop only if it waits for anything.
+    """Run a coroutine function to its end; in an event loop only if it awaits something.
 
-    Most verifiers wait for nothing, and a loop would cost a fork more than the verification does: whatever
-    part of the memory it touches is copied. If anything else than a result comes of it, it begins again in a
-    loop.
+    Most verifiers await nothing, and a loop would cost a fork more than the verification does, because every
+    page of memory that the fork touches is copied. If the first try ends without a result, the function runs
+    again in a loop.
     """
     trial = function(*args)
     try:
         trial.send(None)
     except StopIteration as end:
         return cast("_R", end.value)
-    except Exception:  # noqa: BLE001, S110 - it may be that there is no loop; if not, it is raised again in one
+    except Exception:  # noqa: BLE001, S110 - the cause may be the missing loop; else the run below raises it again
         pass
     finally:
         trial.close()

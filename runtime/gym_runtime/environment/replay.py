@@ -1,7 +1,7 @@
-"""Judging a recorded rollout anew, on a fresh session that is brought to where the recording ended.
+"""Verifies a recorded rollout again, on a new session that is brought to the recording's final state.
 
-What the tools answer now is not put into the transcript: the verifier sees the response as it was
-recorded, and the state that the recorded calls lead to.
+The tools' new answers do not go into the transcript: the verifier gets the response as it was recorded, and
+the state that the recorded calls lead to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def rejudge(
     """The verdict on a recorded rollout: open, replay, verify, close.
 
     Raises:
-        TaskError: the row does not fit, or the response is none.
+        TaskError: the row does not match the task, or the response cannot be decoded.
         ResourceError: the environment raised, or its reward is not a finite number.
     """
     try:
@@ -44,7 +44,7 @@ async def rejudge(
 async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[str]:
     """Repeat a transcript's `executed` tool calls on a session, or its turns on an episode, in order.
 
-    Returns what the environment answered: tools' outputs, or observations as JSON.
+    Returns the environment's answers: tools' outputs, or observations as JSON.
     """
     if not isinstance(session, Episode):
         return [await resource.call_tool(session, call.name, call.arguments) for call in executed(transcript)]
@@ -59,10 +59,10 @@ async def replay(resource: Resource, session: Session[Any], transcript: Sequence
 
 
 def executed(transcript: Sequence[Item]) -> list[FunctionCall]:
-    """A transcript's calls that were made: those that an output answers, in order.
+    """A transcript's tool calls that were executed, in order: those with an output.
 
-    An answer that was cut off, or the last one of all, may hold others. Where an engine gives several calls
-    the same ``call_id``, each output answers the nearest call before it.
+    A truncated answer, or the last answer, may contain calls without one. If an engine gives several calls
+    the same ``call_id``, each output belongs to the nearest call before it.
     """
     answered: Counter[str] = Counter()
     found: list[FunctionCall] = []
@@ -76,9 +76,9 @@ def executed(transcript: Sequence[Item]) -> list[FunctionCall]:
 
 
 def turns(transcript: Iterable[Item]) -> list[list[Item]]:
-    """The items of each of the model's turns: what stands between outputs and other people's messages.
+    """The items of each of the model's turns: tools' outputs and messages of other roles separate them.
 
-    Two answers of the model with nothing between them (one being reasoning only) cannot be told apart.
+    Two answers of the model with nothing between them (one has only reasoning) cannot be distinguished.
     """
     found: list[list[Item]] = [[]]
     for item in transcript:

@@ -17,11 +17,12 @@ SANDBOX = "sandbox"
 def require(environment: LoadedEnvironment) -> None:
     """Check that the packages of an environment's extra are installed; nothing is imported.
 
-    For one that runs programs in the sandbox, or whose verification is isolated, also that this machine can
-    isolate.
+    If the environment runs programs in the sandbox, or isolates its verification, check also that this
+    machine can isolate.
 
     Raises:
-        UsageError: some are not, with the command that installs them; or it cannot, with the remedy.
+        UsageError: packages are missing, with the command that installs them; or the machine cannot isolate,
+            with the remedy.
     """
     sandboxed = environment.definition.isolated or environment.definition.extra == SANDBOX
     if sandboxed and not bubblewrap.weak():

@@ -1,7 +1,7 @@
-"""Resources: the environment's side of a rollout, whichever of the three shapes it has.
+"""Resources: the environment's side of a rollout, the same for each of the three shapes.
 
-A worker sees a `Resource` that makes `Session` objects. What an author's code raises or
-returns is checked here, and nowhere else.
+A worker uses a `Resource`, which makes `Session` objects. This module, and no other, checks what an author's
+code raises and returns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Resource:
-    """Any of the three shapes behind one face: it decodes rows, opens sessions, and names the tools.
+    """One interface to any of the three shapes: it decodes rows, opens sessions, and lists the tools.
 
     Args:
         roles: the models that it may ask.
@@ -68,7 +68,7 @@ class Resource:
         self._defaulted = {field.encode_name for field in fields if not field.required}
 
     def task(self, row: Raw | bytes) -> Task:
-        """A row as this resource's task; null for a field that has a default means the default.
+        """A row as this resource's task; a field that is null gets its default if it has one.
 
         Raises:
             TaskError: a field is missing or has a wrong type; the message names it.
@@ -96,8 +96,8 @@ class Resource:
             models: the models in its roles.
 
         Raises:
-            TaskError: the row does not fit.
-            AssetMissing: a file that the row needs is not there.
+            TaskError: the row does not match the task.
+            AssetMissing: a file that the row needs is missing.
             ResourceError: the environment could not prepare its state.
         """
         task = self.task(row)
@@ -118,7 +118,7 @@ class Resource:
         await close_session(session)
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
-        """Call a tool; the answer is the text that the model reads, whatever went wrong."""
+        """Call a tool; return the text that the model reads, also if the call is wrong or the tool raised."""
         known = self.tools.get(name)
         if known is not None:
             return await known.call(session, arguments)
@@ -134,13 +134,13 @@ class Resource:
         """The verdict on a finished rollout.
 
         Raises:
-            ResourceError: the verifier raised, its reward is no finite number, or an episode was never begun.
+            ResourceError: the verifier raised, its reward is not a finite number, or an episode never began.
         """
         if isinstance(session, Episode) and not session.begun and type(session).verify is Episode.verify:
-            # Nothing was played: the sum of no steps is no reward.
+            # No step was taken: the sum of no steps must not become a reward of 0.
             raise ResourceError(
-                f"{type(session).__name__} is an Episode, and its rollout's agent took no step; "
-                "take one that does: agent='step_loop'",
+                f"{type(session).__name__} is an Episode, but its rollout's agent took no step; "
+                "use an agent that does: agent='step_loop'",
                 stage="verify",
             )
         verdict = await _guarded("verify", session.verify, Reply(response))
@@ -168,14 +168,14 @@ class Resource:
         return _observation(await _guarded("reset", session.reset), "reset")
 
     def offered_tools(self, session: Episode[Any]) -> list[Raw]:
-        """The tools that an episode offers besides those of its row; known once it is reset."""
+        """The tools that an episode offers in addition to its row's; known after `reset`."""
         return [Raw(msgspec.json.encode(offered)) for offered in session.offered_tools]
 
     async def step(self, session: Session[Any], response: Raw | bytes) -> StepAnswer:
         """One step of an episode.
 
         Raises:
-            ResourceError: the environment is not step by step, or its step raised.
+            ResourceError: the environment is not an `Episode`, or its step raised.
         """
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
@@ -197,12 +197,12 @@ class Resource:
 
 
 async def close_session(session: Session[Any]) -> None:
-    """Release a session, also while being cancelled; at most `CLOSE_LIMIT_S` seconds are spent on it.
+    """Close a session within `CLOSE_LIMIT_S` seconds, also during a cancellation.
 
     Raises:
         ResourceError: its ``close`` raised.
     """
-    if type(session).close is Session.close:  # holds nothing; and needs no event loop for that
+    if type(session).close is Session.close:  # nothing to release, and `isolated._run` has no loop
         return
     with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
         await _guarded("close", session.close)
@@ -228,7 +228,7 @@ R = TypeVar("R")
 
 
 async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
-    """Run an author's code, plain or async: what it raises is the environment's failure, never a reward."""
+    """Run an author's code, plain or async: its exceptions become `ResourceError`, never a reward."""
     try:
         work = method(*args)
         if inspect.isawaitable(work):
@@ -238,7 +238,7 @@ async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: o
         error.stage = error.stage or stage
         raise
     except Exception as error:
-        # The first frame is this one; the place is in the author's code.
+        # The first frame is this function; the place to report is in the author's code.
         place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
         where = f" ({place})" if place and not isinstance(error, ToolError) else ""
         raise ResourceError(f"{type(error).__name__}: {error}{where}", stage=stage) from error

@@ -1,6 +1,6 @@
-"""Arguments that satisfy a tool's JSON schema, for engines that only pretend to be a language model.
+"""Arguments that satisfy a tool's JSON schema, for engines that only simulate a language model.
 
-The same schema gives the same arguments. Required properties only, so that the result stays small.
+The same schema gives the same arguments. They have only required properties, so that they stay small.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_DEPTH = 8
 
 
 def example(schema: Mapping[str, Any], *, name: str = "", root: Mapping[str, Any] | None = None) -> Any:
-    """A value that satisfies the schema, as far as its keywords are the common ones.
+    """A value that satisfies the schema, if the schema uses only common keywords.
 
     >>> example({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
     {'city': 'San Francisco'}
@@ -93,7 +93,7 @@ def _string(schema: Mapping[str, Any], name: str) -> str:
 
 
 class ToolHead(msgspec.Struct, frozen=True):
-    """The parts of a function tool that a call needs, in the Responses or the Chat form."""
+    """The fields of a function tool that a call needs, in the Responses or the Chat format."""
 
     name: str = ""
     parameters: dict[str, Any] | None = None
@@ -105,7 +105,7 @@ _decode_tool = msgspec.json.Decoder(ToolHead).decode
 
 @lru_cache(maxsize=1024)
 def example_call(tool: bytes) -> tuple[str, str]:
-    """The name of a tool and arguments that fit it, as JSON text; the tool in either dialect."""
+    """The name of a tool, in either format, and arguments that satisfy its schema, as JSON text."""
     head = _decode_tool(tool)
     head = head.function or head
     arguments = example(head.parameters or {"type": "object"})

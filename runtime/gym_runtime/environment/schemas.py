@@ -1,7 +1,6 @@
-"""JSON schemas of tools' parameters: is this one that an engine takes?
+"""Checks JSON schemas of tools' parameters for mistakes that engines refuse.
 
-Only the mistakes that people make by hand are found; a schema that passes may still be odd. Engines
-report the rest.
+It finds the mistakes that occur in schemas written by hand; engines report others.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ JSON_TYPES = {"string", "number", "integer", "boolean", "array", "object", "null
 
 
 def schema_problems(schema: Mapping[str, Any], where: str = "parameters") -> Iterator[str]:
-    """What makes an object no JSON schema that a model's engine accepts for a function."""
+    """The reasons why engines would refuse an object as the JSON schema of a function's parameters."""
     kinds = schema.get("type")
     listed = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
     if where == "parameters" and kinds != "object":
@@ -27,7 +26,7 @@ def schema_problems(schema: Mapping[str, Any], where: str = "parameters") -> Ite
     inner = cast("Mapping[str, Any]", properties)
     missing = [name for name in schema.get("required", ()) if name not in inner]
     if missing:
-        yield f"{where} requires {', '.join(map(str, missing))}, without describing it"
+        yield f"{where} requires {', '.join(map(str, missing))}, which its properties do not describe"
     for name, member in [*inner.items(), *([("[]", schema["items"])] if "items" in schema else [])]:
         if isinstance(member, dict):
             yield from schema_problems(cast("Mapping[str, Any]", member), f"{where}.{name}")

@@ -1,8 +1,8 @@
-"""Settings of environments: defaults of row fields, which a run or the name of an agent gives.
+"""Settings of environments: defaults of row fields, from a run or from the name of an agent.
 
 What NeMo Gym keeps in a server's configuration (thresholds, modes of grading) is a field of the row here. A
-setting stands for such a field in the rows that leave it out or have null there: the row wins over the run's
-settings, and these win over what the environment itself attaches to the agent that a row names.
+setting is used for rows in which the field is missing or null: the row has priority over the run's settings,
+and these over the defaults that the environment declares for the agent that a row names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def with_settings(environment: LoadedEnvironment, settings: Mapping[str, Any]) -
     """The environment with those of the settings that are fields of its rows.
 
     Raises:
-        UsageError: a value does not fit its field.
+        UsageError: a value has not the type of its field.
     """
     if not settings:
         return environment
@@ -41,10 +41,10 @@ def with_settings(environment: LoadedEnvironment, settings: Mapping[str, Any]) -
 
 
 def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironment]) -> None:
-    """Refuse settings that none of the environments has.
+    """Refuse settings that no environment has.
 
     Raises:
-        UsageError: one of them is unknown; with the nearest name.
+        UsageError: a setting is unknown; with the nearest name.
     """
     loaded = list(environments)
     known = sorted({name for environment in loaded for name in _fields(environment)})
@@ -57,7 +57,7 @@ def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironm
 
 
 def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) -> bytes:
-    """The row with the settings for the fields that it leaves out; the same bytes if it leaves out none.
+    """The row, with settings in place of missing fields; the same bytes if no field is missing.
 
     Raises:
         msgspec.DecodeError: the row is not a JSON object.
@@ -71,13 +71,13 @@ def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) ->
 
 
 def _of_agent(environment: LoadedEnvironment, agent_ref: str) -> dict[str, Any]:
-    """What the environment attaches to the longest prefix of an agent's name, counted in whole words."""
+    """The environment's defaults for the longest key that an agent's name begins with, in whole words."""
     attached = environment.definition.agent_settings
     fitting = [prefix for prefix in attached if f"{agent_ref}_".startswith(f"{prefix}_")]
     return attached[max(fitting, key=len)] if fitting else {}
 
 
 def _fields(environment: LoadedEnvironment) -> dict[str, Any]:
-    """The fields of an environment's rows by the names that they have there, with their types."""
+    """The fields of an environment's rows, by their names in the rows, with their types."""
     fields = msgspec.structs.fields(environment.resource.task_type)
     return {field.encode_name: field.type for field in fields if field.name != "responses_create_params"}

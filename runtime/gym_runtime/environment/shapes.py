@@ -24,20 +24,20 @@ from gym_runtime.messages.responses import CreateParams
 class Task(msgspec.Struct, kw_only=True):
     """A dataset row as an environment sees it. Subclass it and add the row's fields.
 
-    Fields without a default are required; null for one that has a default means the default. Fields of the
-    row that are not declared are ignored (they still stand in the result row).
+    Fields without a default are required; a field with a default may be null, which means the default. Fields
+    of the row that are not declared are ignored here, and kept in the result row.
     """
 
     responses_create_params: CreateParams
 
     def check_assets(self) -> None:
-        """Find the files that this row needs, with `gym_runtime.assets.cache.find`; override it to do so.
+        """Override this to find the files that a row needs, with `gym_runtime.assets.cache.find`.
 
-        Runs in a thread of the resource worker whenever a session opens; in an environment that declares
-        ``assets`` that is before the first model call.
+        It runs in a thread of the resource worker each time a session opens; if the environment declares
+        ``assets``, this is before the first model call.
 
         Raises:
-            AssetMissing: one is not there.
+            AssetMissing: a file is missing.
         """
 
 
@@ -47,7 +47,7 @@ T = TypeVar("T", bound=Task)
 class Session(Generic[T]):
     """An environment's state for one rollout. One instance per attempt; it is never shared.
 
-    Methods may be plain or ``async``. Calls of one session never overlap, unless the environment says
+    Methods may be plain or ``async``. Calls of one session never overlap, unless the environment sets
     ``parallel_tools``.
 
     Attributes:
@@ -60,32 +60,32 @@ class Session(Generic[T]):
         self.task = task
 
     async def open(self) -> None:
-        """Prepare the state. Runs before anything else."""
+        """Prepare the state. Runs before all other methods."""
 
     async def verify(self, reply: Reply) -> Verdict:
         """Judge the finished rollout. Called at most once per attempt."""
         raise ResourceError(
-            f"{type(self).__name__} has no verify: async def verify(self, reply: Reply) -> Verdict"
+            f"{type(self).__name__} has no verify; define: async def verify(self, reply: Reply) -> Verdict"
         )
 
     async def close(self) -> None:
         """Release what the session holds. Runs exactly once, also after errors and cancellation."""
 
     async def call_unknown_tool(self, name: str, arguments: str) -> str | None:
-        """Answer a call of a tool that the class does not have; None means that there is no such tool."""
+        """Answer a call of a tool that the class does not have; None means that the tool does not exist."""
         return None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step of an `Episode` led to.
+    """The result of one step of an `Episode`.
 
     Attributes:
         observation: what the model reads next: the text of a user's message, or items; None for nothing.
-        reward: what this step was worth; the rewards of all steps add up.
+        reward: the reward of this step; the rewards of all steps are added.
         terminated: the episode ended by its own rules.
         truncated: the episode was cut off by a limit.
         tool_outputs: answers to the reply's function calls, by ``call_id``.
-        info: further top-level fields of the result row; those of the last step stand.
+        info: further top-level fields of the result row; those of the last step are used.
     """
 
     observation: str | list[dict[str, Any]] | None = None
@@ -100,8 +100,8 @@ class Episode(Session[T]):
     """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden.
 
     Attributes:
-        offered_tools: function tools that the model gets besides those of its row; set by `reset`.
-        begun: an agent that goes step by step runs it; set by the runtime.
+        offered_tools: function tools that the model gets in addition to the row's; set them in `reset`.
+        begun: whether the agent has called `reset` or `step`; set by the runtime.
     """
 
     begun: bool = False
@@ -114,8 +114,10 @@ class Episode(Session[T]):
         return None
 
     async def step(self, reply: Reply) -> Step:
-        """What the model's latest answer leads to. ``reply`` holds that answer only."""
-        raise ResourceError(f"{type(self).__name__} has no step: async def step(self, reply: Reply) -> Step")
+        """Apply the model's latest answer. ``reply`` has that answer only."""
+        raise ResourceError(
+            f"{type(self).__name__} has no step; define: async def step(self, reply: Reply) -> Step"
+        )
 
     async def verify(self, reply: Reply) -> Verdict:
         return Verdict(self.total_reward, fields=self.last_info)

@@ -15,10 +15,10 @@ from gym_runtime.errors import UsageError
 
 
 def task_type(shape: type[Session[Any]] | VerifyFunction) -> type[Task]:
-    """The task's type, which has to be named: a plain `Task` has none of the row's own fields.
+    """The task's type, which an author must name: a plain `Task` has none of the row's own fields.
 
     Raises:
-        UsageError: it is not, or it is no `Task`; with what to write.
+        UsageError: it is not named, or does not derive from `Task`; with what to write.
     """
     return _session_task(shape) if isinstance(shape, type) else _function_task(shape)
 

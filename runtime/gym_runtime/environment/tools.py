@@ -1,8 +1,8 @@
 """Tools: methods of a session that a model may call, and their JSON schemas.
 
-A tool's schema comes from its signature. What the model reads is what FastAPI would have sent: the
-returned value as compact JSON, a 404 for an unknown name, a 422 with the reasons for arguments that do
-not fit, a 500 for a tool that raised.
+A tool's schema comes from its signature. The model reads the body that FastAPI would have sent: the returned
+value as compact JSON, that of a 404 for an unknown name, of a 422 with the reasons for wrong arguments, of a
+500 for a tool that raised.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _raised: ContextVar[list[str] | None] = ContextVar("raised", default=None)
 
 
 class Text(str):
-    """A tool's answer that reaches the model as it is, not as a JSON string."""
+    """A tool's answer that the model gets as it is, not as a JSON string."""
 
     __slots__ = ()
 
 
 class ToolError(Exception):
-    """An answer that tells the model what it did wrong; its text reaches the model as it is."""
+    """An answer that tells the model what it did wrong; the model gets its text as it is."""
 
 
 Adapt = Callable[[str, dict[str, Any], tuple[str, ...]], dict[str, Any]]
@@ -53,9 +53,9 @@ def tool(method: _F | None = None, /, *, adapt: Adapt | None = None) -> _F | Cal
     `msgspec.Meta` describes and limits them. The docstring's first line is the tool's description.
 
     Args:
-        adapt: sees the arguments before they are checked, with the tool's name and its parameters'
-            names, and returns those to check; a `ToolError` from it answers the call. For environments
-            that take more than their schemas say.
+        adapt: gets the tool's name, the arguments before they are checked, and the parameters' names, and
+            returns the arguments to check; a `ToolError` from it answers the call. For environments that
+            accept more than their schemas say.
     """
 
     def mark(method: _F) -> _F:
@@ -70,7 +70,7 @@ class Tool:
     """One tool of a session class: its schema, and how to call it.
 
     Raises:
-        UsageError: a parameter has no annotation, or none that JSON arguments can be checked against.
+        UsageError: a parameter has no annotation, or its annotation has no JSON schema.
     """
 
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
@@ -101,10 +101,10 @@ class Tool:
         }
 
     async def call(self, session: object, arguments: str) -> str:
-        """Call the tool; what goes wrong in it becomes the text that the model reads.
+        """Call the tool; wrong arguments and the tool's own exceptions become the text that the model reads.
 
         Raises:
-            GymError: what the tool itself needed (a judge, another worker) failed; not the model's doing.
+            GymError: a part that the tool needs (a judge, another worker) failed; the model did not cause it.
         """
         try:
             decoded = self._decode(arguments)
@@ -123,7 +123,7 @@ class Tool:
             return str(error)
         except GymError:
             raise
-        except Exception as error:  # noqa: BLE001 - a tool's bug is the model's observation, and ours to log
+        except Exception as error:  # noqa: BLE001 - the model observes a tool's bug, and the log reports it
             _log.exception("a tool raised", tool=self.name)
             heard = _raised.get()
             if heard is not None:
@@ -140,18 +140,20 @@ class Tool:
 
 
 def _fields(name: str, method: Callable[..., Any]) -> list[tuple[str, Any] | tuple[str, Any, Any]]:
-    """The parameters of a tool but the first, as fields of a struct."""
+    """The parameters of a tool without ``self``, as fields of a struct."""
     tool = f"{place(method)}the tool '{name}'"
     try:
         hints = get_type_hints(method, include_extras=True)
     except NameError as error:
-        raise UsageError(f"{tool} has an annotation that means nothing: {error}") from error
+        raise UsageError(f"{tool} has an annotation that cannot be resolved: {error}") from error
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UsageError(f"{tool} takes '{parameter}': a model gives its arguments by name, one by one")
+            raise UsageError(
+                f"{tool} takes '{parameter}', but a model passes arguments by name; name each one"
+            )
         if parameter.name not in hints:
-            raise UsageError(f"{tool} does not say the type of '{parameter.name}': annotate it")
+            raise UsageError(f"{tool} does not annotate '{parameter.name}'; add its type")
         annotation = hints[parameter.name]
         has_default = parameter.default is not inspect.Parameter.empty
         field = (
@@ -170,7 +172,7 @@ def _fields(name: str, method: Callable[..., Any]) -> list[tuple[str, Any] | tup
 
 
 def place(code: Callable[..., Any]) -> str:
-    """``FILE:LINE: `` of a function or class, to stand before what is wrong with it; empty if unknown."""
+    """``FILE:LINE: `` of a function or class, as the beginning of an error message; empty if unknown."""
     with suppress(TypeError, OSError):
         return f"{inspect.getsourcefile(code)}:{inspect.getsourcelines(code)[1]}: "
     return ""
@@ -178,7 +180,7 @@ def place(code: Callable[..., Any]) -> str:
 
 @contextmanager
 def hearing_errors() -> Generator[list[str]]:
-    """What tools raise meanwhile, as ``deposit raised ValueError: boom``; the list grows as they do."""
+    """Collect what tools raise within the context, as ``deposit raised ValueError: boom``."""
     heard: list[str] = []
     token = _raised.set(heard)
     try:
@@ -188,7 +190,7 @@ def hearing_errors() -> Generator[list[str]]:
 
 
 def validation_answer(reason: str) -> str:
-    """What the model reads when its arguments do not fit."""
+    """The text that the model reads when its arguments are wrong."""
     detail = [{"type": "validation_error", "loc": ["body"], "msg": reason}]
     return msgspec.json.encode({"detail": detail}).decode()
 

@@ -1,4 +1,4 @@
-"""What a verifier returns, and what it is given: the reply of the model."""
+"""A verifier's result, the verdict, and its input, the model's reply."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gym_runtime.messages.responses import Response, decode_response
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reward and how it came about.
+    """A reward and its reasons.
 
     Attributes:
         reward: any finite number; most verifiers stay within 0 and 1.
-        components: named parts of a reward made of several.
-        fields: further top-level fields of the result row, such as ``extracted_answer``; numeric ones
-            get metrics. Values must be JSON-serialisable.
+        components: named parts of a composed reward.
+        fields: further top-level fields of the result row, such as ``extracted_answer``; metrics are computed
+            of numeric ones. Values must be JSON-serialisable.
     """
 
     reward: float
@@ -45,7 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_reward(value: object) -> bool:
-    """A finite number: not a bool, and no integer that is too large for a float."""
+    """Whether a value is a finite number: not a bool, nor an integer too large for a float."""
     try:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
@@ -53,11 +53,10 @@ def is_reward(value: object) -> bool:
 
 
 class Reply:
-    """Everything that came out of a rollout: the response whose output is the whole transcript.
+    """The result of a rollout: a response whose output is the whole transcript.
 
-    ``items`` are the model's messages, reasoning and function calls, and the tools' outputs between
-    them, in order, without the row's own input. Reading is lazy: what a verifier does not look at is
-    never decoded.
+    ``items`` are the model's messages, reasoning and function calls, and the tools' outputs between them, in
+    order, without the row's own input. Fields are decoded when they are first read.
     """
 
     def __init__(self, response: Raw | bytes) -> None:
@@ -86,7 +85,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The text of the assistant's last message; empty if there is none."""
+        """The text of the assistant's last message; empty without such a message."""
         return self.messages[-1].text if self.messages else ""
 
     @property
@@ -108,10 +107,10 @@ class Reply:
 
     @property
     def last_item_text(self) -> str:
-        """The first content part of the last output item; empty if that is no text of the assistant's.
+        """The first content part of the last output item; empty if that is not text of the assistant.
 
-        A call, reasoning or a tool's output behind the last message leaves nothing, and so does a first part
-        that is a refusal.
+        It is empty if a call, reasoning or a tool's output follows the last message, or if the first part is
+        a refusal.
         """
         last = self.items[-1] if self.items else None
         if not isinstance(last, Message) or last.role != "assistant":
@@ -122,7 +121,7 @@ class Reply:
 
     @classmethod
     def of(cls, *items: Mapping[str, Any] | str) -> Reply:
-        """A reply made by hand, for tests and examples: items, or a string for an assistant's message.
+        """A reply for tests and examples, from items; a string is an assistant's message.
 
         >>> Reply.of("It is \\\\boxed{B}.").text
         'It is \\\\boxed{B}.'
@@ -131,7 +130,7 @@ class Reply:
 
 
 def _texts(message: Message, only: str | None = None) -> Iterator[str]:
-    """The texts of a message's parts, of one type or of every; a content that is a plain text is one part."""
+    """The texts of a message's parts, of one type or of all types; a plain text counts as one part."""
     if isinstance(message.content, str):
         yield message.content
         return

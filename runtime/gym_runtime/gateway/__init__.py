@@ -1,11 +1,9 @@
-"""The gateway: models for agents that know nothing of this runtime, over HTTP, with every call captured.
+"""The gateway: models over HTTP for agents that do not use this runtime's API, with every call captured.
 
-A harness, which is any program with the `openai` or `anthropic` client or one like them, is told a base
-URL and a key. What it asks in one of three dialects becomes a `ModelCall`, goes to a model pool, and comes
-back in the same dialect, as a stream if that was asked for. `server` holds the HTTP side, `responses`,
-`chat` and `messages` the dialects, `capture` what is remembered of each rollout, `transcript` the rollout
-that a harness's calls amount to, `entry` and `recording` the files, which the ``record`` and ``replay``
-adapters share.
+A harness, which is any program with the `openai` or `anthropic` client or a similar one, gets a base URL and
+a key. Its request in one of three dialects becomes a `ModelCall` to a model pool, and the answer goes back in
+the same dialect, as a stream if requested. `server` has the HTTP side, `responses`, `chat` and `messages` the
+dialects, and `capture` the calls of each rollout. `gym_runtime.recordings` has the transcripts and the files.
 """
 
 from gym_runtime.gateway.admission import Admission as Admission

@@ -1,7 +1,7 @@
-"""What a gateway lets in: so many calls at a time, so many bytes of them in memory, no body that never ends.
+"""Limits of a gateway: on calls in progress, on their bytes in memory, and on the time of a body.
 
-A call is admitted before its body is read. Bodies count as their bytes come, not as they are announced, and
-until their call is over, because a call is made of slices of its body.
+A call is admitted before its body is read. A body's bytes count when they arrive, not when they are
+announced, and until its call is over, because a call consists of slices of its body.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Admission:
         """
         if self.held_bytes + size_bytes > self._max_bytes:
             raise _full(
-                f"the calls in progress have {self._max_bytes >> 20} MiB of bodies, and no more is taken"
+                f"the bodies of the calls in progress would exceed {self._max_bytes >> 20} MiB; retry later"
             )
         self.held_bytes += size_bytes
 
@@ -72,7 +72,7 @@ class Admission:
         """The body of a call.
 
         Raises:
-            Refusal: it is no JSON, too large, too slow, or there is no room for it.
+            Refusal: it is not JSON, too large, too slow, or exceeds the bytes of all calls in progress.
         """
         _check_type(request)
         too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
@@ -87,8 +87,8 @@ class Admission:
                 place.held_bytes += len(piece)
                 body += piece
         if scope.cancelled_caught:
-            said = f"the body was not there within {self._body_s:g} s"
-            raise Refusal(Problem(kind="slow", message=said))
+            message = f"the body did not arrive within {self._body_s:g} s"
+            raise Refusal(Problem(kind="slow", message=message))
         return bytes(body)
 
 
@@ -109,13 +109,13 @@ class Place:
 def _check_type(request: web.Request) -> None:
     kind = request.content_type.lower() if "content-type" in request.headers else "nothing"
     if kind != "application/json" and not kind.endswith("+json"):
-        said = f"the content-type is {kind}; it has to be application/json"
-        raise Refusal(Problem(kind="media_type", message=said))
+        message = f"the content-type is {kind}; it must be application/json"
+        raise Refusal(Problem(kind="media_type", message=message))
     if (request.charset or "utf-8").lower().replace("_", "-") not in ("utf-8", "utf8", "us-ascii"):
         raise Refusal(Problem(kind="media_type", message=f"JSON is UTF-8, not {request.charset}"))
     packed = request.headers.get("content-encoding", "identity").strip().lower()
     if packed not in ("", "identity"):
-        raise Refusal(Problem(kind="media_type", message=f"a body packed as '{packed}' is not read here"))
+        raise Refusal(Problem(kind="media_type", message=f"the content-encoding '{packed}' is not supported"))
 
 
 def _full(message: str) -> Refusal:

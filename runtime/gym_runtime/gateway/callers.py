@@ -1,8 +1,9 @@
-"""Who may speak to a gateway at all: programs that call it by one of its own names, and no web page.
+"""Which requests a gateway accepts: those that use one of its own host names, and none of a web page.
 
-A page in a browser can send requests to this machine, and by DNS rebinding make them look like its own. So
-a request that a browser has made for a page is refused (it has an ``Origin``), and so is one whose ``Host``
-is a name that somebody else's DNS could have. Addresses, names without a dot and the machine's own are fine.
+A page in a browser can send requests to this machine, and DNS rebinding can make them look same-origin. So
+the gateway refuses a request that a browser makes for a page (it has an ``Origin``), and one whose ``Host``
+is a name that a public DNS could resolve. It accepts addresses, names without a dot and the machine's own
+names.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aiohttp import web
 from gym_runtime.gateway.dialect import Problem, Refusal
 
 _OURS = (".localhost", ".local", ".internal", ".svc", ".lan")
-"""Ends of names that no public DNS has."""
+"""Suffixes that no public DNS resolves."""
 
 
 def own_names(*hosts: str) -> frozenset[str]:
@@ -28,15 +29,15 @@ def own_names(*hosts: str) -> frozenset[str]:
 def check(request: web.BaseRequest, names: Iterable[str]) -> None:
     """
     Raises:
-        Refusal: a browser's page asks, or by a name that is not the gateway's.
+        Refusal: the request is a web page's, or its ``Host`` is not one of the gateway's names.
     """
     site = request.headers.get("sec-fetch-site", "none").lower()
     if "origin" in request.headers or site not in ("none", "same-origin"):
-        raise _forbidden("requests of web pages (with an Origin) are not answered here")
-    said = request.headers.getall("host", [])
-    if len(said) != 1 or not _is_ours(said[0], names):
-        shown = ", ".join(said)[:100] or "no host"
-        raise _forbidden(f"this gateway is not called {shown!r}; call it by its address, or by --host")
+        raise _forbidden("the gateway does not answer requests of web pages (with an Origin)")
+    hosts = request.headers.getall("host", [])
+    if len(hosts) != 1 or not _is_ours(hosts[0], names):
+        shown = ", ".join(hosts)[:100] or "no host"
+        raise _forbidden(f"the host {shown!r} is not this gateway's; use its address, or the name of --host")
 
 
 def _is_ours(host: str, names: Iterable[str]) -> bool:

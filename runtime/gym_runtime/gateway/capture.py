@@ -1,7 +1,7 @@
-"""What a gateway remembers of each rollout: its calls, in memory up to a bound, and in a file if wanted.
+"""Captures the calls of each rollout: in memory up to a bound, and also in a file if one is given.
 
-When the bound is reached, the rollout that has been silent for longest is forgotten as a whole: half a
-rollout would be taken for a whole one.
+When the bound is reached, the rollout without a call for longest is dropped as a whole, because a part of a
+rollout would look like a whole one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Captures:
         self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
 
     def continued(self, rollout_id: str, call: ModelCall) -> ModelCall:
-        """A call with the history that the model itself has made: its items to the byte, its tokens."""
+        """A call whose history has the bytes and the tokens that the model produced."""
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
             return call
@@ -50,8 +50,8 @@ class Captures:
     def add(self, entry: CallEntry, items: list[Raw], tokens: Tokens | None) -> None:
         """
         Args:
-            items: the conversation that was asked.
-            tokens: those of the entry.
+            items: the call's conversation.
+            tokens: the entry's tokens.
 
         Raises:
             UsageError: the file cannot be written.
@@ -69,12 +69,12 @@ class Captures:
             self.forget(next(iter(self._rollouts)))
 
     def calls(self, rollout_id: str) -> list[bytes] | None:
-        """A rollout's calls as JSON, in the order of their answers; None if nothing is known of it."""
+        """A rollout's calls as JSON, in the order of their answers; None for an unknown rollout."""
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.calls
 
     def forget(self, rollout_id: str) -> int:
-        """Forget a rollout; how many calls that were."""
+        """Forget a rollout; return how many calls it had."""
         rollout = self._rollouts.pop(rollout_id, None)
         lines = rollout.calls if rollout is not None else []
         self.size_bytes -= sum(map(len, lines))

@@ -1,4 +1,4 @@
-"""A gateway's addresses for what was captured, and for the launcher."""
+"""A gateway's routes for captured calls, and for the launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gym_runtime.gateway.responses import RESPONSES
 def add_routes(app: web.Application, names: Names, captures: Captures | None) -> None:
     """
     Args:
-        captures: None where nothing is remembered.
+        captures: None if calls are not captured.
     """
 
     async def name(request: web.Request) -> web.Response:
@@ -44,7 +44,7 @@ def add_routes(app: web.Application, names: Names, captures: Captures | None) ->
 
 
 def said(request: web.Request) -> tuple[str, str]:
-    """What a request says of whose it is: in its path, and as its key."""
+    """The rollout's name in a request's path, and the request's key."""
     key = request.headers.get("x-api-key") or request.headers.get("authorization", "")
     return request.match_info.get("rollout", ""), key.removeprefix("Bearer ").strip()
 

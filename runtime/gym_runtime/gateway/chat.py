@@ -1,4 +1,4 @@
-"""Chat Completions: what the model said, as a completion or as its chunks.
+"""Chat Completions: the model's answer as a completion or as its chunks.
 
 Thinking is given as ``reasoning_content``, as vLLM and others do. Source: OpenAI's API reference, "The chat
 completion object" and "The chat completion chunk object".
@@ -24,7 +24,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class _Said:
-    """What a response says, in the terms of this dialect."""
+    """A response's content in this dialect."""
 
     def __init__(self, raw: Raw, asked: Asked) -> None:
         response = decode_response(raw)
@@ -71,7 +71,7 @@ def answer(raw: Raw, asked: Asked) -> bytes:
 
 
 def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
-    """Its chunks, the last of which say why it ended and, if asked, the usage."""
+    """Its chunks; the last ones have the finish reason and, if requested, the usage."""
     said = _Said(raw, asked)
     head: dict[str, Any] = {**said.head, "object": "chat.completion.chunk"}
     if asked.include_usage:

@@ -1,4 +1,4 @@
-"""Chat Completions → Responses API: what a client asks, as the conversation and parameters of a call.
+"""Chat Completions → Responses API: a client's request as the conversation and parameters of a call.
 
     ====================================  ========================================================
     system, developer, user               a message with that role; parts become ``input_*`` parts
@@ -6,9 +6,9 @@
     tool                                  ``function_call_output``
     ====================================  ========================================================
 
-A participant's ``name`` is a hint, whoever it is, and dropped. Sampling settings that the Responses API does
-not have (``seed``, ``stop``, penalties, an engine's own) travel in ``metadata.extra_body`` and reach the
-engine as they are. Source: OpenAI's API reference.
+A message's ``name`` is a hint, and is dropped. Sampling settings that the Responses API does not have
+(``seed``, ``stop``, penalties, an engine's own) are passed on to the engine in ``metadata.extra_body``.
+Source: OpenAI's API reference.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def read(body: bytes) -> Asked:
     """A body of ``POST /chat/completions``.
 
     Raises:
-        TaskError: it is none, or says what cannot be carried; the message names the field.
+        TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
     """
     fields = Fields(body)
     fields.refuse(_REFUSED)
@@ -187,9 +187,9 @@ def _item(message: _Message) -> list[Raw]:
             output = _content(message.content)
             return [item(type="function_call_output", call_id=message.tool_call_id, output=output)]
         case "function":
-            raise TaskError("role: 'function' is of the past; use 'tool' with a 'tool_call_id'")
+            raise TaskError("role: 'function' is deprecated; use 'tool' with a 'tool_call_id'")
         case other:
-            raise TaskError(f"role: there is no '{other}'; it is system, developer, user, assistant or tool")
+            raise TaskError(f"role: '{other}' is unknown; use system, developer, user, assistant or tool")
 
 
 def _assistant(message: _Message) -> list[Raw]:

@@ -1,8 +1,8 @@
-"""What a dialect is to the gateway: a way to read requests and to write answers, streams and errors.
+"""A dialect of the gateway: how one API reads requests and writes answers, streams and errors.
 
-Everything between is the Responses API. A request that says what cannot be carried there is refused with
-the field's name; nothing is dropped in silence but hints that no engine here could follow. Answers come
-whole from the model, so a stream is the answer cut up, in each dialect's exact order of events.
+Inside, the gateway uses the Responses API. A request with a field that this API cannot carry is refused with
+the field's name; only hints that no engine here can follow are dropped silently. The model's answer arrives
+whole, so a stream is the answer divided into events, in each dialect's exact order.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Kind = Literal[
 ]
 MAX_ITEMS = 20_000
 MAX_OBJECTS = 500_000
-"""Of one request, braces in its texts included: what JSON says in three bytes takes hundreds in memory."""
+"""Objects of one request, also counting braces in its texts: three bytes of JSON take hundreds in memory."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A request, read.
 
     Attributes:
-        call: without the wish for tokens, which is the gateway's.
-        model: as the client named it.
-        stream: the answer is to come as events.
-        include_usage: of a Chat stream: it is to end with the usage.
-        namespaces: which namespace and name a function's name stands for; see `namespaces`.
+        call: the model call; the gateway sets its ``return_tokens``.
+        model: the name that the client used.
+        stream: the client wants the answer as events.
+        include_usage: for a Chat stream: end with the usage.
+        namespaces: the namespace and name of each function that has them; see `namespaces`.
     """
 
     call: ModelCall
@@ -54,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no answer. ``retry_after_s`` is when to ask again; None if that would not help."""
+    """Why there is no answer. ``retry_after_s`` is when to retry; None if a retry would not help."""
 
     kind: Kind
     message: str
@@ -62,7 +62,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Exception):
-    """A request that is not answered, for a reason that is none of `gym_runtime.errors`."""
+    """A request that the gateway refuses, for a reason that `gym_runtime.errors` does not cover."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -70,13 +70,13 @@ class Refusal(Exception):
 
 
 class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
-    """How one API says what all of them mean.
+    """How one API reads and writes what all of them have in common.
 
     Attributes:
         path: below the base URL.
-        read: a body; raises `TaskError` where it cannot be carried.
-        answer: the body that says what a response object says.
-        events: the same as a stream, event by event.
+        read: reads a body; raises `TaskError` if it cannot be carried.
+        answer: makes the body of an answer from a response object.
+        events: makes the same answer as a stream, event by event.
         error: the status and the body of an error.
         error_event: an error once a stream has begun.
     """
@@ -104,7 +104,7 @@ class Fields:
     def __init__(self, body: bytes) -> None:
         try:
             if not body.isascii():
-                body.decode()  # what stays raw would not be looked at
+                body.decode()  # decoding does not check fields that stay raw
         except UnicodeDecodeError as error:
             raise TaskError(
                 f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
@@ -138,43 +138,43 @@ class Fields:
         return self.take(name, kind)
 
     def take_raw(self, *names: str) -> dict[str, Any]:
-        """These fields as they are, as far as they are there."""
+        """Those of these fields that are present, undecoded."""
         return {name: self._left.pop(name) for name in names if name in self._left}
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
         """
         Raises:
-            TaskError: one of these fields is there.
+            TaskError: one of these fields is present.
         """
         for name, reason in reasons.items():
             if name in self._left:
                 raise TaskError(f"{name}: {reason}")
 
     def rest(self) -> dict[str, Raw]:
-        """What was not taken."""
+        """The fields that were not taken."""
         return self._left
 
 
 def side_channel(metadata: Mapping[str, str], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``metadata`` parameter, in whose ``extra_body`` the engine's own settings travel."""
+    """The ``metadata`` parameter, whose ``extra_body`` has the engine's own settings."""
     if extra:
         metadata = {**metadata, "extra_body": encode(extra).decode()}
     return {"metadata": metadata} if metadata else {}
 
 
 def item(**fields: Any) -> Raw:
-    """An item made of what is not None."""
+    """An item of the fields that are not None."""
     return Raw(encode({name: value for name, value in fields.items() if value is not None}))
 
 
 def reasoning(thought: str) -> Raw:
-    """What the model has thought before."""
+    """An item with the model's earlier thinking."""
     identity = blake2b(thought.encode(), digest_size=9).hexdigest()
     return item(type="reasoning", id=f"rs_{identity}", summary=[{"type": "summary_text", "text": thought}])
 
 
 def assistant_message(parts: list[dict[str, Any]]) -> Raw:
-    """What the model has said before."""
+    """An item with the model's earlier message."""
     return item(type="message", role="assistant", status="completed", content=parts)
 
 

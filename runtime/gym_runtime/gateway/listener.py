@@ -1,4 +1,4 @@
-"""A gateway at an address: connections that ask nothing are closed, and what is sent packed stays packed."""
+"""Serves a gateway at an address: closes silent connections, and does not decompress bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def serving(
     A connection has ``headers_s`` for the headers of its first request, and `KEEP_ALIVE_S` for each next one.
 
     Raises:
-        OSError: the address is taken or not ours.
+        OSError: the address is in use, or is not this machine's.
     """
     app = gateway.app()
     accept = _Acceptor(headers_s)
@@ -38,7 +38,7 @@ async def serving(
         shutdown_timeout=STOP_S,
         keepalive_timeout=KEEP_ALIVE_S,
         lingering_time=LINGER_S,
-        auto_decompress=False,  # a small body may unpack to gigabytes
+        auto_decompress=False,  # a small body may decompress to gigabytes
     )
     await runner.setup()
     accept.server = runner.server
@@ -55,7 +55,7 @@ async def serving(
 
 
 class _Acceptor:
-    """Makes the protocol of each connection. aiohttp bounds every wait but that for the first request."""
+    """Makes the protocol of each connection. aiohttp limits every wait except that for the first request."""
 
     def __init__(self, headers_s: float) -> None:
         self.server: web.Server | None = None
@@ -71,7 +71,7 @@ class _Acceptor:
 
     @web.middleware
     async def heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Any request of a connection; whatever becomes of it."""
+        """Note that a connection has sent a request, and stop its timer."""
         if timer := self._silent.pop(request.protocol, None):
             timer.cancel()
         return await handler(request)

@@ -1,9 +1,8 @@
-"""Anthropic's Messages API: what the model said, as a message or as its events.
+"""Anthropic's Messages API: the model's answer as a message or as its events.
 
 Thinking becomes a ``thinking`` block without a signature, a call a ``tool_use`` block whose input is an
-object: arguments that are no JSON object are given as ``{"arguments": TEXT}``, so that the tool complains
-of them and the model hears of it. Source: Anthropic's API reference, "Create a Message" and "Streaming
-messages".
+object. Arguments that are not a JSON object become ``{"arguments": TEXT}``, so that the tool reports an error
+and the model reads it. Source: Anthropic's API reference, "Create a Message" and "Streaming messages".
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def answer(raw: Raw, asked: Asked) -> bytes:
 
 
 def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
-    """The same as a stream: it begins, each block comes piece by piece, it ends."""
+    """The same as a stream: a start event, each block in pieces, and an end event."""
     message = _message(raw, asked)
     blocks: list[dict[str, Any]] = message["content"]
 

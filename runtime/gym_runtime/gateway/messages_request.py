@@ -1,4 +1,4 @@
-"""Anthropic's Messages API → Responses API: what a client asks, as a call's conversation and parameters.
+"""Anthropic's Messages API → Responses API: a client's request as a call's conversation and parameters.
 
     ====================================  ========================================================
     system                                a system message, its blocks joined by empty lines
@@ -7,8 +7,8 @@
     assistant: thinking, text, tool_use   reasoning, message, ``function_call``
     ====================================  ========================================================
 
-Hints that change no answer (cache marks, tiers, budgets of thinking) are passed over; a result's
-``is_error`` too, because its text says so. Sampling settings that the Responses API does not have
+Hints that do not change the answer (cache marks, tiers, budgets of thinking) are ignored, and so is a
+result's ``is_error``, because its text says so. Sampling settings that the Responses API does not have
 (``top_k``, ``stop_sequences``) reach the engine through ``metadata.extra_body``. Source: Anthropic's API
 reference, "Create a Message".
 """
@@ -96,7 +96,7 @@ def read(body: bytes) -> Asked:
     """A body of ``POST /v1/messages``.
 
     Raises:
-        TaskError: it is none, or says what cannot be carried; the message names the field.
+        TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
     """
     fields = Fields(body)
     model = fields.require("model", str)
@@ -144,11 +144,11 @@ def _items(message: _Message) -> list[Raw]:
         case "system":
             return _system(blocks)
         case other:
-            raise TaskError(f"role: there is no '{other}'; it is user or assistant")
+            raise TaskError(f"role: '{other}' is unknown; use user or assistant")
 
 
 def _user(blocks: list[_Block]) -> list[Raw]:
-    """Results of tools stand for themselves; what is between them is the user's."""
+    """Each tool result is an item; the blocks between them are the user's messages."""
     items: list[Raw] = []
     parts: list[dict[str, Any]] = []
     for block in blocks:
@@ -210,7 +210,7 @@ def _part(block: _Block) -> dict[str, Any]:
 
 def _tool(tool: _Tool) -> dict[str, Any]:
     if tool.type not in (None, "custom"):
-        raise TaskError(f"tools: there is no hosted tool '{tool.type}' here; give your own with a schema")
+        raise TaskError(f"tools: the hosted tool '{tool.type}' is not available; define a tool with a schema")
     return {
         "type": "function",
         "name": tool.name,
@@ -230,7 +230,7 @@ def _choice(choice: _Choice) -> dict[str, Any]:
         case "tool":
             return {**params, "tool_choice": {"type": "function", "name": choice.name}}
         case other:
-            raise TaskError(f"tool_choice: there is no '{other}'; it is auto, any, tool or none")
+            raise TaskError(f"tool_choice: '{other}' is unknown; use auto, any, tool or none")
 
 
 def _output(wanted: _Output) -> dict[str, Any]:

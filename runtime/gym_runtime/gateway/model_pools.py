@@ -1,4 +1,4 @@
-"""From a gateway to the model workers, over the bus."""
+"""Sends a gateway's calls to the model workers, over the bus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gym_runtime.rpc.router import Router
 
 
 class Pools:
-    """Asks the pool that a client names as its model, or else the first one.
+    """Asks the pool that a client names as its model, or the first pool if the name is unknown.
 
     Args:
         names: the pools that clients may use.

@@ -1,7 +1,7 @@
-"""Names of rollouts that only their launcher can make, so that a client of one does not reach another's.
+"""Names of rollouts that only their launcher can make, so that one rollout's client cannot use another's.
 
-A rollout's name is ``ID~TAG``. The tag is made of the id and a secret that the gateway and the launcher
-share, so a gateway keeps no table, and a client that was told one name cannot guess the next. The launcher
+A rollout's name is ``ID~TAG``. The tag is an HMAC of the id with a secret that the gateway and the launcher
+share. So the gateway needs no table, and a client that has one name cannot compute another. The launcher
 makes names itself (`Names.of`), or asks the gateway for them, with the secret as its key.
 """
 
@@ -26,24 +26,24 @@ class Names:
     """The names of one gateway's rollouts.
 
     Args:
-        secret: what it shares with the launcher; made up where it is empty.
+        secret: shared with the launcher; a random one if it is empty.
 
     Raises:
-        UsageError: the secret is short enough to be guessed.
+        UsageError: the secret is so short that it could be guessed.
     """
 
     def __init__(self, secret: str = "") -> None:
         if secret and len(secret) < LEAST_SECRET_CHARS:
             raise UsageError(
-                f"a gateway's secret has {LEAST_SECRET_CHARS} characters or more, not {len(secret)}"
+                f"the gateway's secret has {len(secret)} characters; it needs at least {LEAST_SECRET_CHARS}"
             )
         self.secret = secret or secrets.token_urlsafe(24)
 
     def of(self, rollout: str) -> str:
-        """The name of a rollout, the same at all times; it may stand in URLs and headers.
+        """The name of a rollout, always the same; it can be used in URLs and headers.
 
         Raises:
-            TaskError: that is no rollout's id.
+            TaskError: ``rollout`` is not a valid id.
         """
         if not _ID.fullmatch(rollout):
             raise TaskError("a rollout's id has 1 to 200 letters, digits and . _ : @ -")
@@ -51,14 +51,14 @@ class Names:
         return f"{rollout}{_SEPARATOR}{tag}"
 
     def whose(self, path: str, key: str) -> str:
-        """The id of the rollout that a request is about; empty if it names none.
+        """The id of the rollout that a request names; empty if it names none.
 
         Args:
-            path: what its path says: a name; or an id, where the key is that rollout's or the launcher's.
-            key: its key, in which a name begins with `KEY`; without a path's, that one counts.
+            path: the rollout in its path: a name; or an id, if the key is that rollout's or the launcher's.
+            key: its key, in which a name begins with `KEY`; used if the path names no rollout.
 
         Raises:
-            TaskError: that is no rollout's id.
+            TaskError: the id is not valid.
             Refusal: the name's tag is missing or wrong.
         """
         named = key.removeprefix(KEY) if key.startswith(KEY) else ""
@@ -77,8 +77,8 @@ class Names:
             Refusal: the key is not the secret.
         """
         if not self._is_launcher(key):
-            said = "only the launcher may do this, with the gateway's secret as its key"
-            raise Refusal(Problem(kind="unauthorized", message=said))
+            message = "only the launcher may do this; send the gateway's secret as the key"
+            raise Refusal(Problem(kind="unauthorized", message=message))
 
     def _read(self, name: str) -> str:
         rollout = name.rpartition(_SEPARATOR)[0] or name
@@ -91,5 +91,5 @@ class Names:
 
 
 def _stranger() -> Refusal:
-    said = "this is not the name that the launcher has given to that rollout: a name is ID~TAG"
-    return Refusal(Problem(kind="unauthorized", message=said))
+    message = "the rollout's name is wrong: use the name ID~TAG that the launcher has made"
+    return Refusal(Problem(kind="unauthorized", message=message))

@@ -1,8 +1,8 @@
-"""Tools in namespaces, which no engine here knows, as functions of longer names; and back again.
+"""Converts tools in namespaces, which engines do not support, to functions with longer names, and back.
 
-A harness groups its tools (Codex: its sub-agents, each MCP server). A call of one is an item with a ``name``
-and a ``namespace``, and the harness finds the tool by both. The model sees the tool ``NAMESPACE__NAME``, and
-so do captures. Source: OpenAI's API reference, "Namespace tools".
+A harness groups its tools (Codex: its sub-agents, each MCP server). A call of such a tool is an item with a
+``name`` and a ``namespace``, and the harness finds the tool by both. The model and captures see the tool as
+``NAMESPACE__NAME``. Source: OpenAI's API reference, "Namespace tools".
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def flatten(tools: list[Raw]) -> tuple[list[Raw], Names]:
-    """Tools without namespaces, and which namespace and name a longer name stands for.
+    """Tools without namespaces, and the namespace and name of each longer name.
 
-    Where a namespace has a description, its first tool's begins with it. All other tools keep their bytes.
+    A namespace's description is put before that of its first tool. Tools without a namespace keep their
+    bytes.
 
     Raises:
-        TaskError: a namespace holds something else than functions, or two tools would have one name.
-        msgspec.DecodeError: that is no list of tools.
+        TaskError: a namespace has something else than functions, or two tools would have one name.
+        msgspec.DecodeError: an element is not a tool.
     """
     flat: list[Raw] = []
     names: dict[str, tuple[str, str]] = {}
@@ -70,7 +71,7 @@ def flatten(tools: list[Raw]) -> tuple[list[Raw], Names]:
 
 
 def flat_call(raw: Raw) -> Raw:
-    """A call as the model has made it; calls without a namespace keep their bytes."""
+    """A call with the longer name, as the model made it; calls without a namespace keep their bytes."""
     if b'"namespace"' not in bytes(raw):
         return raw
     fields = _decode_fields(raw)
@@ -111,5 +112,5 @@ def _members(namespace: _Tool) -> list[dict[str, Any]]:
 
 
 def _joined(namespace: str, name: str) -> str:
-    """MCP servers' namespaces end with the joint already."""
+    """The longer name. Namespaces of MCP servers already end with the joint."""
     return namespace.removesuffix(_JOINT) + _JOINT + name

@@ -1,15 +1,17 @@
-"""Errors over HTTP: which of a dialect's errors one of ours is, and whether asking again may help.
+"""Errors over HTTP: how the runtime's errors map to a dialect's, and whether a retry may help.
 
     ===========================================  =============  ==================
-    `TaskError`, `ModelRefused`                  invalid        not again
-    `PayloadTooLarge`                            too large      not again
+    error                                        kind           retry
+    ===========================================  =============  ==================
+    `TaskError`, `ModelRefused`                  invalid        no
+    `PayloadTooLarge`                            too large      no
     `Busy`                                       rate limit     after a second
     `ModelUnavailable`, `TransportError`         overloaded     when the engine says
-    `DeadlineExceeded`                           timeout        not again
-    all others                                   internal       not again
+    `DeadlineExceeded`                           timeout        no
+    all others                                   internal       no
     ===========================================  =============  ==================
 
-``x-should-retry`` says so to the clients, which would ask again after any 5xx.
+The header ``x-should-retry`` tells this to clients, which would otherwise retry after any 5xx.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ LONGEST_WAIT_S = 3600
 
 
 def problem_of(error: GymError) -> Problem:
-    """What an error is to a client."""
+    """The problem that a client gets for an error."""
     said = error.message or type(error).__name__
     match error:
         case TaskError() | ModelRefused():
@@ -55,11 +57,11 @@ def problem_of(error: GymError) -> Problem:
 
 
 def refusal(dialect: ApiDialect, problem: Problem, key: str = "") -> web.Response:
-    """An answer without an answer; ``key`` is the call's id."""
+    """The HTTP response for a problem; ``key`` is the call's id."""
     status, body = dialect.error(problem)
     headers = {**id_headers(key), "x-should-retry": str(problem.retry_after_s is not None).lower()}
     if (wait_s := problem.retry_after_s) is not None:
-        # An engine's word, which may be endless.
+        # An engine may ask for an infinite pause.
         headers["retry-after"] = str(math.ceil(wait_s) if wait_s < LONGEST_WAIT_S else LONGEST_WAIT_S)
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 

@@ -1,8 +1,8 @@
-"""The Responses API: requests and answers pass through nearly as they are, streams are made of answers.
+"""The Responses API: requests and answers pass nearly unchanged; streams are made of whole answers.
 
-Nothing is stored here, so whatever names an earlier response is refused. Namespaces of tools are taken
-apart (`namespaces`). A hosted tool is an offer of the harness, which an engine without it may leave out.
-Source: OpenAI's API reference, "Create a model response" and "Streaming events".
+The gateway stores no responses, so it refuses a request that refers to an earlier one. Tools in namespaces
+get longer names (`namespaces`). An engine may leave out hosted tools that it does not have. Source:
+OpenAI's API reference, "Create a model response" and "Streaming events".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REFUSED = {
     "prompt": "prompt templates are not stored here; send their text",
 }
 
-# A response says why it failed in few codes; by this one a client knows that to ask again is no use.
+# A failed response has one of a few codes. ``invalid_prompt`` tells a client that a retry would not help.
 _CODES: dict[Kind, str] = {"invalid": "invalid_prompt", "rate_limit": "rate_limit_exceeded"}
 
 
@@ -62,7 +62,7 @@ def read(body: bytes) -> Asked:
     """A body of ``POST /responses``.
 
     Raises:
-        TaskError: it is none, or says what cannot be carried; the message names the field.
+        TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
     """
     fields = Fields(body)
     fields.refuse(_REFUSED)
@@ -71,7 +71,7 @@ def read(body: bytes) -> Asked:
     model = fields.take("model", str, "")
     stream = fields.take("stream", bool, False)
     fields.take("stream_options", dict[str, Any])
-    fields.take("client_metadata", dict[str, Any])  # Codex: of the program, and another one with each turn
+    fields.take("client_metadata", dict[str, Any])  # Codex sends it, different in each turn
     said: str | list[Raw] = fields.require("input", str | Annotated[list[Raw], Meta(max_length=MAX_ITEMS)])
     items = [user_message(said)] if isinstance(said, str) else said
     for place, raw in enumerate(items):
@@ -105,12 +105,12 @@ def _tools(tools: list[Raw]) -> tuple[list[Raw], namespaces.Names]:
 
 
 def answer(raw: Raw, asked: Asked) -> bytes:
-    """A response object with all of its fields: the model's, else what was asked, else the usual."""
+    """A response object with all fields: the model's, else the request's, else defaults."""
     return encode(_fields(raw, asked))
 
 
 def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
-    """The response as a stream: it begins, each item comes piece by piece, it ends."""
+    """The response as a stream: start events, each item in pieces, and an end event."""
     fields = _fields(raw, asked)
     output: list[dict[str, Any]] = msgspec.json.decode(fields["output"])
     fields["output"] = Raw(encode(output := [_with_id(one) for one in output]))
@@ -133,8 +133,9 @@ def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
 
 def error_event(problem: Problem) -> bytes:
-    """A response that failed, which ends the stream. Clients expect no event before a response's first one,
-    and some know of no ``error`` event.
+    """A failed response, which ends the stream.
+
+    Clients expect a response's first event before all others, and some do not know the ``error`` event.
     """
     begun = Response(id=f"resp_{uuid4().hex}", created_at=int(time.time()), status="in_progress")
     said = {"code": _CODES.get(problem.kind, "server_error"), "message": problem.message}

@@ -1,21 +1,22 @@
-"""The HTTP side of the gateway: whose call it is, admission, the deadline, streams, errors.
+"""The HTTP side of the gateway: the rollout of a call, admission, the deadline, streams, errors.
 
     POST /v1/responses, /v1/chat/completions, /v1/messages      ask the model
     GET  /v1/models, /v1/models/ID                              the pools that can be named as ``model``
-    POST /rollouts/ID                                           the launcher: a rollout's name
-    GET  /rollouts/NAME/calls                                   what was captured
-    DELETE /rollouts/NAME/calls                                 the launcher: forget it
+    POST /rollouts/ID                                           for the launcher: make a rollout's name
+    GET  /rollouts/NAME/calls                                   the captured calls
+    DELETE /rollouts/NAME/calls                                 for the launcher: forget them
     GET  /health
 
-A rollout is named by the path, ``/rollouts/NAME/v1/…`` (or NeMo Gym's ``/ng-rollout/NAME/v1/…``), or by
-the key, ``gym-NAME``. Its name is its id with a tag that only the launcher can make (`names`), so that a
-client of one rollout neither reads nor forges another's calls. Where the key has the name, the path may
-have the id alone, and so may the launcher, whose key is the gateway's secret. A call without a name is
-answered and not captured, unless ``anonymous`` is off. A client that leaves aborts its call. Above the
-capacity a request is refused at once with 429; nothing is queued here.
+A request names its rollout in the path, ``/rollouts/NAME/v1/…`` (or NeMo Gym's ``/ng-rollout/NAME/v1/…``),
+or in the key, ``gym-NAME``. The name is the rollout's id with a tag that only the launcher can make
+(`names`), so that a client of one rollout can neither read nor forge another's calls. If the key has the
+name, or is the gateway's secret (the launcher's), the path may have the id alone. A call without a name is
+answered but not captured; with ``anonymous`` off it is refused. When a client disconnects, its call is
+aborted. Above the capacity a request is refused at once with 429; the gateway has no queue.
 
-A stream begins when the answer is there, so that errors have their status. If that takes longer than
-`QUIET_S` it begins with comments instead, which keep the connection alive, and an error is its last event.
+A stream begins when the answer has arrived, so that an error can have its HTTP status. If that takes longer
+than `QUIET_S`, the stream begins with comments, which keep the connection alive, and an error is its last
+event.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A call on its way to a model.
+    """A call for a model.
 
     Attributes:
-        rollout: empty if the client named none.
-        model: as the client named it.
+        rollout: its id; empty if the client named none.
+        model: the name that the client used.
         key: unique, also the id of the captured call.
     """
 
@@ -80,19 +81,19 @@ Ask = Callable[[Question], Awaitable[ModelAnswer]]
 
 
 class Gateway:
-    """Answers HTTP requests with what ``ask`` says.
+    """Answers HTTP requests with the answers of ``ask``.
 
     Args:
-        ask: raises `GymError` where there is no answer; cancelled when its client leaves.
+        ask: asks a model; raises `GymError`; cancelled when the client disconnects.
         models: names for ``GET /models``.
-        captures: remembers the calls; None to remember nothing.
-        names: of the rollouts; with a secret of its own where nothing is said.
+        captures: captures the calls; None to capture none.
+        names: of the rollouts; by default with a random secret.
         anonymous: whether calls that name no rollout are answered.
-        admission: how many calls, and how much of them.
-        hosts: names by which it is called, besides addresses and the machine's own.
+        admission: the limits on calls and their bytes.
+        hosts: host names of the gateway, in addition to addresses and the machine's own names.
         timeout_s: how long one call may take.
-        quiet_s: after how long a stream shows that it is alive.
-        write_s: how long a client may take to read what is there.
+        quiet_s: how long a stream may be silent before a comment is sent.
+        write_s: how long a client may take to read an answer.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Gateway:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse browsers; write every refusal in the dialect of the address."""
+        """Refuse web pages; write every refusal in the dialect of the path."""
         try:
             callers.check(request, self._hosts)
             return await handler(request)
@@ -150,11 +151,11 @@ class Gateway:
         try:
             rollout = self.names.whose(*captured.said(request))
             if not rollout and not self._anonymous:
-                message = "this gateway answers only calls that name a rollout, by their address or their key"
+                message = "this gateway answers only calls that name a rollout in their path or their key"
                 raise Refusal(Problem(kind="unauthorized", message=message))
             with self.admission.admitted() as place:
                 body = await place.read(request)
-                if len(body) > LARGE_BYTES:  # it takes longer than the other calls should wait
+                if len(body) > LARGE_BYTES:  # in a thread: decoding it would block the event loop
                     asked = await anyio.to_thread.run_sync(dialect.read, body)
                 else:
                     asked = dialect.read(body)
@@ -180,7 +181,7 @@ class Gateway:
         if isinstance(body, Problem):
             return refusal(dialect, body, key)
         whole = web.Response(body=body, content_type="application/json", headers=id_headers(key))
-        with self._written(request):  # here, while the call has its place
+        with self._written(request):  # here, because the call still has its place
             await whole.prepare(request)
             await whole.write_eof()
         return whole
@@ -194,7 +195,7 @@ class Gateway:
             request.transport.abort()
 
     async def _body(self, dialect: ApiDialect, asked: Asked, question: Question) -> bytes | Problem:
-        """The answer in its dialect, whole or as events; or why there is none."""
+        """The answer in its dialect, whole or as events; or the problem."""
         started_s = clock.now()
         try:
             outcome = await self._outcome(question)
@@ -208,7 +209,7 @@ class Gateway:
             return problem_of(error)
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
             logger().exception("the gateway raised")
-            return problem_of(RuntimeFault(f"{type(error).__name__}, of which the gateway's log has more"))
+            return problem_of(RuntimeFault(f"{type(error).__name__}; see the gateway's log"))
 
     async def _outcome(self, question: Question) -> ModelAnswer | GymError:
         try:
@@ -278,15 +279,15 @@ class Gateway:
     async def _show_model(self, request: web.Request) -> web.Response:
         if (name := request.match_info["model"]) in self._models:
             return captured.json(self._models[name])
-        said = f"there is no model '{name}' here, only {', '.join(self._models)}"
-        return refusal(RESPONSES, Problem(kind="not_found", message=said))
+        message = f"there is no model '{name}'; use one of {', '.join(self._models)}"
+        return refusal(RESPONSES, Problem(kind="not_found", message=message))
 
     async def _show_health(self, request: web.Request) -> web.Response:
         return captured.json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
-        said = "there is no such address here; base URLs end with /v1, Anthropic's before it"
-        problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {said}")
+        hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's client"
+        problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
         return refusal(_dialect(request), problem)
 
 

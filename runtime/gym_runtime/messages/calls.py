@@ -15,15 +15,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The envelope of every request.
 
     Attributes:
-        left_s: how long anybody may work for this request from when it was sent, in seconds. A duration,
-            because clocks differ; None from peers that only know ``deadline_s``.
-        deadline_s: the same as a time of day, in seconds since the epoch, by the clock of whoever holds the
-            request: the sender's on the wire, for peers that know no ``left_s``; the receiver's after that.
+        left_s: seconds from sending until the deadline. A duration, because clocks of machines differ; None
+            from peers that only know ``deadline_s``.
+        deadline_s: the same deadline in seconds since the epoch. On the wire it is a time of the sender's
+            clock, for peers that do not know ``left_s``; the receiver replaces it by a time of its own clock.
         key: the same for every delivery of the same call, so that it is executed once.
-        rollout: whose call this is (``<run_id>.<task_index>.<rollout_index>``), for logs and affinity.
+        rollout: the rollout that makes the call (``<run_id>.<task_index>.<rollout_index>``), for logs and
+            affinity.
         attempt: which execution of that rollout.
         body: the call itself; a router need not know it.
-        retries: how often the worker may ask again on its part; None leaves it to the worker.
+        retries: how many retries the worker may make itself; None leaves it to the worker.
         deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
         place: only a place for this request is asked for; it is sent when the worker has one.
         roles: which model pool serves which role, for a resource that asks models.
@@ -67,11 +68,11 @@ class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens that a conversation has come to so far.
+    """The tokens of a conversation so far.
 
     Attributes:
         ids: int32, little-endian, shape (tokens,): the last call's prompt and completion.
-        items: how many of the conversation's items they stand for.
+        items: how many of the conversation's items they cover.
     """
 
     ids: bytes
@@ -85,16 +86,15 @@ HOSTED_TOOLS, OPTIONAL = "hosted_tools", "optional"
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ask a model to answer.
 
-    On the wire only what is new of a conversation is sent to a worker that keeps the rest; an adapter
-    always sees all of it.
+    A worker that keeps the conversation is sent only its new items; an adapter always gets all of them.
 
     Attributes:
         params: a row's ``responses_create_params`` without its input.
         input: the conversation from item ``known`` on, raw Responses API items, in order.
         return_tokens: report token ids and log-probabilities.
-        conversation: under which name the worker is to keep the conversation; empty: not at all.
-        known: how many items the worker has kept; an adapter sees 0.
-        prefix: the tokens of the turns so far, where they are known.
+        conversation: the name under which the worker keeps the conversation; empty if it must not keep it.
+        known: how many items the worker has kept; 0 when an adapter gets the call.
+        prefix: the tokens of the turns so far, if they are known.
     """
 
     params: Raw
@@ -134,10 +134,10 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         response: a Responses API response object.
-        tokens: what was asked for with ``return_tokens``.
-        weight_version: the version of the weights that answered, if the engine says; the last one, where
-            they changed in mid-answer.
-        kept: how many items of the conversation, this answer's included, the worker keeps; 0: none.
+        tokens: present if ``return_tokens`` was set.
+        weight_version: the version of the weights that answered, if the engine reports it; the last one if
+            they changed during the answer.
+        kept: how many items of the conversation, including this answer's, the worker keeps.
     """
 
     response: Raw
@@ -150,9 +150,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ask a model worker for something about the weights of its engine.
 
     Attributes:
-        op: ``state`` only looks; ``pause`` holds all generation, losing nothing, until ``resume``;
-            ``set_version`` says what the weights are called from now on; ``update`` loads weights.
-        version: for ``set_version``, and for ``update`` the name of what is loaded.
+        op: ``state`` only reads; ``pause`` stops all generation until ``resume`` and aborts no call;
+            ``set_version`` names the version that the engine has; ``update`` loads weights.
+        version: for ``set_version`` and ``update``: the version's name.
         path: for ``update``: where the engine finds the weights.
     """
 
@@ -162,7 +162,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the engine is after a `Control`; ``version`` is empty where the engine does not say."""
+    """The engine's state after a `Control`; ``version`` is empty if the engine does not report it."""
 
     paused: bool = False
     version: str = ""
@@ -172,9 +172,9 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class SessionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every call to a session carries.
+    """The fields of every call to a session.
 
-    The first call of a session carries the task and thereby opens it: opening costs no hop of its own.
+    The first call carries the task, which opens the session: opening costs no request of its own.
     """
 
     session: str = ""
@@ -205,7 +205,7 @@ class Verify(SessionCall, tag_field="op", tag="verify", frozen=True, kw_only=Tru
 
 
 class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_only=True, omit_defaults=True):
-    """The rollout is over; nobody waits for the answer."""
+    """The rollout is over. The sender does not wait for an answer."""
 
 
 ResourceCall = OpenSession | CallTool | Step | Verify | CloseSession
@@ -218,9 +218,9 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An observation: items to append to the conversation, and what the step was worth.
+    """An observation: items to append to the conversation, and the step's reward.
 
-    ``tools``, of the first one, are offered to the model besides those of the row.
+    The ``tools`` of the first observation are offered to the model in addition to the row's tools.
     """
 
     items: list[Raw] = []
@@ -243,7 +243,7 @@ decode_step_answer = msgspec.json.Decoder(StepAnswer).decode
 
 
 def opens(call: SessionCall) -> bool:
-    """Whether a call brings the task and may thereby open its session."""
+    """Whether a call carries the task, and so may open its session."""
     return bytes(call.task) != b"null"
 
 
@@ -253,7 +253,7 @@ def pack(body: object) -> Raw:
 
 
 def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
-    """The tokens of a conversation of so many items, its last answer included; None if nobody said."""
+    """The tokens of a conversation of ``items`` items, including its last answer; None if not reported."""
     if tokens is None or not tokens.prompt_ids:
         return None
     return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)

@@ -1,8 +1,8 @@
 """OpenAI Responses API items: what a conversation is made of.
 
 `decode_item` gives a typed view of one item and keeps the bytes it came from; `encode_item` gives those
-bytes back. So fields that this module does not know survive a trip through any worker, and an item that
-is only passed on is never written anew. Source: OpenAI Responses API reference, "Input items".
+bytes back. So a worker passes on fields that this module does not know, and does not re-encode an item that
+it only passes on. Source: OpenAI Responses API reference, "Input items".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Message(Item, tag_field="type", tag="message", frozen=True, kw_only=True):
 
     @property
     def parts(self) -> list[Part]:
-        """Of a content that is a plain string there are none."""
+        """The content parts; empty if the content is a plain string."""
         return self.content if isinstance(self.content, list) else []
 
     @property

@@ -1,8 +1,8 @@
-"""Names that become a part of a subject, or of the name of a file or a metric's label: one token each.
+"""Names that become one token of a subject, or part of a file's name or of a metric's label.
 
-A subject's wildcards, dots and spaces in a name would make one subject into another, or into a pattern that
-stands for many. So every name that a person, a row or a message gives passes `token` before it is put into a
-subject; what comes over the wire is also refused when it is decoded (`Token`).
+A dot, a space or a wildcard in a name would turn one subject into another, or into a pattern that matches
+many. So every name from a person, a row or a message passes `token` before it is put into a subject, and
+decoding a message refuses bad names too (`Token`).
 """
 
 from __future__ import annotations
@@ -56,5 +56,8 @@ def rollout_token(rollout_id: str) -> str:
     """
     parts = rollout_id.split(".")
     if len(parts) != 3:
-        raise UsageError(f"{rollout_id[:SHOWN_CHARS]!r} is no rollout's id")
+        raise UsageError(
+            f"{rollout_id[:SHOWN_CHARS]!r} is not a rollout id: it needs the form "
+            "<run>.<task_index>.<rollout_index>"
+        )
     return ".".join(token(part, "rollout") for part in parts)

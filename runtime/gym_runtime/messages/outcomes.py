@@ -14,19 +14,19 @@ class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, 
 
 
 class Truncated(msgspec.Struct, tag_field="type", tag="truncated", frozen=True, kw_only=True):
-    """A limit stopped the agent (``max_turns``, ``max_output_tokens`` …); what there is was judged."""
+    """A limit stopped the agent (``max_turns``, ``max_output_tokens`` …); the transcript was judged."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="failed", frozen=True, kw_only=True):
-    """There is no verdict, hence no reward; the fault says why."""
+    """There is no verdict and so no reward; the fault says why."""
 
     fault: Fault
 
 
 class Cancelled(msgspec.Struct, tag_field="type", tag="cancelled", frozen=True, kw_only=True):
-    """Somebody stopped the run, the group or the rollout."""
+    """The run, the group or the rollout was cancelled."""
 
 
 Outcome = Completed | Truncated | Failed | Cancelled
@@ -36,8 +36,8 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The committed result of one rollout.
 
     Attributes:
-        row: the result row as it will stand in a file: input fields, response, reward, bookkeeping. A
-            failed rollout's row has no reward and carries the transcript up to the failure.
+        row: the result row as it is written to a file: input fields, response, reward, bookkeeping. A
+            failed rollout's row has no reward; it has the transcript up to the failure.
         reward: None exactly when no verifier returned one.
         numbers: the row's numeric top-level fields, for metrics without decoding the row.
         roles: what models in roles cost, by role.

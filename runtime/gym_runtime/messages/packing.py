@@ -1,6 +1,6 @@
-"""Token ids and log-probabilities as they travel: four bytes a number, little-endian on every machine.
+"""Token ids and log-probabilities on the wire: four bytes per number, little-endian on every machine.
 
-Shapes: ``(tokens,)`` numbers are ``4 * tokens`` bytes.
+An array of shape ``(tokens,)`` takes ``4 * tokens`` bytes.
 """
 
 from __future__ import annotations

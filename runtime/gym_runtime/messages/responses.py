@@ -1,7 +1,7 @@
 """The two ends of a model call: ``responses_create_params`` of a row, and the response that came back.
 
-Both keep every field of the OpenAI Responses API that result rows show, nulls included, because readers
-of such rows index them. What is only passed on stays raw.
+Both keep every field of the OpenAI Responses API that result rows show, nulls included, because programs
+that read such rows index them. Fields that are only passed on stay raw.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncompleteDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an answer stops short: ``max_output_tokens`` (the context limit too) or ``content_filter``."""
+    """Why an answer is incomplete: ``max_output_tokens`` (or the context limit) or ``content_filter``."""
 
     reason: str | None = None
 

@@ -1,8 +1,8 @@
 """What a run asks for of its rollouts: one object from the flags and the Python client to the wire.
 
 Each option is declared here once, with its default, its bounds and its help text. The command line makes its
-flags from these fields, `Client.rollouts` takes them as one object or as keywords, and those that a worker
-must know travel in each `RolloutSpec` under the same names.
+flags from these fields, `Client.rollouts` takes them as one object or as keywords, and each `RolloutSpec`
+carries those that a worker needs, under the same names.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class RolloutSettings:
         repeats: Rollouts per row.
         seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
-        timeout_s: Seconds that a rollout may take, all attempts together; by default the environment's.
+        timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
         max_attempts: Times that a rollout is tried before it counts as failed.
         durability: turn: another worker continues a rollout at the turn where its worker died. result: such
             a rollout starts again.
         return_tokens: Put token ids and log-probabilities on the rows, for training.
         max_staleness: Re-run rollouts whose weights are more than N versions old.
-        sampling: What is laid over each row's ``responses_create_params``, field by field.
+        sampling: Fields that replace those of each row's ``responses_create_params``.
 
     Raises:
         UsageError: a value is out of its bounds or of a wrong type; the message names it.
@@ -68,7 +68,7 @@ class RolloutSettings:
                 raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error))}") from None
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> RolloutSettings:
-        """These settings with some of them changed; what is no setting is laid over the rows as sampling.
+        """These settings with some changed; keywords that are not settings are added to ``sampling``.
 
         Raises:
             UsageError: a value is out of its bounds.

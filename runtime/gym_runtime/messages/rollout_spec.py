@@ -27,12 +27,12 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         max_turns: model calls per attempt at most; None leaves it to the environment.
         parallel_tools: tool calls of one turn may run concurrently.
         replayable: a lost session may be rebuilt by repeating its calls.
-        opens_first: the session is opened before the first model call, as its environment may refuse the
-            row for a file that is missing.
-        durability: ``turn`` keeps a journal, from which another worker goes on; ``result`` does not.
+        opens_first: the session is opened before the first model call, because its environment may refuse
+            the row if a file is missing.
+        durability: ``turn`` keeps a journal, from which another worker can continue; ``result`` does not.
         return_tokens: put token ids and log-probabilities on the row's output items.
-        max_staleness: how many versions the weights that sampled any token may lie behind the newest at
-            the end of the rollout; None for any number.
+        max_staleness: how many versions older than the newest, at the end of the rollout, the weights may be
+            that sampled any of its tokens; None for no limit.
         attempt_base: attempts already spent on this rollout in interrupted runs.
         taken_up: an earlier client of this run may have left a journal of this rollout, or its result.
         attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
@@ -70,7 +70,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rollout a task is, of one that cannot be read otherwise."""
+    """The fields that identify a rollout, read from a task whose other fields cannot be decoded."""
 
     run: Token
     task_index: int

@@ -1,4 +1,4 @@
-"""A run as every client and worker can look it up."""
+"""The stored description of a run, which every client and worker can read."""
 
 from __future__ import annotations
 

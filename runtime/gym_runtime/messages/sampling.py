@@ -1,14 +1,13 @@
-"""How to sample: the parameters that a run may set, and how they are laid over a row's own.
+"""How to sample: the parameters that a run may set, and how they replace those of a row.
 
-The Responses API knows some of them. The rest travel as NeMo Gym has them travel: as JSON text in
+The Responses API has fields for some of them. The rest are sent as NeMo Gym sends them: as JSON text in
 ``responses_create_params.metadata``, under ``extra_body`` and ``chat_template_kwargs``, from where a model
-adapter puts them into the body of its request. A row may also write them as an object,
+adapter puts them into the body of its request. A row may also hold them as an object,
 ``responses_create_params.extra_body``, which `fold` turns into that text.
 
-Three rules. What a run sets wins over what a row says, wherever and under whichever name the row says it.
-`refused` names what no ``extra_body`` may hold: which model is asked, how many answers it gives, whether as a
-stream, and with which credentials at which address. A parameter that an engine does not have is refused by
-the engine's adapter, by name.
+Three rules hold. A run's setting replaces the row's, wherever the row has it and under any of its names.
+`refused` names what an ``extra_body`` must not hold: the model, the number of answers, streaming, credentials
+and addresses. An adapter refuses by name a parameter that its engine does not have.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ BEYOND_RESPONSES = (
     *("top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "repetition_penalty"),
     *("logit_bias", "chat_template_kwargs"),
 )
-"""What the Responses API lacks."""
+"""Parameters that the Responses API does not have."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
@@ -39,20 +38,20 @@ class Sampling:
 
     Attributes:
         temperature: at least 0; 0 takes the most probable token.
-        top_p: sample from the smallest set of tokens with this probability together; above 0, at most 1.
-        top_k: sample from so many of the most probable tokens; 0 or -1 for all.
-        min_p: leave out tokens below this share of the most probable one's probability; 0 to 1.
+        top_p: sample from the smallest set of tokens whose probabilities add up to this; above 0, at most 1.
+        top_k: sample from this many of the most probable tokens; 0 or -1 for all.
+        min_p: leave out tokens less probable than this share of the most probable one's; 0 to 1.
         max_output_tokens: of one model call, at least 1.
         seed: of the engine's random numbers.
         stop: texts at which an answer ends.
         presence_penalty: on tokens that occurred; -2 to 2.
         frequency_penalty: on tokens, for each time that they occurred; -2 to 2.
         repetition_penalty: divides the logits of tokens that occurred; above 0, 1 for none.
-        logit_bias: what is added to tokens' logits, -100 to 100, by the token's id as text.
-        reasoning_effort: how much a model is to think; laid over a row's ``reasoning``, field by field.
-        chat_template_kwargs: arguments of the chat template, laid over a row's, name by name.
+        logit_bias: added to tokens' logits, -100 to 100, keyed by the token's id as text.
+        reasoning_effort: how much the model should think; replaces ``effort`` in a row's ``reasoning``.
+        chat_template_kwargs: arguments of the chat template; replace a row's arguments of the same names.
         system_prompt: the ``instructions``; system messages in a row's input come after them.
-        extra_body: an engine's own parameters, laid over a row's, name by name.
+        extra_body: an engine's own parameters; replace a row's parameters of the same names.
     """
 
     temperature: Annotated[float, Meta(ge=0)] | None = None
@@ -73,7 +72,7 @@ class Sampling:
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Sampling:
-        """Settings as JSON values, their types and bounds checked, those within ``extra_body`` too.
+        """Sampling settings from JSON values, with types and bounds checked, also within ``extra_body``.
 
         Raises:
             UsageError: the message names the setting.
@@ -86,9 +85,10 @@ class Sampling:
         return sampling
 
     def overrides(self) -> dict[str, Any]:
-        """What to lay over ``responses_create_params`` (`lay_over`): only what was set.
+        """The fields to lay over ``responses_create_params`` (`lay_over`): only those that were set.
 
-        Names are those of the Responses API; what that lacks is in ``extra_body``, an object.
+        Names are those of the Responses API; parameters that it does not have are in the object
+        ``extra_body``.
         """
         set_here = {name: value for name, value in vars(self).items() if value is not None}
         extra = {**set_here.pop("extra_body", {})}
@@ -134,25 +134,25 @@ def refused(extra_body: Iterable[str]) -> str:
     """Why an ``extra_body`` with these names is refused; empty if it is not."""
     for name in extra_body:
         if name in _NEVER:
-            return f"'{name}' is not for an extra_body to say: the run and its model's settings say it"
+            return f"'{name}' cannot be set in extra_body: the run and the model's settings decide it"
         if _ADDRESS_OR_LOGIN.search(name):
-            return f"'{name}' looks like an address or a credential; those are in the model's settings only"
+            return f"'{name}' looks like an address or a credential; set those in the model's settings"
     return ""
 
 
 def lay_over(params: Mapping[str, Raw], sampling: Mapping[str, Any]) -> dict[str, Any]:
     """A row's ``responses_create_params`` with ``sampling`` (as `Sampling.overrides` gives it) on top.
 
-    What ``sampling`` sets is gone from the row's ``extra_body``, under all of its names. ``reasoning`` and
-    ``chat_template_kwargs`` are laid over field by field. ``metadata``, if ``sampling`` has it, takes the
-    place of the row's.
+    A parameter that ``sampling`` sets is removed from the row's ``extra_body``, under all of its names.
+    ``reasoning`` and ``chat_template_kwargs`` are merged field by field. If ``sampling`` has ``metadata``, it
+    replaces the row's.
 
     Raises:
         msgspec.DecodeError: the row's ``metadata`` does not hold JSON objects as text where it should.
     """
     over = {**sampling}
-    said = over.pop("metadata", None)
-    metadata = {**(_metadata(params) if said is None else said)}
+    own_metadata = over.pop("metadata", None)
+    metadata = {**(_metadata(params) if own_metadata is None else own_metadata)}
     extra = _object(metadata.pop("extra_body", "{}"))
     more = _fields(over.pop("extra_body", None))
     kwargs = {
@@ -176,7 +176,7 @@ def lay_over(params: Mapping[str, Raw], sampling: Mapping[str, Any]) -> dict[str
     result: dict[str, Any] = {**beneath, **over}
     if metadata:
         result["metadata"] = metadata
-    elif said is None and "metadata" in params and not _metadata(params):
+    elif own_metadata is None and "metadata" in params and not _metadata(params):
         result["metadata"] = params["metadata"]  # null, as NeMo Gym writes it
     return result
 
@@ -185,13 +185,13 @@ def fold(params: Mapping[str, Raw]) -> dict[str, Any]:
     """A row's ``responses_create_params`` whose ``extra_body`` object, if there is one, is in ``metadata``.
 
     Raises:
-        msgspec.DecodeError: it is no object, or ``metadata`` is not what it should be.
+        msgspec.DecodeError: ``extra_body`` is not an object, or ``metadata`` holds something else than text.
     """
     beneath = {**params}
-    said = beneath.pop("extra_body", Raw(b"null"))
-    if bytes(said) == b"null":
+    extra_body = beneath.pop("extra_body", Raw(b"null"))
+    if bytes(extra_body) == b"null":
         return beneath
-    return lay_over(beneath, {"extra_body": _decode_object(said)})
+    return lay_over(beneath, {"extra_body": _decode_object(extra_body)})
 
 
 def _converted(settings: Mapping[str, Any]) -> Sampling:
@@ -199,13 +199,13 @@ def _converted(settings: Mapping[str, Any]) -> Sampling:
     for name, value in settings.items():
         if name not in known:
             raise UsageError(f"sampling setting '{name}': there is no such setting")
-        if isinstance(value, float) and not math.isfinite(value):  # JSON would have null in its place
+        if isinstance(value, float) and not math.isfinite(value):  # JSON would encode it as null
             raise UsageError(f"sampling setting '{name}': expected a finite number, got {value}")
     for token in settings.get("logit_bias") or ():
         if not str(token).isdecimal():
             raise UsageError(f"sampling setting 'logit_bias': '{token}' is not a token's id")
     try:
-        return msgspec.json.decode(_encode(dict(settings)), type=Sampling)  # as it will travel
+        return msgspec.json.decode(_encode(dict(settings)), type=Sampling)  # check what is sent
     except msgspec.ValidationError as error:
         what, _, path = str(error).replace(" | null", "").replace("`", "").rpartition("$.")
         what = what.removesuffix(" - at ").removesuffix(" - at key in ")
@@ -228,5 +228,5 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _reasoning(params: Mapping[str, Raw]) -> dict[str, Any]:
-    said = bytes(params.get("reasoning", b"null"))
-    return {} if said == b"null" else _decode_object(said)
+    reasoning = bytes(params.get("reasoning", b"null"))
+    return {} if reasoning == b"null" else _decode_object(reasoning)

@@ -1,12 +1,12 @@
-"""Processes of ours that may run what is not to be trusted, and that are killed from outside.
+"""Child processes that may run untrusted code, and that are killed from outside.
 
-    bounded ──▶ child          a tree of processes, within limits │ pipes, an end, a kill
+    bounded ──▶ child          limits on a whole tree of processes │ pipes, waiting for the end, killing
        │
-       ├──▶ cgroups ──▶ delegation     limits kept by the kernel, where it lets us
-       └──▶ tree                       elsewhere: watched, as /proc shows it
-    priority                           which of them goes first
+       ├──▶ cgroups ──▶ delegation     limits that the kernel enforces, where this process may make groups
+       └──▶ tree                       elsewhere: limits that are checked by reading /proc
+    priority                           CPU priority among them
 
-`gym_runtime.sandbox` runs in them what models write, and what judges it.
+`gym_runtime.sandbox` runs models' code in them, and the verifiers of that code.
 """
 
 from gym_runtime.processes.child import Child as Child

@@ -1,8 +1,8 @@
-"""A child that is bounded together with all its descendants: how many they are, what memory they hold.
+"""A child whose descendants and itself have common limits: the number of processes, and their memory.
 
-Where control groups can be made it has one (`cgroups`): the kernel stops it at its limits however
-fast it grows, and its end is everybody's who has ever descended from it. Elsewhere its tree is watched, as
-`/proc` shows it. Both ways who works with it looks at it (`find_excess`), and kills it for what is found.
+Where control groups can be made, the child has one (`cgroups`): the kernel stops it at its limits however
+fast it grows, and killing the group ends all descendants. Elsewhere the tree is read from `/proc`. In both
+cases the caller checks it regularly (`find_excess`), and kills it if it exceeds a limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import anyio
 
 from gym_runtime.processes import cgroups, tree
-from gym_runtime.processes.child import KILL_LIMIT_S, Child
+from gym_runtime.processes.child import Child
+from gym_runtime.timing import KILL_LIMIT_S
 
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
 REMOVAL_PAUSE_S = 0.005
@@ -22,10 +23,10 @@ class Bounded(Child):
     """A child with limits on its whole tree.
 
     Args:
-        processes: in it at a time; it is found to exceed that when it is looked at. Where there are groups,
-            the kernel lets it have no more than `TASKS_EACH` times as many processes and threads.
-        memory_bytes: that they hold together.
-        files_bytes: more of it for files in memory, which are counted where there are groups only.
+        processes: how many it may have at a time; `find_excess` finds more. With control groups, the kernel
+            also allows at most `TASKS_EACH` times as many processes and threads.
+        memory_bytes: the memory of all of them together.
+        files_bytes: additional memory for files in memory, which only control groups count.
 
     Raises:
         OSError: it cannot be started.
@@ -59,9 +60,9 @@ class Bounded(Child):
             raise
 
     def find_excess(self) -> str | None:
-        """How it is larger than it may be, or what the kernel has killed in it for that, in words, or None.
+        """Which limit it exceeds, or for which the kernel has killed a part of it, in words; or None.
 
-        The latter also after its end, until it is closed.
+        The second is known also after its end, until it is closed.
         """
         if self._group is None:
             running = self.exit_code is None

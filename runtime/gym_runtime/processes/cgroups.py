@@ -1,9 +1,9 @@
-"""Control groups of Linux: limits on a process and all its descendants together, kept by the kernel.
+"""Control groups of Linux: limits on a process and all its descendants together, enforced by the kernel.
 
-A group is made for a child that may run what nobody has read. It joins before it becomes the program, and its
-descendants are in it whatever they do. Whether groups can be made is found out once per process, by trying;
-where not (`delegation`), a tree is watched from outside (`bounded`). A group is named
-after the process that made it; if that was killed, the next one ends and removes what it has left.
+A group is made for a child that may run untrusted code. The child joins it before it executes the program,
+and its descendants cannot leave it. Each process tries once whether it can make groups; if it cannot
+(`delegation`), trees are watched from outside (`bounded`). A group's name has the id of the process that made
+it; if that process was killed, the next process removes its groups.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _turn = count()
 
 
 class Place(NamedTuple):
-    """Below which folders this process makes groups, or why nowhere."""
+    """The folders below which this process makes groups, or why it cannot make any."""
 
     folders: tuple[Path, ...] = ()
     why_not: str = ""
 
 
 class Group:
-    """A group for one child; to be removed in the end.
+    """A group for one child. The caller removes it in the end.
 
     Args:
-        memory_bytes: of all members together, the files that they hold in memory included.
-        tasks: processes and threads at a time; the kernel refuses one more to who starts it.
+        memory_bytes: of all members together, including the files that they keep in memory.
+        tasks: processes and threads at a time; with more, starting one fails.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the group cannot be made.
     """
 
     def __init__(self, place: Iterable[Path], *, memory_bytes: int, tasks: int) -> None:
@@ -55,7 +55,7 @@ class Group:
         limits = {
             "memory.max": memory_bytes,
             "memory.swap.max": 0,
-            "memory.oom.group": 1,  # not the largest of them, but all
+            "memory.oom.group": 1,  # kill all members, not only the largest
             "memory.limit_in_bytes": memory_bytes,
             "memory.memsw.limit_in_bytes": memory_bytes,
             "pids.max": tasks,
@@ -71,18 +71,18 @@ class Group:
             raise
 
     def joining(self, command: Sequence[str]) -> list[str]:
-        """The command, by way of a shell that joins the group and becomes it."""
+        """The command, started by a shell that joins the group first."""
         join = [f"echo 0 >{shlex.quote(str(folder / 'cgroup.procs'))}" for folder in self.folders]
         return [SHELL, "-c", " && ".join([*join, "unset PWD", 'exec "$@"']), "sh", *command]
 
     def members(self) -> list[int]:
-        """Its processes, without those that have ended and are not waited for."""
+        """Its processes, without zombies."""
         return _members(self.folders[-1])  # the last one to be joined
 
     def excess(self) -> str | None:
-        """That the kernel killed because all of them together took too much memory, in words, or None."""
+        """A message if the kernel killed members because all together took too much memory; or None."""
         events = _numbers(self.folders[0] / "memory.events")
-        # Not if it was for the limit of a group above, or of the machine; version 1 does not tell.
+        # ``oom`` excludes kills for the limit of a group above or of the machine; version 1 cannot tell.
         killed = events.get("oom") and events.get("oom_kill")
         if killed or _numbers(self.folders[0] / "memory.oom_control").get("oom_kill"):
             return f"more than {self._memory_bytes >> 20} MiB of memory in all processes together"
@@ -100,13 +100,13 @@ class Group:
 
 
 def group(*, memory_bytes: int, tasks: int) -> Group | None:
-    """A new group, or None where there are none."""
+    """A new group, or None where this process cannot make one."""
     folders = place(os.getpid()).folders
     if folders:
         try:
             return Group(folders, memory_bytes=memory_bytes, tasks=tasks)
         except OSError as error:
-            log.warning("no control group; limits are watched from outside", reason=str(error))
+            log.warning("no control group was made; limits are watched from outside", reason=str(error))
     return None
 
 
@@ -128,7 +128,7 @@ def place(process: int) -> Place:
         found = Place(folders)
     except (OSError, subprocess.SubprocessError) as error:
         found = Place(why_not=str(error))
-    if structlog.is_configured():  # else it would print, in somebody's script
+    if structlog.is_configured():  # unconfigured structlog prints, which a user's script must not do
         log.debug(
             "limits on sandboxes and isolated verifiers",
             kept_by="watching" if found.why_not else "the kernel",
@@ -139,18 +139,18 @@ def place(process: int) -> Place:
 
 
 def _prefix() -> str:
-    """What the names of groups begin with whose makers' numbers mean something here."""
+    """The beginning of the names of groups whose makers are in this process's pid namespace."""
     return f"{PREFIX}{os.stat('/proc/self/ns/pid').st_ino}-"
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether its maker is gone; before this process has made any, its number is an earlier one's."""
+    """Whether its maker is gone. This process has made none yet, so its own id means an earlier process."""
     maker = folder.name.removeprefix(_prefix()).partition("-")[0]
     return maker == str(os.getpid()) or not Path("/proc", maker).exists()
 
 
 def _end(folders: Iterable[Path]) -> None:
-    """Remove groups; waits for their members' end, for a while."""
+    """Remove groups; wait at most `SWEEP_LIMIT_S` for their members' end."""
     limit_s = time.monotonic() + SWEEP_LIMIT_S
     while folders := [folder for folder in folders if not _remove(folder)]:
         if time.monotonic() > limit_s:
@@ -159,7 +159,7 @@ def _end(folders: Iterable[Path]) -> None:
 
 
 def _members(folder: Path) -> list[int]:
-    """Without those that cannot be seen from here, whose number is 0."""
+    """The members, without those of other pid namespaces, whose id reads as 0."""
     with suppress(OSError):
         return [pid for pid in map(int, (folder / "cgroup.procs").read_text().split()) if pid]
     return []
@@ -171,7 +171,7 @@ def _kill(folder: Path) -> None:
             (folder / "cgroup.kill").write_text("1")
             return
         if (folder / "pids.max").exists():
-            (folder / "pids.max").write_text("0")  # nobody forks away
+            (folder / "pids.max").write_text("0")  # no member can fork while the others are killed
     for pid in _members(folder):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -189,7 +189,7 @@ def _remove(folder: Path) -> bool:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The numbers of a file by their names, one a line."""
+    """The numbers of a file with lines of ``NAME NUMBER``."""
     with suppress(OSError):
         lines = [line.split() for line in path.read_text().splitlines()]
         return {name: int(number) for name, number in lines}

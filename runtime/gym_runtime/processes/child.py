@@ -1,9 +1,9 @@
 """Child processes that are killed from outside, with everything they have started.
 
-A `Child` has pipes that never hold up the event loop, an end that can be awaited, and a kill that leaves
-nobody behind: the tree is stopped member by member before the first one dies, so nobody can fork away.
-What has left the tree before that (a daemon, adopted by init) is out of reach, unless the child is a
-subreaper or the first process of a pid namespace. Needs no event loop but anyio's.
+A `Child` has pipes that never block the event loop, an end that can be awaited, and a kill that ends the
+whole tree: each member is stopped before the first one is killed, so that none can fork meanwhile. A
+process that has left the tree before (a daemon, adopted by init) is not reached, unless the child is a
+subreaper or the first process of a pid namespace.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import anyio
 from anyio import to_thread
 
 from gym_runtime.processes import tree
+from gym_runtime.timing import KILL_LIMIT_S
 
 CHUNK_BYTES = 65536
-KILL_LIMIT_S = 5.0
 _LENGTH = struct.Struct("!Q")
 
 
@@ -30,10 +30,10 @@ class EndOfProcess(Exception):
 
 
 class Child:
-    """A process of ours, started by the constructor; leave its ``async with`` block and it is gone.
+    """A child process, started by the constructor and killed at the end of its ``async with`` block.
 
-    It must be started from a thread that outlives it (the event loop's), because a child that asked to
-    die with its parent dies with the thread that started it.
+    Start it from a thread that outlives it (the event loop's), because a child that asks to die with its
+    parent (``PR_SET_PDEATHSIG``) dies with the thread that started it.
 
     Raises:
         OSError: it cannot be started.
@@ -83,7 +83,7 @@ class Child:
         """Write to its standard input.
 
         Raises:
-            EndOfProcess: it reads no more.
+            EndOfProcess: it no longer reads.
         """
         rest = memoryview(data)
         while rest:
@@ -95,7 +95,7 @@ class Child:
                 raise EndOfProcess from error
 
     def close_input(self) -> None:
-        """The end of its standard input."""
+        """Close its standard input."""
         pipe = self._files[0]
         if pipe and not pipe.closed:
             anyio.notify_closing(self._pipes[0])
@@ -111,11 +111,11 @@ class Child:
                 await anyio.wait_readable(descriptor)
 
     async def send(self, message: bytes) -> None:
-        """Write a message with its length before it; see `write`."""
+        """Write a message after its length; see `write`."""
         await self.write(_LENGTH.pack(len(message)) + message)
 
     def send_now(self, message: bytes) -> None:
-        """As `send`, at once: for a process that has just been started and a message that its pipe holds.
+        """As `send`, without waiting: for a process that was just started and a message that fits its pipe.
 
         Raises:
             BlockingIOError: the pipe does not hold it.
@@ -125,16 +125,16 @@ class Child:
             raise BlockingIOError(f"a first message of {len(data)} bytes is more than a pipe holds")
 
     async def answers_within(self, seconds: float) -> bool:
-        """Whether there is something to `receive` by then, or its end; nothing is lost by cancelling."""
+        """Whether a message, or the end, can be received within this time. Safe to cancel."""
         with anyio.move_on_after(seconds) as scope:
             await anyio.wait_readable(self._pipes[1])
         return not scope.cancelled_caught
 
     async def receive(self, at_most_bytes: int) -> bytes:
-        """Read a message with its length before it.
+        """Read a message that follows its length.
 
         Raises:
-            EndOfProcess: it ended, or claims to send more than ``at_most_bytes``.
+            EndOfProcess: it ended, or announces more than ``at_most_bytes``.
         """
         size = _LENGTH.unpack(await self._exactly(_LENGTH.size))[0]
         if size > at_most_bytes:
@@ -155,7 +155,7 @@ class Child:
         return bytes(got)
 
     async def wait(self) -> int:
-        """Wait for its end; returns its exit code, negative for a signal."""
+        """Wait for its end; return its exit code, negative for a signal."""
         if self._popen.poll() is None:
             if sys.platform == "linux":
                 await wait_for_end(self.pid)
@@ -164,12 +164,12 @@ class Child:
         return self._popen.wait()
 
     def kill(self) -> None:
-        """Kill it and its descendants; without waiting for their end."""
+        """Kill it and its descendants, without waiting for their end."""
         if self._popen.poll() is None:
             tree.kill(self.pid)
 
     async def end(self) -> None:
-        """Kill it and its descendants and wait for its end, also while being cancelled. Repeatable."""
+        """Kill it and its descendants and wait for its end, also during a cancellation. Repeatable."""
         self.kill()
         with anyio.move_on_after(KILL_LIMIT_S, shield=True):
             await self.wait()
@@ -192,7 +192,7 @@ class Child:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Wait until a process, of whomever, has ended; Linux only."""
+    """Wait until any process, not only a child, has ended; Linux only."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

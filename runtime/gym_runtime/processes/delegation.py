@@ -1,11 +1,12 @@
-"""Where this process may make control groups: found in the texts of `/proc`, prepared in the file system.
+"""Where this process may make control groups: found in the files of `/proc`, prepared in the file system.
 
 - Version 1: below this process's own groups in the hierarchies of `memory` and of `pids`.
-- Version 2: below a group that was handed over to this process: that of a systemd unit with ``Delegate=``, or
-  the topmost one, as a container sees it. Groups with limits may not lie beside processes, so all that are
-  there move into a group `LEAF` first. One that was not handed over is its manager's, writable or not.
+- Version 2: below a group that was delegated to this process: that of a systemd unit with ``Delegate=``, or
+  the topmost one, as a container sees it. The kernel allows no processes beside groups with limits, so all
+  processes there move into a group `LEAF` first. A group that was not delegated belongs to its manager, even
+  if it is writable.
 
-Who is in a group with limits (`cgroups`) makes no further ones.
+A process in a group with limits (`cgroups`) makes no further groups.
 
 Source: docs.kernel.org/admin-guide/cgroup-v2.html, systemd.io/CGROUP_DELEGATION.
 """
@@ -20,7 +21,7 @@ from pathlib import Path, PurePath
 
 PREFIX, LEAF = "gym-", "gym-workers"
 CONTROLLERS = ("memory", "pids")
-UNIFIED = ""  # what `/proc/self/cgroup` calls version 2 among the controllers
+UNIFIED = ""  # the name of version 2 in the controllers' field of `/proc/self/cgroup`
 MOVES_AT_MOST = 10
 
 
@@ -48,12 +49,12 @@ def own_groups(groups: str, mounts: str) -> dict[str, tuple[Path, Path]]:
 
 
 def prepare(own: Mapping[str, tuple[Path, Path]]) -> tuple[Path, ...]:
-    """Groups below which others with limits may be made: one, or two if each controller has its own.
+    """The groups below which groups with limits can be made: one, or two if each controller has its own.
 
     The first one is that of `memory`.
 
     Raises:
-        OSError: there are none, or this process may not.
+        OSError: no control groups are mounted, or this process may not make any.
     """
     if all(controller in own for controller in CONTROLLERS):
         folders = tuple(dict.fromkeys(own[controller][0] for controller in CONTROLLERS))
@@ -81,7 +82,7 @@ def _handed_over(own: Path, top: Path) -> Path:
 
 
 def _enable(folder: Path) -> None:
-    """Let groups below this one have limits; repeatable, also by several processes at a time."""
+    """Let groups below this one have limits. Repeatable, also by several processes at once."""
     offered = (folder / "cgroup.controllers").read_text().split()
     if missing := [controller for controller in CONTROLLERS if controller not in offered]:
         raise OSError(f"{folder} does not offer {' and '.join(missing)}")

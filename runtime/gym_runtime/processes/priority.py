@@ -1,4 +1,4 @@
-"""Who goes first where CPUs are scarce: calls that are waited for, before calls that overrun and spares."""
+"""CPU priority: calls in time come before calls that overrun and before spare processes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ LEAST = 19
 
 
 def lower(pids: Iterable[int]) -> None:
-    """Let processes run only where others leave time, all on the same CPU. Repeatable, not to be undone."""
+    """Let processes run only when others leave time, all on one CPU. Repeatable; it cannot be undone."""
     for pid in pids:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, LEAST)
-            if sys.platform == "linux":  # others are woken up on its CPU as if that were idle
+            if sys.platform == "linux":  # the scheduler wakes others on its CPU as if it were idle
                 os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
                 os.sched_setaffinity(pid, {max(os.sched_getaffinity(pid))})
 
 
 def weigh(session: int, niceness: int) -> bool:
-    """Set what a session gets where the kernel shares CPUs out by session; whether it does, and did.
+    """Set a session's priority if the kernel shares CPUs among sessions; return whether it was set.
 
-    There (``sched_autogroup``) a process's own priority counts only within its session: two sessions that
-    spin get half a CPU each, whatever theirs are. From 0 to `LEAST`; unlike a process's, it can be taken
-    back without privilege, but is set ten times a second at most.
+    With ``sched_autogroup`` a process's own priority counts only within its session: two busy sessions get
+    half a CPU each, whatever their processes' priorities are. ``niceness`` is from 0 to `LEAST`. Unlike a
+    process's, it can be raised again without privilege, but the kernel accepts ten changes a second at most.
     """
     try:
         Path(f"/proc/{session}/autogroup").write_text(str(niceness))

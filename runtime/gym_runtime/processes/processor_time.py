@@ -1,6 +1,6 @@
-"""Limits on the processor time of a step within a process: on a busy machine they do not come any earlier.
+"""Limits on the processor time of a step within a process, so that a busy machine does not shorten them.
 
-They stop what runs in the interpreter; what loops in C has to be killed from outside.
+They stop Python code; a loop in C must be killed from outside.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class OutOfTime(BaseException):
-    """The processor time for a step is used up. No ``except Exception`` of the library catches it."""
+    """The processor time of a step is used up. A library's ``except Exception`` does not catch it."""
 
 
 def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
-    """What a step returns; something else once it has used that much processor time of this process.
+    """The result of ``step``, or ``otherwise`` if it used more processor time of this process.
 
-    Works in the main thread only, as signals do.
+    Works in the main thread only, because Python handles signals there.
     """
     if limit_s <= 0:
         return otherwise
@@ -32,7 +32,7 @@ def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
     before = signal.signal(signal.SIGVTALRM, stop)
     try:
         try:
-            # Again and again: some libraries have places that catch everything.
+            # The signal is repeated every `AGAIN_S`, because some libraries catch every exception.
             signal.setitimer(signal.ITIMER_VIRTUAL, limit_s, AGAIN_S)
             return step()
         finally:

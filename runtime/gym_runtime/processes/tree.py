@@ -1,8 +1,9 @@
-"""A process and all its descendants, as `/proc` shows them: who they are, what they hold, and their end.
+"""A process and all its descendants, as `/proc` shows them: their number, their memory, and killing them.
 
-Limits that a process sets itself are its own or, where they count processes, its user's, who is the worker's
-too and may be root, whom they do not bind. So where there are no control groups (`cgroups`) the
-number and the memory of a tree are watched from outside. Elsewhere than on Linux a tree is its root alone.
+Limits that a process sets itself apply to it alone. A limit on the number of processes applies to its user,
+who is the worker's user too, and not to root at all. So where there are no control groups (`cgroups`), the
+number and the memory of a tree are watched from outside. On other systems than Linux only the root process of
+a tree is known.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def members(pid: int) -> list[int]:
-    """A process and its descendants, those that have ended and are not waited for among them."""
+    """A process and its descendants, including zombies."""
     found = [pid]
     for member in found:
         found += children(member)
@@ -24,7 +25,7 @@ def members(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Empty if it has ended."""
+    """The children of a process; empty if it has ended."""
     found: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -34,14 +35,15 @@ def children(pid: int) -> list[int]:
 
 
 def excess(pid: int, processes: int, memory_bytes: int) -> str | None:
-    """How a tree is larger than it may be, in words, or None.
+    """Which limit a tree exceeds, in words, or None.
 
-    A process alone is bound by its own limit; the memory of several counts what they share once.
+    A single process has its own memory limit, so only several are measured; shared memory counts once.
     """
     tree = members(pid)
     if too_many := crowd(len(tree), processes):
         return too_many
-    # The exact number is slow to read; the sum with what is shared is never below it.
+    # The exact sum is slow to read. The resident sum counts shared memory several times, so it is never
+    # below the exact one, and cheap to check first.
     if len(tree) > 1 and sum(map(_resident_bytes, tree)) > memory_bytes:
         held_bytes = sum(map(_proportional_bytes, tree))
         if held_bytes > memory_bytes:
@@ -52,14 +54,14 @@ def excess(pid: int, processes: int, memory_bytes: int) -> str | None:
 
 
 def crowd(number: int, at_most: int) -> str | None:
-    """That these are too many processes, in words, or None."""
+    """A message if these are too many processes, or None."""
     return f"{number} processes at a time, more than {at_most}" if number > at_most else None
 
 
 def kill(pid: int) -> None:
-    """Kill a process and all its descendants, whatever their session; those that have gone are no error.
+    """Kill a process and all its descendants, in any session; ended ones are ignored.
 
-    Stopped first, each before its children are looked at: a stopped process starts no further ones.
+    Each is stopped before its children are listed, because a stopped process cannot start others.
     """
     stopped: dict[int, None] = {}
     found = [pid]

@@ -13,9 +13,10 @@ from gym_runtime.recordings.entry import CallEntry, encode_entry
 
 
 class CallsFile:
-    """Each line is with the system when `append` returns: what a crash leaves behind is whole.
+    """A file whose lines are handed to the operating system by `append`, so a crash leaves whole lines.
 
-    What a crash of the machine left at its end is removed by the first who opens it.
+    After a crash of the machine the last line may be partial; the first process that opens the file removes
+    it.
 
     Raises:
         UsageError: the file cannot be written.
@@ -34,7 +35,7 @@ class CallsFile:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                pass  # somebody writes to it, hence has repaired it
+                pass  # another process has it open, and has repaired it
             else:
                 repair_tail(path)
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -49,5 +50,5 @@ class CallsFile:
         self._appender.flush()
 
     def close(self) -> None:
-        """Wait until all of it is on the disk, and close it."""
+        """Write everything to the disk, and close the file."""
         self._stack.close()

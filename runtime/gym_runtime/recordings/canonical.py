@@ -1,8 +1,8 @@
-"""When two conversations are the same, although they were written differently.
+"""Decides whether two conversations are the same, although they are written differently.
 
-A conversation comes back from a harness in other bytes than it went out: ids are gone, a text has become a
-list of parts, JSON arguments were parsed and written anew, two texts in a row were joined, thinking was
-dropped. What stays is its *fold*: one element per thing that was said or done.
+A harness sends a conversation back in other bytes than it received: ids are missing, a text has become a list
+of parts, JSON arguments were parsed and encoded again, adjacent texts were joined, thinking was dropped. The
+*fold* of a conversation does not depend on these: it has one element per message, call, output or thought.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _BESIDE_THE_POINT = {"id", "status", "annotations", "logprobs", "detail"}
 def fold(items: Iterable[Raw | bytes]) -> list[bytes]:
     """The elements of a conversation, each as JSON.
 
-    Of what the model said in one go its texts come first, joined, then its calls; its thinking counts only
-    where there is nothing else.
+    Adjacent items of the model form a run: its texts come first, joined, then its calls; its thinking is an
+    element only if the run has nothing else.
 
     Raises:
         msgspec.DecodeError: an item is not a JSON object.
@@ -33,7 +33,7 @@ def fold(items: Iterable[Raw | bytes]) -> list[bytes]:
 
 
 def fold_with_places(items: Iterable[Raw | bytes]) -> list[tuple[bytes, int]]:
-    """`fold`, each element with the index of the item at which it begins, or the model's run of items."""
+    """`fold`, each element with the index of the item, or of the model's run of items, at which it begins."""
     found: list[tuple[bytes, int]] = []
     run = _Run(0)
     for index, raw in enumerate(items):
@@ -45,7 +45,7 @@ def fold_with_places(items: Iterable[Raw | bytes]) -> list[tuple[bytes, int]]:
 
 
 def element(item: Mapping[str, Any]) -> bytes:
-    """What one item says, without what may differ between two writings of it."""
+    """The content of one item, without fields that may differ between two encodings of it."""
     match item.get("type", "message"):
         case "message":
             role = "system" if item.get("role") == "developer" else item.get("role")
@@ -61,7 +61,7 @@ def element(item: Mapping[str, Any]) -> bytes:
 
 
 def digests(elements: Iterable[bytes]) -> list[bytes]:
-    """What identifies each beginning of a conversation: entry *n* stands for its first *n* elements."""
+    """Digests of a conversation's beginnings: entry *n* identifies its first *n* elements."""
     found = [b""]
     for one in elements:
         found.append(blake2b(found[-1] + one, digest_size=16).digest())
@@ -69,7 +69,7 @@ def digests(elements: Iterable[bytes]) -> list[bytes]:
 
 
 class _Run:
-    """What the model says in one go."""
+    """Adjacent items of the model."""
 
     def __init__(self, start: int) -> None:
         self._start = start
@@ -78,7 +78,7 @@ class _Run:
         self._thought = ""
 
     def take(self, item: Mapping[str, Any]) -> bool:
-        """False where somebody else is speaking."""
+        """Add an item; False if it is not the model's."""
         match item.get("type", "message"):
             case "message" if item.get("role") == "assistant":
                 said = _said(item.get("content"))
@@ -107,7 +107,7 @@ def _thought(item: Mapping[str, Any]) -> str:
 
 
 def _said(content: object) -> Any:
-    """A text, or a list of parts where it holds something else than text."""
+    """A text, or a list of parts if the content has parts other than text."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):

@@ -1,8 +1,8 @@
-"""One call of a model as it is kept: what was asked, what came back, the tokens, the time.
+"""The record of one model call: the request, the answer, its tokens and its time.
 
-This is the line of a gateway's capture and of the ``record`` adapter's file, and what the ``replay``
-adapter reads. The names of the token fields, ``output_items`` and ``token_item_index`` are those of NeMo
-Gym's token capture. No header and no key is ever part of it.
+It is the line of a gateway's capture and of the ``record`` adapter's file, which the ``replay`` adapter
+reads. The names of the token fields, ``output_items`` and ``token_item_index`` are those of NeMo Gym's
+token capture. It never has headers or keys.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class CallEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One call.
 
     Attributes:
-        rollout_id: whose call it was; empty if nobody said.
+        rollout_id: the rollout that made the call; empty if the client named none.
         model_call_id: unique.
-        model: as the answer names it.
-        api: the dialect that it was asked in, of a gateway: ``responses``, ``chat`` or ``messages``.
+        model: the name in the answer.
+        api: the dialect of a gateway's request: ``responses``, ``chat`` or ``messages``.
         responses_create_params: as in a dataset row, with the conversation so far as ``input``.
-        output_items: what the model said.
-        token_item_index: which of them stands for the tokens: the last one; None without tokens.
+        output_items: the model's items.
+        token_item_index: the index of the item that the tokens belong to, the last one; None without tokens.
         prompt_token_ids: shape (prompt tokens,).
         generation_token_ids, generation_log_probs: shape (generated tokens,).
-        created_at: when it was asked, in seconds since the epoch.
+        created_at: when the call was made, in seconds since the epoch.
         error: why there is no answer, or None.
     """
 
@@ -68,10 +68,10 @@ _encode = msgspec.json.Encoder().encode
 def make_entry(
     call: ModelCall, outcome: ModelAnswer | Fault, *, model_call_id: str, created_at: float, **more: Any
 ) -> CallEntry:
-    """A call and what became of it.
+    """The record of a call and its outcome.
 
     Raises:
-        msgspec.DecodeError: the answer holds no response.
+        msgspec.DecodeError: the answer has no response.
     """
     params = Raw(_encode({**_fields(call.params), "input": call.input}))
     about: dict[str, Any] = {"model_call_id": model_call_id, "created_at": created_at, **more}

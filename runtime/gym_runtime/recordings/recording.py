@@ -1,8 +1,8 @@
-"""Recorded rollouts: a line of a file as the model calls that it is made of.
+"""Recorded rollouts: a line of a file, divided into the model calls that it consists of.
 
-A line is a result row (ours or NeMo Gym's), whose flat transcript is one call after the other, or a
-`CallEntry`, which is one call. In a transcript a call ends at an item that carries token ids, and where a
-tool, the environment or a user speaks.
+A line is a result row (this runtime's or NeMo Gym's), whose flat transcript is one call after the other, or a
+`CallEntry`, which is one call. In a transcript a call ends at an item with token ids, and before an item of a
+tool, the environment or a user.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class _Params(msgspec.Struct, frozen=True):
 
     @property
     def items(self) -> list[Raw]:
-        said = [user_message(self.input)] if isinstance(self.input, str) else self.input
+        items = [user_message(self.input)] if isinstance(self.input, str) else self.input
         if self.instructions:
-            return [Raw(_encode({"role": "system", "content": self.instructions})), *said]
-        return said
+            return [Raw(_encode({"role": "system", "content": self.instructions})), *items]
+        return items
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A result row, as far as it is replayed."""
+    """The fields of a result row that a replay reads."""
 
     responses_create_params: _Params
     response: Raw
@@ -72,7 +72,7 @@ class _ItemTokens(msgspec.Struct, frozen=True):
 
 
 class RecordedTurn(NamedTuple):
-    """A recorded call: the transcript before it, what the model said, and the item that holds its tokens."""
+    """A recorded call: the transcript before it, the model's items, and the item that has its tokens."""
 
     before: list[Raw]
     said: list[Raw]
@@ -80,7 +80,7 @@ class RecordedTurn(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """A line: whose it is, how its conversation begins, its turns, and the answer of each."""
+    """A line: its task and rollout, the beginning of its conversation, its turns, and each turn's answer."""
 
     task: int
     rollout: int
@@ -102,7 +102,7 @@ def read(line: bytes) -> Recording:
     """A line; one without an answer has no turns.
 
     Raises:
-        msgspec.DecodeError: it is neither a row nor a call.
+        msgspec.DecodeError: the line is neither a row nor a call.
     """
     head = _decode_head(line)
     if head.model_call_id is not None:
@@ -113,7 +113,7 @@ def read(line: bytes) -> Recording:
     if not bytes(head.response):
         if b'"responses_create_params"' not in line:
             raise msgspec.ValidationError("it has no 'responses_create_params'")
-        return Recording(0, 0, [], [], _no_answer)  # it failed before its first turn
+        return Recording(0, 0, [], [], _no_answer)  # the rollout failed before its first turn
     row = _decode_row(line)
     response = decode_response(row.response)
     turns = list(_turns(response.output))
@@ -147,7 +147,7 @@ def _answer_of_entry(entry: CallEntry, turn: int) -> ModelAnswer:
 
 
 def _answer_of_row(response: Response, turns: Sequence[RecordedTurn], index: int) -> ModelAnswer:
-    """One turn's answer. The last one has the response's status, and all of its usage."""
+    """One turn's answer. The last turn's has the response's status and its whole usage."""
     turn, last = turns[index], index == len(turns) - 1
     answer = msgspec.structs.replace(
         response,
@@ -187,7 +187,7 @@ def _tokens(raw: Raw) -> Tokens:
 
 
 def _stripped(raw: Raw) -> Raw:
-    """An item as the engine gave it; who asks for tokens gets them beside it."""
+    """An item as the engine gave it, without tokens, which `ModelAnswer.tokens` has."""
     if b"token" not in bytes(raw):
         return raw
     fields = _decode_fields(raw)
@@ -197,7 +197,7 @@ def _stripped(raw: Raw) -> Raw:
 
 
 def indices(rollout_id: str) -> tuple[int, int]:
-    """Task and rollout of ``<run>.<task>.<rollout>``; zeros of any other id."""
+    """Task and rollout of ``<run>.<task>.<rollout>``; zeros for any other id."""
     parts = rollout_id.rsplit(".", 2)
     if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
         return int(parts[1]), int(parts[2])
@@ -205,5 +205,5 @@ def indices(rollout_id: str) -> tuple[int, int]:
 
 
 def opening(params: Raw) -> list[Raw]:
-    """How a conversation begins: the instructions, as a system message, and the input."""
+    """The beginning of a conversation: the instructions, as a system message, and the input."""
     return _decode_params(params).items

@@ -1,10 +1,10 @@
-"""From the calls that a harness makes to the one transcript that its rollout amounts to.
+"""Makes one transcript from the calls of a harness's rollout.
 
-A harness shows the whole conversation with each call. A call goes on from an earlier one if its
-conversation begins with that one's, answer included; so all calls of a rollout form trees: one for the
-main conversation, others for side questions (a title, a summary) and for sub-agents, with branches where a
-call was repeated. The transcript is the longest path, which ends at the latest call if several are as long.
-Pure: no I/O, no waiting.
+A harness sends the whole conversation with each call. A call continues an earlier one if its conversation
+begins with that one's, including its answer. So the calls of a rollout form trees: one for the main
+conversation, others for side questions (a title, a summary) and for sub-agents, with branches where a call
+was repeated. The transcript is the longest path; of several with the same length, the one that ends at the
+latest call. Pure: no I/O, no waiting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
-    """One call: the one that it goes on from, what it added to that, its answer, and its depth."""
+    """One call: the call that it continues, the items that it added, its answer, and its depth."""
 
     before: _Call | None
     added: list[Raw]
@@ -32,11 +32,11 @@ class _Call(msgspec.Struct, frozen=True, eq=False):
 
 
 class Transcript:
-    """The calls of one rollout, in whatever order their answers came.
+    """The calls of one rollout; their answers may come in any order.
 
     Attributes:
-        input: what the first call of the longest path showed.
-        output: what followed: answers, and what was added between them.
+        input: the conversation of the first call of the longest path.
+        output: the items after it: answers, and items that were added between them.
         tokens: of each call that reported them, by the index of its last item in ``output``.
     """
 
@@ -49,20 +49,20 @@ class Transcript:
         self._deepest = 0
 
     def restore(self, items: Sequence[Raw]) -> list[Raw]:
-        """A conversation with the model's own items in the bytes in which the model gave them.
+        """A conversation in which the model's items have the bytes that the model produced.
 
-        A harness writes them anew, without ids and with its own spaces in arguments; the engine would see
-        another history than the one it has made.
+        A harness encodes them again, without ids and with other spaces in arguments, so that the engine would
+        get another history than the one it has produced.
         """
         return [self._originals.get(element(_fields(raw)), raw) for raw in items]
 
     def prefix(self, items: Sequence[Raw]) -> Prefix | None:
-        """The tokens of the call that a conversation (restored) goes on from, if they are known."""
+        """The tokens of the call that a (restored) conversation continues, if they are known."""
         before, known = self._before(items)
         return prefix_after(before.tokens, known) if before is not None else None
 
     def add(self, items: Sequence[Raw], answer: Sequence[Raw], tokens: Tokens | None = None) -> bool:
-        """A call with this conversation (restored) got this answer; true if the transcript ends with it."""
+        """Add a call with its (restored) conversation and answer; True if the transcript now ends with it."""
         before, known = self._before(items)
         depth = before.depth + 1 if before else 1
         call = _Call(before, list(items[known:]), list(answer), tokens, depth)
@@ -76,7 +76,7 @@ class Transcript:
         return True
 
     def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:
-        """The latest call that a conversation goes on from, and how many of its items that had."""
+        """The latest call that a conversation continues, and how many of its items that call had."""
         places = fold_with_places(items)
         keys = digests(one for one, _ in places)
         for length in range(len(places), 0, -1):
@@ -88,7 +88,7 @@ class Transcript:
     def _remember(self, raw: Raw) -> None:
         match decode_item(raw):
             case FunctionCall(arguments=arguments):
-                # The Messages API has no arguments that are not an object; they come back within one.
+                # The Messages API allows only objects as arguments, so others come back within an object.
                 wrapped = {**_fields(raw), "arguments": _encode({"arguments": arguments}).decode()}
                 self._originals[element(wrapped)] = self._originals[element(_fields(raw))] = raw
             case Message():

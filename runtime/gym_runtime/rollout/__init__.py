@@ -1,1 +1,1 @@
-"""One rollout: its attempts, its journal, the calls it makes and the record it ends with."""
+"""One rollout: its attempts, its journal, its calls to models and resources, and its record."""

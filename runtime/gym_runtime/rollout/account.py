@@ -1,17 +1,17 @@
-"""What a rollout has used of its limits, over all of its attempts and deliveries.
+"""How much of its limits a rollout has used, over all of its attempts and deliveries.
 
-A rollout has one deadline, one budget of retries and one number of tries, whoever works on it. What is used
-up stands in a record of its own beside the journal, with or without one, and the next delivery goes on from
-it. The record is only written when something goes wrong or takes long: when an attempt failed and is
-repeated, when a task is given back, when a second delivery begins, and each 1/`NOTES` of the deadline. So a
-rollout that goes well costs nothing, and of the time of a worker that is lost at most that part goes
-uncounted.
+A rollout has one deadline, one budget of retries and one limit of failed attempts, on all workers together.
+What it has used is stored in a record beside the journal, also for a rollout without a journal, and the next
+delivery continues from that record. It is written only when something fails or takes long: when an attempt
+failed and is repeated, when a task is given back, when a second delivery begins, and after each 1/`NOTES` of
+the deadline. So a rollout without trouble costs nothing, and if a worker is lost, at most that fraction of
+its time is not counted.
 
-Only the time in which an attempt is being made counts towards the deadline: not the time in the queue, not
-that in which the run's client is away, and not that in which a suspect waits (`gym_runtime.workers.turns`).
+Only the time of attempts counts towards the deadline: not the time in the queue, not the time while the run's
+client is gone, and not the time while a suspect waits (`gym_runtime.workers.turns`).
 
-A task that was given back (a worker drained, the client was away, the broker was in trouble) says so in the
-record. So a delivery that finds that another was at work, and did not say so, knows that its worker was lost;
+When a worker gives a task back (it drains, the client is gone, the broker does not answer), it clears
+`Spent.working`. So a delivery that finds ``working`` set knows that the worker before it was lost;
 `Spent.losses` counts such workers in a row, as long as the journal has not grown between them.
 """
 
@@ -30,13 +30,13 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The record.
 
     Attributes:
-        used_s: the time of attempts, in seconds.
-        retries: of the budget.
-        attempts: that are over, for whatever reason.
-        failures: attempts that failed and were repeated; these are the tries that ``max_attempts`` limits.
+        used_s: the time of all attempts, in seconds.
+        retries: how many of the budget's retries were taken.
+        attempts: how many attempts are over, for any reason.
+        failures: attempts that failed and were repeated; ``max_attempts`` limits these.
         losses: agent workers in a row that were lost with this rollout.
         turns: how many turns the journal had when the last delivery began.
-        working: a worker is at it; if another finds this, that worker was lost.
+        working: a worker has the rollout; if the next delivery finds this set, that worker was lost.
     """
 
     used_s: float = 0.0
@@ -53,10 +53,10 @@ _decode = msgspec.json.Decoder(Spent).decode
 
 
 class Account:
-    """One rollout's limits in the hands of one delivery.
+    """One rollout's limits, as one delivery counts them.
 
     Attributes:
-        spent: what deliveries before this one have used, and how its attempts went.
+        spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
     """
 
@@ -74,13 +74,13 @@ class Account:
         self._writing = anyio.Lock()
 
     async def load(self, *, turns: int, delivered_before: bool) -> None:
-        """Read what deliveries before this one have used; ``turns`` are in the journal now."""
+        """Read what earlier deliveries have used; the journal has ``turns`` turns now."""
         found = await self._bus.latest(self._subject)
         if found:
             self._sequence = found[0].sequence
             before = _decode(found[0].payload)
         else:
-            # The first delivery writes nothing at its beginning: it may have been lost, or never have come.
+            # A first delivery writes no record when it begins: it may have been lost, or never have arrived.
             before = Spent(attempts=1 if delivered_before else 0)
         if before.working:
             before = msgspec.structs.replace(before, attempts=before.attempts + 1)
@@ -91,28 +91,28 @@ class Account:
         self.budget = Budget(RETRIES - before.retries)
 
     def start(self) -> None:
-        """The first attempt of this delivery begins, and with it the time that counts."""
+        """The first attempt of this delivery begins; from now on its time counts."""
         self._started_s = self._noted_s = anyio.current_time()
 
     @property
     def deadline(self) -> float:
-        """When the rollout's time is over, in the event loop's time; attempts made now are meant."""
+        """When the rollout's time is over if its attempts go on now, in the event loop's time."""
         started_s = anyio.current_time() if self._started_s is None else self._started_s
         return started_s + self._limit_s - self._before.used_s
 
     @property
     def left_s(self) -> float:
-        """What is left of the rollout's time."""
+        """The seconds left until `deadline`."""
         return self.deadline - anyio.current_time()
 
     @property
     def due(self) -> bool:
-        """It is time to note how long the attempts have taken."""
+        """Whether the time of the attempts should be stored now."""
         started = self._started_s is not None and not self._over
         return started and anyio.current_time() >= self._noted_s + max(1.0, self._limit_s / NOTES)
 
     def attempt_over(self, *, failed: bool) -> None:
-        """An attempt is over and did not settle the rollout; it counts as a try if it ``failed``."""
+        """An attempt is over and did not settle the rollout; ``max_attempts`` counts it if it ``failed``."""
         spent = self.spent
         self.spent = msgspec.structs.replace(
             spent, attempts=spent.attempts + 1, failures=spent.failures + failed
@@ -123,14 +123,14 @@ class Account:
         self._over = True
 
     async def give_back(self) -> bool:
-        """Note that the task is given back, and how its last attempt went: it neither failed nor was lost."""
+        """Store that the task is given back: its last attempt neither failed nor was lost."""
         self.attempt_over(failed=False)
         return await self.note(working=False, last=True)
 
     async def note(self, *, working: bool, last: bool = False) -> bool:
-        """Write it down; False if another delivery has done so meanwhile, which has the rollout now.
+        """Store the record; False if another delivery has stored one meanwhile and so has the rollout.
 
-        Nothing more is written after the ``last`` note, or once the task is settled (`close`).
+        Nothing more is stored after the ``last`` note, or once the task is settled (`close`).
 
         Raises:
             GymError: the broker does not store it.

@@ -10,10 +10,10 @@ from gym_runtime.rollout.rollout import Rollout
 class Agent(Protocol):
     """How a rollout is run. A module of ``gym_agents`` has one class of this name.
 
-    One instance serves all rollouts of a worker: what belongs to a rollout lives in local variables.
-    Returning ends the rollout and has it judged; so does `Rollout.truncate`.
+    One instance runs all rollouts of a worker, so keep a rollout's state in local variables. When `run`
+    returns, the rollout has ended and is judged.
     """
 
     async def run(self, rollout: Rollout) -> None:
-        """Run one rollout to its end. Errors of effects are left to pass through."""
+        """Run one rollout to its end. Do not catch the errors of the rollout's methods."""
         ...

@@ -1,13 +1,13 @@
 """The attempts that one delivery of a rollout leads to.
 
-An attempt that fails for a reason that may pass is repeated, until the task's ``max_attempts`` have failed;
-after that, or for any other reason, the rollout has failed. An attempt that lost its session because a worker
-ended does not count as a try. All attempts, also those of other deliveries, share one deadline and one budget
-of retries (`rollout.account`).
+An attempt that fails with a retryable error is repeated, until ``max_attempts`` attempts have failed; after
+that, or for any other error, the rollout has failed. An attempt that lost its session because a worker ended
+does not count. All attempts, also those of other deliveries, share one deadline and one budget of retries
+(`rollout.account`).
 
-What an agent raises in a task group of its own means what it would mean alone. A cancellation that comes
-from outside (the run is cancelled, the deadline passes, the worker stops) stays one, whatever else the group
-holds; one that the agent made itself is an error of the agent.
+An error that an agent raises in a task group of its own has the same effect as the error alone. A
+cancellation from outside (the run is cancelled, the deadline passes, the worker stops) stays a cancellation,
+whatever other errors the group holds; a cancellation by the agent itself is an error of the agent.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Attempts:
     """One delivered rollout, from its first attempt here to the record that settles it.
 
     Attributes:
-        task: what was delivered.
-        detached: it was stopped because its client is gone; the task goes back to the queue.
+        task: the rollout that was delivered.
+        detached: it was stopped because the run's client is gone; the task goes back to the queue.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class Attempts:
         self.detached = False
 
     def cancel(self) -> None:
-        """Stop wherever it is; the rollout ends as cancelled."""
+        """Stop at once; the rollout ends as cancelled."""
         self._scope.cancel()
 
     def suspend(self) -> None:
-        """Stop wherever it is: nobody waits for the result at present."""
+        """Stop at once: the client that waits for the result is gone."""
         self.detached = True
         self._scope.cancel()
 
     @property
     def number(self) -> int:
-        """Of the attempt that is being made."""
+        """The number of the present attempt, from 1 on."""
         return self.task.attempt_base + self.account.spent.attempts + 1
 
     async def run(
@@ -94,16 +94,16 @@ class Attempts:
         """The record of the first attempt that settles the rollout.
 
         Args:
-            known: other deliveries may have had it; what this one begins is noted.
+            known: earlier deliveries may have had the rollout, so this one stores that it begins.
             wait: returns when the attempts may begin.
 
         Raises:
-            Fenced: another attempt goes on with the rollout.
+            Fenced: another attempt has taken over the rollout.
         """
         pause_s = 0.1
         with self._scope:
             if wait is not None:
-                # A worker that ends meanwhile does not lose this rollout: it only waited there.
+                # Not working: if this worker ends now, the rollout only waited here and counts no loss.
                 await self._note(working=False)
                 await wait()
             self.account.start()
@@ -119,22 +119,23 @@ class Attempts:
                 except Fenced:
                     raise
                 except GymError as error:
-                    # A session that was lost because its worker ended is not the rollout's failure.
+                    # The budget counts a session that was lost because its worker ended; that is not the
+                    # rollout's failure.
                     failed = not isinstance(error, SessionLost) or self.account.budget.losses == losses
                     tries = self.account.spent.failures + failed
                     if not error.retryable or tries >= self.task.max_attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
-                    anew = self.task.durability == "result" or isinstance(
+                    restart = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
                     )
-                    if anew:
+                    if restart:
                         self._lost.append(f"{type(error).__name__}: {error.message}")
                 except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
                     logger().exception("an agent raised")
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
                     return self.failed(fault)
-                if anew:
+                if restart:
                     await self.close()
                     await self._journal.discard()
                 else:
@@ -147,7 +148,7 @@ class Attempts:
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):
-            raise Fenced("another attempt goes on with this rollout", stage="agent")
+            raise Fenced("another attempt has taken over this rollout", stage="agent")
 
     async def _once(self) -> RolloutRecord:
         task, account = self.task, self.account
@@ -161,17 +162,18 @@ class Attempts:
             verdict = await rollout.verify()
             reason = rollout.truncated
             return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
-        hop = self._router.slowest(task.rollout_id)
+        slowest = self._router.slowest(task.rollout_id)
         raise DeadlineExceeded(
             f"the rollout took longer than {task.timeout_s:.0f} s"
-            + (f"; it was waiting for {hop.name} since {hop.waited_s():.0f} s" if hop else ""),
-            stage=hop.kind if hop else "agent",
+            + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else ""),
+            stage=slowest.kind if slowest else "agent",
         )
 
     async def _ask_agent(self, rollout: Rollout) -> None:
         try:
             await self._agent.run(rollout)
         except (BaseExceptionGroup, anyio.get_cancelled_exc_class()) as raised:
+            # A cancellation from outside comes first: it is raised again here, whatever the group holds.
             await anyio.lowlevel.checkpoint_if_cancelled()
             error = leaf(raised)
             if not isinstance(error, anyio.get_cancelled_exc_class()):
@@ -186,9 +188,9 @@ class Attempts:
         if allowed is None or not rollout.weight_versions:
             return
         newest = [
-            presence.detail.get("weight_version", "")
-            for presence in self._router.views["model"].alive()
-            if self.task.model in presence.pools
+            heartbeat.detail.get("weight_version", "")
+            for heartbeat in self._router.views["model"].alive()
+            if self.task.model in heartbeat.pools
         ]
         lag = staleness(rollout.weight_versions, newest)
         if lag > allowed:
@@ -203,19 +205,19 @@ class Attempts:
         return self._record(Failed(fault=error.fault()), None)
 
     def leave(self) -> None:
-        """Let the session be if another attempt may have it; one that nobody else knows is still closed."""
+        """Leave the session open if another attempt may use it; `close` still closes an unshared one."""
         if self._journal.shared:
             self._rollout = None
 
     async def close(self) -> None:
-        """Let go of the session, if there is one; not an error when that does not work."""
+        """Close the session, if there is one. A failure is only logged: the session has a time limit."""
         rollout = self._rollout
         if rollout is not None:
             try:
                 with anyio.move_on_after(2, shield=True):
                     await rollout.close()
             except GymError as error:
-                logger().info("a session was not closed; its time limit will", error=str(error))
+                logger().info("a session was not closed; its time limit will close it", error=str(error))
 
     def _record(self, outcome: Outcome, verdict: JudgedVerdict | None) -> RolloutRecord:
         return make_record(

@@ -1,4 +1,4 @@
-"""What every request of one attempt has in common."""
+"""The envelope of an attempt's requests: deadline, rollout and attempt."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 
 
 class Envelope:
-    """Makes an attempt's requests. Knows no rollout: who holds it would hold the whole transcript.
+    """Makes an attempt's requests.
+
+    It holds no reference to the rollout, which would keep the whole transcript in memory.
 
     Attributes:
-        deadline_s: the rollout's, by this machine's clock, in seconds since the epoch. On the wire goes what
-            is left of it.
+        deadline_s: the rollout's, in seconds since the epoch by this machine's clock. A request carries the
+            seconds that are left.
     """
 
     __slots__ = ("_attempt", "_task", "deadline_s")

@@ -1,18 +1,18 @@
-"""Groups: all rollouts of one task, handed over together, as group-relative training wants them.
+"""Groups: all rollouts of one task, returned together, as group-relative training needs them.
 
-What becomes of a group in which a rollout fails for good is the run's policy:
+The run's policy decides what happens to a group in which a rollout fails for good:
 
 ==============  ==========================================================================================
-``replace``     a new rollout is made in its place, `REPLACEMENTS` times at most for each, unless the row is
-                to blame, which is the same for all; a group that is not complete even then has failed
-``mask``        the group keeps its size; the failed rollout has no reward, and `Group.mask` says so; one
-                without any reward has failed
-``shrink``      the group is handed over without it; one without any rollout left has failed
-``fail_group``  the group has failed, and what is left of it is cancelled
+``replace``     a new rollout takes its place, at most `REPLACEMENTS` times for each, unless the row itself
+                is wrong, which is the same for all; if rollouts are missing even then, the group has failed
+``mask``        the group keeps its size; the failed rollout has no reward, and `Group.mask` is False for it;
+                a group without any reward has failed
+``shrink``      the group is returned without it; a group without any rollout left has failed
+``fail_group``  the group has failed, and its other rollouts are cancelled
 ==============  ==========================================================================================
 
-A failed group is handed over too: without rollouts, and `Group.failed` says why. So every task of a run
-comes back exactly once. The rules are a pure function of the records that come in: `Groups.take`.
+A failed group is returned too, without rollouts and with the reason in `Group.failed`. So every task of a run
+comes back exactly once. The rules are a pure function of the records: `Groups.take`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rollouts: in the order of their ``rollout_index``; empty if the group has failed.
-        failures: the records of those that failed, whatever came in their place.
-        failed: why there is nothing to train on; empty if there is.
+        failures: the records of those that failed, also if others took their place.
+        failed: why the group has failed; empty if it has not.
     """
 
     run: str
@@ -67,7 +67,7 @@ class Make(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Stop what is left of a group."""
+    """Cancel the rollouts of a group that are not finished."""
 
     task_index: int
 
@@ -85,19 +85,19 @@ class _Open(msgspec.Struct):
 
 
 class Groups:
-    """Puts a run's records together to groups.
+    """Collects a run's records into groups.
 
-    The specs of a group must be noted before its first record comes; `noting` sees to that.
+    The specs of a group must be noted before its first record comes; `noting` ensures that.
 
     Attributes:
-        replacements: how many rollouts were made in the place of failed ones.
+        replacements: how many rollouts replaced failed ones.
     """
 
     def __init__(self, policy: GroupPolicy) -> None:
         if policy not in get_args(GroupPolicy):
             known = list(get_args(GroupPolicy))
             raise UsageError(
-                f"there is no group policy '{policy}'{suggest(policy, known)}: {', '.join(known)}"
+                f"there is no group policy '{policy}'{suggest(policy, known)}: use one of {', '.join(known)}"
             )
         self.replacements = 0
         self._open: dict[int, _Open] = {}
@@ -112,9 +112,9 @@ class Groups:
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The specs, noted before they are passed on.
 
-        Of a list all are noted at once, so a row that comes again further down joins its group. Of a
-        stream neighbours are noted at once, such as the repeats of a row, and a row that comes again further
-        down makes a new group.
+        All specs of a list are noted before the first is passed on, so a row that occurs again later joins
+        its group. Of a stream only neighbours with one ``task_index``, such as the repeats of a row, are
+        noted together; a row that occurs again later starts a new group.
         """
         if isinstance(specs, Sequence):
             for spec in specs:
@@ -134,7 +134,7 @@ class Groups:
         group.next_index = max(group.next_index, spec.rollout_index + 1)
 
     def take(self, record: RolloutRecord) -> list[Make | Cancel | Group]:
-        """What a record leads to; a complete group comes last."""
+        """The commands that follow from a record; a complete group comes last."""
         group = self._open[record.task_index]
         group.left -= 1
         commands: list[Make | Cancel | Group] = []
@@ -194,6 +194,6 @@ def _fail(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
 
 
 def _reason(records: Sequence[RolloutRecord]) -> str:
-    """What the last of them said that failed; those that were stopped for it say nothing."""
-    said = [record.outcome.fault.message for record in records if isinstance(record.outcome, Failed)]
-    return said[-1] if said else "cancelled"
+    """The message of the last failed record; cancelled records have no message."""
+    messages = [record.outcome.fault.message for record in records if isinstance(record.outcome, Failed)]
+    return messages[-1] if messages else "cancelled"

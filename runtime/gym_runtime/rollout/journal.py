@@ -1,15 +1,14 @@
-"""The journal of a rollout: what its attempts have already had done, so that the next one goes on.
+"""The journal of a rollout: the answers that its attempts have received, so that the next attempt continues.
 
-One record per turn holds the model's answer and, before it, what the environment answered since the turn
-before. It is stored before the next effect starts. So a later attempt, on whatever worker, is given back
-every answer of the model; of the environment's answers at most those since the last turn are asked for
-anew, with the same keys, so that a session that is still there answers them from memory, and one that is
-rebuilt comes to the same state.
+One record per turn holds the environment's answers since the turn before, and the model's answer. It is
+stored before the next call starts. So a later attempt, on any worker, gets every recorded answer of the model
+from the journal. Only the environment's calls since the last turn are made again, with the same keys: a
+session that still exists answers them from memory, and a rebuilt one reaches the same state.
 
-A record is stored only on top of the one that its writer knows of. An attempt that was overtaken (its
-worker was frozen, and somebody else goes on) is refused by the broker and stops: `Fenced`. A journal
-that does not match what the agent now asks (its code or its settings changed) is given up:
-`JournalMismatch`, and the rollout starts anew.
+The broker stores a record only after the one that its writer knows as the last (optimistic concurrency). If
+another attempt has taken over, because this worker was frozen, the broker refuses and this attempt stops:
+`Fenced`. If the agent's calls differ from the journal, because its code or settings changed, the journal is
+discarded (`JournalMismatch`) and the rollout starts again.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ from msgspec import Raw
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.messages.names import token
+from gym_runtime.timing import JOURNAL_FRESH_S
 
 BLOCK = 64
-"""Tasks whose journals are forgotten together, once all of their rollouts are committed."""
+"""How many tasks' journals are deleted together, once all of their rollouts are committed."""
 
 DIGEST_BYTES = 9
 READ_S = 10.0
-FRESH_S = 6.0
-"""Who has stored a turn within this time still has the task; for longer a worker may have been frozen."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -47,7 +45,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         digest: of the conversation and the parameters that the model was given.
-        session, worker: the session so far and who held it; empty before it was opened.
+        session, worker: the session and the worker that held it; empty before it was opened.
     """
 
     digest: str
@@ -62,21 +60,21 @@ _decode = msgspec.json.Decoder(TurnRecord).decode
 
 
 def journal_subject(run: str, task_index: int, rollout_index: int) -> str:
-    """Where a rollout's journal stands."""
+    """The subject of a rollout's journal."""
     return f"journal.{token(run, 'run')}.{task_index // BLOCK}.{task_index}.{rollout_index}"
 
 
 def digest(body: Raw | bytes) -> str:
-    """What identifies a call."""
+    """The digest that identifies a call."""
     return blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
 
 
 class Journal:
-    """One rollout's journal in the hands of one attempt.
+    """One rollout's journal, as one attempt uses it.
 
     Attributes:
-        turns: how many recorded turns this attempt was given back.
-        session, worker: the rollout's session and who holds it, as far as is known; empty if nothing is.
+        turns: how many recorded turns this attempt has got from the journal.
+        session, worker: the rollout's session and the worker that holds it; empty while not known.
         on_turn: called when a turn was stored.
     """
 
@@ -96,16 +94,16 @@ class Journal:
 
     @property
     def shared(self) -> bool:
-        """Whether there is a record from which another attempt may go on, in the session that it names."""
+        """Whether a record is stored from which another attempt may continue, in the session it names."""
         return self._sequence > 0
 
     @property
     def length(self) -> int:
-        """How many turns earlier attempts have stored, as far as was read."""
+        """How many turns of earlier attempts were read."""
         return len(self._records)
 
     async def load(self) -> None:
-        """Read what earlier attempts have stored, to be given back from the start."""
+        """Read what earlier attempts have stored; the answers are given again from the first one on."""
         self._records, self._sequence = [], 0
         if self._bus is not None:
             await self._read(self._bus)
@@ -117,7 +115,8 @@ class Journal:
     async def _read(self, bus: Bus) -> None:
         while count := (await bus.counts(self._subject)).get(self._subject, 0):
             self._records, self._sequence = [], 0
-            # What is counted may be forgotten before it is read, and reading goes on to what comes.
+            # Counted records may be deleted before they are read, and then reading would wait for new ones
+            # for ever: after `READ_S` they are counted again.
             with anyio.move_on_after(READ_S):
                 async for record in bus.records(self._subject):
                     self._records.append(_decode(record.payload))
@@ -127,17 +126,17 @@ class Journal:
         self._records, self._sequence = [], 0
 
     async def discard(self) -> None:
-        """Forget everything: the rollout starts anew."""
+        """Delete the journal: the rollout starts again."""
         if self._bus is not None and self._sequence:
             await self._bus.forget(self._subject)
         self.session = self.worker = ""
         await self.load()
 
     def environment_answer(self, call: str) -> Raw | None:
-        """The recorded answer to a call of the environment; None once the record has come to its end.
+        """The recorded answer to a call of the environment; None after the last recorded turn.
 
         Raises:
-            JournalMismatch: another call stands in the record.
+            JournalMismatch: the turn's record does not have this call.
         """
         if self._position >= len(self._records):
             return None
@@ -148,16 +147,18 @@ class Journal:
         raise JournalMismatch("the agent makes a tool call that its journal does not have", stage="agent")
 
     def model_answer(self, request: str) -> Raw | None:
-        """The recorded answer to a request to the model; None once the record has come to its end.
+        """The recorded answer to a request to the model; None after the last recorded turn.
 
         Raises:
-            JournalMismatch: another request stands in the record.
+            JournalMismatch: the turn's record has another request.
         """
         if self._position >= len(self._records):
             return None
         record = self._records[self._position]
         if record.digest != request or self._open:
-            raise JournalMismatch("the agent asks the model what its journal does not have", stage="agent")
+            raise JournalMismatch(
+                "the agent makes a model call that its journal does not have", stage="agent"
+            )
         self._position += 1
         self.turns += 1
         following = self._records[self._position] if self._position < len(self._records) else None
@@ -186,30 +187,30 @@ class Journal:
         )
         sequence = await self._bus.append(self._subject, _encode(record), expect=self._sequence)
         if sequence is None:
-            raise Fenced("another attempt goes on with this rollout", stage="agent")
+            raise Fenced("another attempt has taken over this rollout", stage="agent")
         self._sequence, self._known_s = sequence, anyio.current_time()
         self._fresh = []
         if self.on_turn is not None:
             self.on_turn()
 
     async def confirm(self) -> None:
-        """See before the end that nobody else has gone on, unless a turn was stored a moment ago.
+        """Check before the end that no other attempt has taken over, unless a turn was stored a moment ago.
 
         Raises:
-            Fenced: another attempt has stored a turn meanwhile, or has finished, and all is forgotten.
+            Fenced: another attempt has stored a turn meanwhile, or has finished and its journal is deleted.
         """
-        if self._bus is None or not self._sequence or anyio.current_time() < self._known_s + FRESH_S:
+        if self._bus is None or not self._sequence or anyio.current_time() < self._known_s + JOURNAL_FRESH_S:
             return
         newest = await self._bus.latest(self._subject)
         if not newest or newest[-1].sequence != self._sequence:
-            raise Fenced("another attempt goes on with this rollout", stage="agent")
+            raise Fenced("another attempt has taken over this rollout", stage="agent")
 
 
 class Sweep:
-    """Says which journals of a run can be forgotten: whole blocks of tasks, when all of it is committed.
+    """Selects the journals of a run to delete: whole blocks of tasks, when all their rollouts are committed.
 
-    Journals are forgotten by the block, because forgetting costs the broker more than a turn's record
-    does. The block that is being published is left alone, and those after it.
+    Journals are deleted by the block, because a deletion costs the broker more than storing a turn's record.
+    The block that is being published, and those after it, are kept.
     """
 
     def __init__(self, run: str) -> None:
@@ -218,17 +219,17 @@ class Sweep:
         self._publishing = -1
 
     def published(self, task_index: int) -> None:
-        """One more rollout of a task is on its way."""
+        """One more rollout of a task was published."""
         block = task_index // BLOCK
-        self._publishing = max(self._publishing, block)  # a replacement in an older one may come between
+        self._publishing = max(self._publishing, block)  # a replacement may belong to an older block
         self._left[block] += 1
 
     def expected(self, task_index: int) -> None:
-        """The result of a rollout will come that was published by an earlier client."""
+        """An earlier client has published a rollout whose result is still to come."""
         self._left[task_index // BLOCK] += 1
 
     def committed(self, task_index: int) -> str | None:
-        """One rollout of a task is done; a pattern to forget, or None."""
+        """One rollout of a task is committed; return the pattern of journals to delete, or None."""
         block = task_index // BLOCK
         self._left[block] -= 1
         if self._left[block] > 0 or block >= self._publishing:

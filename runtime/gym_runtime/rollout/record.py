@@ -1,8 +1,8 @@
-"""From a finished rollout to the row that stands in a file, with NeMo Gym's field names.
+"""Makes the result row of a finished rollout, with NeMo Gym's field names.
 
-The row is ``responses_create_params`` and ``response`` with every field, ``reward``, the dataset's own
-fields, what the verifier added, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``, and under
-``_gym`` what only this runtime knows. Big parts are never decoded, only put together.
+The row has ``responses_create_params`` and ``response`` with every field, ``reward``, the dataset's own
+fields, the verifier's fields, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``; the fields of this
+runtime alone are under ``_gym``. Large parts are not decoded, only joined as bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_record(
 ) -> RolloutRecord:
     """The record of one rollout; without a verdict its row has no reward.
 
-    ``started_anew`` says why earlier attempts were given up with all that they had done.
+    ``started_anew`` has the reasons for which earlier attempts' work was discarded.
     """
     row_fields = _row_fields(task.row)
     row: dict[str, Any] = {}
@@ -154,22 +154,22 @@ def _number(raw: Raw) -> float | None:
 
 
 def _count(numbers: dict[str, float], name: str, value: object) -> None:
-    """Note a field if it is a number; whatever stood under its name before does not count any more."""
+    """Store a field if it is a number; an earlier number under its name is removed in any case."""
     numbers.pop(name, None)
     if isinstance(value, (bool, int, float)):
         with suppress(OverflowError):
             number = float(value)
-            # Others have no JSON: the record could not be read back.
+            # JSON has no other numbers: the record could not be decoded.
             if math.isfinite(number):
                 numbers[name] = number
 
 
 def segments(tokens: Mapping[int, Tokens]) -> list[int]:
-    """To which segment each call's tokens belong, in order, from 0.
+    """The segment to which each call's tokens belong, in the calls' order, from 0.
 
-    Within a segment every prompt starts with the very tokens of the call before, prompt and completion; so
-    a segment is one sequence to train on. Where the engine rewrote the history (thinking dropped, a tool
-    call written anew), the next segment starts.
+    Within a segment every prompt starts with exactly the tokens of the call before, prompt and completion; so
+    a segment is one sequence to train on. Where the engine rewrote the history (it dropped thinking, or
+    tokenized a tool call differently), the next segment starts.
     """
     found: list[int] = []
     so_far = b""
@@ -204,7 +204,7 @@ def _token_fields(tokens: Tokens, segment: int) -> dict[str, Any]:
 
 
 def _add_fields(item: Raw, fields: Mapping[str, Any]) -> Raw:
-    """A JSON object with more fields; its own bytes stay as they are."""
+    """A JSON object with more fields at its end; its own bytes do not change."""
     head = bytes(item).rstrip()[:-1].rstrip()
     tail = _encode(fields)[1:]
     return Raw(head + (b"" if head.endswith(b"{") else b",") + tail)

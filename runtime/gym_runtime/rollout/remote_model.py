@@ -1,8 +1,8 @@
-"""The model as a rollout sees it: who keeps its conversation, what is new of it, and what it is called.
+"""The model as a rollout sees it: the worker that keeps its conversation, and which items are new.
 
-A rollout keeps to the worker that answered it last, whose engine has its prefix cached, and sends it only
-what that worker has not kept. Whoever does not know the conversation, another worker or the same one after
-it had to forget, gets all of it, and with it the tokens it has come to so far.
+A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends it only the
+items that this worker has not kept. A worker that does not have the conversation, because it is another one
+or has dropped it, gets all items and the tokens so far.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RemoteModel:
         envelope: Envelope,
     ) -> None:
         self._task = task
-        # A rollout of one turn has nothing to continue.
+        # A worker need not keep the conversation of a rollout with one turn.
         self._name = "" if task.max_turns == 1 else conversation
         self._key = conversation
         self._router = router
@@ -55,7 +55,7 @@ class RemoteModel:
         self._hash = blake2b(digest_size=DIGEST_BYTES)
 
     async def ask(self, params: Raw, items: Sequence[Raw]) -> tuple[Response, calls.ModelAnswer]:
-        """The model's answer to a conversation: from the journal, or asked for and journaled.
+        """The model's answer to a conversation: from the journal, or from a worker and then journaled.
 
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
@@ -75,7 +75,7 @@ class RemoteModel:
     async def ask_apart(
         self, params: Raw, items: Sequence[Raw], prefix: calls.Prefix | None
     ) -> tuple[Response, calls.ModelAnswer]:
-        """The answer to a conversation of its own: not journaled, not kept; several may be asked at once.
+        """The answer to a separate conversation: not journaled, not kept; calls may run concurrently.
 
         Raises:
             GymError: as `ask`.
@@ -117,15 +117,15 @@ class RemoteModel:
         return answer.body
 
     def _follow(self, items: Sequence[Raw]) -> None:
-        """Take in what was said since the last answer; from the start, if the past is not what it was."""
-        said = len(self._items)
-        if said > len(items) or any(
+        """Add the items since the last answer; start over if earlier items have changed."""
+        known = len(self._items)
+        if known > len(items) or any(
             old is not new and old != new for old, new in zip(self._items, items, strict=False)
         ):
-            self._items, said = [], 0
+            self._items, known = [], 0
             self._hash = blake2b(digest_size=DIGEST_BYTES)
             self._prefix, self._kept = None, 0
-        self._extend(items[said:])
+        self._extend(items[known:])
 
     def _extend(self, items: Sequence[Raw]) -> None:
         for item in items:

@@ -1,9 +1,9 @@
-"""A session as its rollout sees it: which worker holds it, the keys of its calls, and how to get it back.
+"""A session as its rollout sees it: the worker that holds it, the keys of its calls, and how it is rebuilt.
 
-The first call carries the task, which opens the session; the answer says who holds it, and the later
-calls go there. When that worker is gone, the session is opened on another one and brought to where it
-was by repeating its calls, if the environment says that it may; answers that differ from the first ones
-mean that it may not.
+The first call carries the task, which opens the session; the answer names the worker that holds it, and later
+calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
+if the environment is ``replayable``. If an answer then differs from the first one, the environment is not
+replayable after all, and the session is lost.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class RemoteSession:
     """One rollout's session.
 
     Attributes:
-        worker: who holds it; empty before the first call and while it is being rebuilt.
-        asked: everybody who may have opened it, also those whose answer never came: all are to be told
-            when it is over.
-        rebuilt: how often it had to be brought back.
+        worker: the worker that holds it; empty before the first call and while it is being rebuilt.
+        asked: the workers that may have opened it, also those that never answered: each must be told when
+            the session is over.
+        rebuilt: how often it was rebuilt.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RemoteSession:
         )
 
     async def _rebuilt(self, lost: str) -> bool:
-        """Open the session elsewhere and repeat its calls; False if an answer differs from the first one.
+        """Open the session on another worker and repeat its calls; False if an answer differs.
 
         Tool calls that run concurrently lose their session together; the first one rebuilds it.
         """

@@ -1,7 +1,7 @@
-"""A rollout in the hands of an agent: every effect on a model or an environment goes through it.
+"""A rollout as its agent uses it: every call to a model or an environment goes through it.
 
-It keeps the conversation, counts turns and tool calls, carries the one deadline and the one budget of
-retries, and knows which worker holds the session. Nothing here knows how an agent decides.
+It keeps the conversation, counts turns and tool calls, holds the one deadline and the one budget of retries,
+and knows which worker holds the session. It does not depend on how an agent decides.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Turn:
 
     @property
     def incomplete(self) -> str | None:
-        """Why the answer stops short (``max_output_tokens``, ``content_filter``), or None."""
+        """Why the answer is incomplete (``max_output_tokens``, ``content_filter``), or None."""
         details = self.response.incomplete_details
         return None if details is None else details.reason or "incomplete"
 
@@ -66,13 +66,13 @@ class Rollout:
     """One attempt at one rollout, as its agent sees it.
 
     Attributes:
-        task: what is to be done, limits included.
+        task: the rollout's spec, including its limits.
         deadline_s: the rollout's, in seconds since the epoch by this machine's clock.
         params: the row's ``responses_create_params``; its input ends with what `reset` added.
         turns: model calls made so far.
-        output: what was added to the conversation after the row's input: the transcript.
-        truncated: why the rollout was cut short, or None.
-        weight_versions: the versions of the model's weights that answered, as far as the engine said.
+        output: the transcript: all items that were added after the row's input.
+        truncated: which limit ended the rollout, or None.
+        weight_versions: the versions of the model's weights that answered, if the engine reports them.
         times: how long each turn and the verification took.
         roles: what the agent asks models in roles.
     """
@@ -106,7 +106,8 @@ class Rollout:
         self._budget = budget or Budget()
         self._call_params = _without_input(self.params)
         self._journal = journal or Journal(None, "")
-        # Twice published, a task is delivered twice as attempt 1: the number does not tell them apart.
+        # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
+        # not unique.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
         self._journal.session = self._journal.session or name
         envelope = Envelope(task, attempt, task.timeout_s if left_s is None else left_s)
@@ -129,16 +130,16 @@ class Rollout:
 
     @property
     def resumed_turns(self) -> int:
-        """How many of the turns an earlier attempt had made."""
+        """How many of the turns came from an earlier attempt's journal."""
         return self._journal.turns
 
     @property
     def rebuilt_sessions(self) -> int:
-        """How often the session was lost with its worker and brought back."""
+        """How often the session was lost with its worker and rebuilt."""
         return self._session.rebuilt
 
     def truncate(self, reason: str) -> None:
-        """Say that a limit ends this rollout; it is still judged, as ``truncated``."""
+        """Note that a limit ends this rollout; it is still judged, with the outcome ``truncated``."""
         self.truncated = self.truncated or reason
 
     async def respond(self) -> Turn:
@@ -152,14 +153,14 @@ class Rollout:
         return self._take(response, answer)
 
     async def respond_to(self, items: Sequence[Raw], params: Raw, prefix: calls.Prefix | None = None) -> Turn:
-        """Have the model answer a conversation that somebody else keeps, such as a harness.
+        """Have the model answer a conversation that the caller keeps, such as a harness.
 
-        It counts as a turn; what of it belongs to the transcript (``input``, ``output``, ``tokens``) is the
-        caller's to say. Several may be under way at once. Not journaled.
+        It counts as a turn; the caller decides what is added to the transcript (``input``, ``output``,
+        ``tokens``). Calls may run concurrently. They are not journaled.
 
         Args:
             params: ``responses_create_params`` without input, as JSON.
-            prefix: the tokens of the turns that the conversation goes on from, if they are known.
+            prefix: the tokens of the turns that the conversation continues, if they are known.
 
         Raises:
             GymError: as `respond`.
@@ -191,9 +192,8 @@ class Rollout:
     async def call_tools(self, function_calls: Sequence[FunctionCall]) -> None:
         """Execute tool calls; their outputs are appended in the calls' order.
 
-        They run one after the other, or concurrently when the environment allows it. What goes wrong
-        with a call (arguments that are not JSON, an unknown tool, a tool that raised) is an output for
-        the model to read.
+        They run one after the other, or concurrently if the environment allows it. If a call fails (its
+        arguments are not JSON, the tool is unknown, the tool raised), its output tells the model the error.
 
         Raises:
             SessionLost: the worker that holds the session is gone.
@@ -211,6 +211,7 @@ class Rollout:
 
         if self.task.parallel_tools and len(function_calls) > 1:
             if not self._session.worker:
+                # Else each of the first calls would carry the task, and open a session on another worker.
                 await self._session.ask(calls.OpenSession())
             try:
                 async with anyio.create_task_group() as tasks:
@@ -224,7 +225,7 @@ class Rollout:
         return outputs
 
     async def open(self) -> None:
-        """Open the session now, where its environment may refuse the row; else the first call opens it."""
+        """Open the session now if its environment may refuse the row; otherwise the first call opens it."""
         if self.task.opens_first:
             await self._session.ask(calls.OpenSession())
 
@@ -274,10 +275,10 @@ class Rollout:
         return verdict
 
     async def close(self) -> None:
-        """Tell everybody who may hold the session that the rollout is over. Nothing waits for an answer."""
+        """Tell each worker that may hold the session that the rollout is over; wait for no answer."""
         request = calls.Request(
             body=calls.pack(calls.CloseSession(session=self._session.name)),
-            deadline_s=clock.now() + CLOSE_S,  # its own: the rollout's may have passed
+            deadline_s=clock.now() + CLOSE_S,  # not the rollout's, which may have passed
             rollout=self.task.rollout_id,
             attempt=self.attempt,
         )

@@ -1,7 +1,7 @@
-"""Versions of a model's weights: how far one lies behind another.
+"""Versions of a model's weights, and how many versions old some weights are.
 
-A version is the trainer's own text. What counts is the number at its end, such as a step: ``12``,
-``step-12``, ``v12``. Texts without one are either the same or one version apart.
+A version is a text that the trainer chooses. The number at its end, such as a step, is compared: ``12``,
+``step-12``, ``v12``. Two texts without a number count as equal or as one version apart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"(\d+)$")
 
 
 def staleness(used: Sequence[str], current: Sequence[str]) -> int:
-    """How many versions the oldest of ``used`` lies behind the newest of ``current`` and ``used``.
+    """How many versions older the oldest of ``used`` is than the newest of ``current`` and ``used``.
 
     >>> staleness(["step-7", "step-9"], ["step-10"]), staleness(["a"], ["a"]), staleness(["a"], ["b"])
     (3, 0, 1)

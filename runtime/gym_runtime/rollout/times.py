@@ -1,4 +1,4 @@
-"""Where the time of a rollout goes: at the model, in tools, in verification; as it stands in the row."""
+"""How long a rollout's model calls, tools and verification took, as its row reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gym_runtime import clock
 
 
 class RolloutTimes:
-    """Seconds, by turn. A model's time includes the waiting for it and every retry."""
+    """Seconds, by turn. A model's time includes waiting for a worker and every retry."""
 
     def __init__(self) -> None:
         self._turns: list[dict[str, float]] = []
@@ -18,14 +18,14 @@ class RolloutTimes:
 
     @contextmanager
     def model(self) -> Generator[None]:
-        """A turn: the model is asked within the block. One that raises is none."""
+        """Time a turn, whose model call is made within the block. A block that raises adds no turn."""
         start_s = clock.now()
         yield
         self._turns.append({"model_s": _since(start_s)})
 
     @contextmanager
     def tools(self) -> Generator[None]:
-        """Tools are called, or a step is made, for the latest turn."""
+        """Time the tool calls, or the step, of the latest turn."""
         start_s = clock.now()
         yield
         if self._turns:
@@ -34,7 +34,7 @@ class RolloutTimes:
 
     @contextmanager
     def verification(self) -> Generator[None]:
-        """The transcript is judged."""
+        """Time the verification."""
         start_s = clock.now()
         yield
         self._verify_s = _since(start_s)

@@ -1,1 +1,1 @@
-"""One request between workers: who is alive, who is asked, what is retried, what is lost."""
+"""Requests between workers: which workers are alive, which one is asked, retries, lost answers."""

@@ -1,4 +1,4 @@
-"""A member of the system: says when it joins, changes and leaves, and answers whoever asks for it.
+"""A member of the system announces when it joins, changes and leaves, and answers questions about itself.
 
 On the wire, NAME being ``<kind>.<worker>``:
 
@@ -10,7 +10,7 @@ On the wire, NAME being ``<kind>.<worker>``:
 ``call``             signal, the roll call: every member announces itself
 ===================  ====================================================================================
 
-A member that is asked regularly and does not change sends nothing on its own.
+A member that is asked regularly and does not change sends nothing but its answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAVE_S = 1.0
 
 
 def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
-    """What callers must hear of at once; the rest they are told when they ask."""
+    """The part of a heartbeat whose changes are announced at once; the rest is sent when a caller asks."""
     version = heartbeat.detail.get("weight_version")
     return (heartbeat.pools, heartbeat.capacity, heartbeat.draining, version)
 
@@ -38,7 +38,7 @@ def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
 async def announce(
     bus: Bus, current: Callable[[], Heartbeat], *, ready: Callable[[], None] | None = None
 ) -> None:
-    """Be a member until cancelled, then say that it left.
+    """Be a member until cancelled, then announce that it left.
 
     ``ready`` is called once the member answers and has announced itself.
     """
@@ -76,7 +76,7 @@ async def announce(
                 if wake.is_set() or unasked or _state(heartbeat) != announced:
                     wake = anyio.Event()
                     asked_s = anyio.current_time()
-                    # Where it cannot be sent it is lost, and the next one is due when nobody asks.
+                    # A lost announcement is repeated after `UNASKED_S`, because no watcher asks until then.
                     with suppress(GymError):
                         await bus.publish(f"join.{name}", encode_heartbeat(heartbeat))
                     announced = _state(heartbeat)
@@ -86,6 +86,7 @@ async def announce(
                 with anyio.move_on_after(STATE_CHECKED_S):
                     await wake.wait()
         finally:
-            # Without this its watchers notice; an error must not take the place of what ended the work.
+            # If this is not sent, the watcher notices by itself; and an error here must not replace the
+            # exception that ended the work.
             with anyio.move_on_after(LEAVE_S, shield=True), suppress(GymError):
                 await bus.publish(f"gone.{name}", b"")

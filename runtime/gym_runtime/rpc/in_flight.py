@@ -1,10 +1,10 @@
-"""Answers that were lost on their way, and how the one who waits for them hears of it.
+"""Answers that were lost on the way, and how the caller that waits for them finds out.
 
-A request is answered at most once. Where the worker's connection breaks, an answer that is on its way is
-gone, and nothing says so to the caller: the worker is alive. So a caller that has waited for a while asks the
-worker which of its requests it is still at work on. One that it does not know, twice in a row, is lost, and
-is asked again: requests are safe to repeat. A worker that has ended knows none: so this also finds the end of
-a worker if the news of it was lost.
+A request is answered at most once. If the worker's connection breaks while an answer is on its way, the
+answer is lost, and the caller does not learn it: the worker is alive. So a caller that has waited for a while
+asks the worker which of its requests the worker is executing. A request that the worker does not know, twice
+in a row, is lost and is sent again: requests are safe to repeat. A worker that has ended knows no request, so
+this also detects the end of a worker whose ``gone`` signal was lost.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ decode_keys = msgspec.json.Decoder(list[str]).decode
 
 
 class InFlightRequest:
-    """A request that is waited for.
+    """A request whose caller waits for the answer.
 
     Attributes:
-        worker: who was asked; None if anybody of the pool.
-        scope: ends the waiting.
-        lost: the worker does not know it any more.
+        worker: the worker that was asked; None if any worker of the pool may answer.
+        scope: cancelled to end the waiting.
+        lost: the worker no longer knows the request.
     """
 
     __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "scope", "since_s", "worker")
@@ -65,20 +65,20 @@ class InFlightRequest:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """For messages and logs."""
         return f"{self.kind} '{self.pool}'" + (f" (worker {self.worker})" if self.worker else "")
 
     def waited_s(self) -> float:
         return clock.now() - self.since_s
 
     def held(self) -> None:
-        """It is being worked on; the next question comes later."""
+        """A worker executes it; the next question comes later."""
         self._misses = 0
         self._wait_s = min(IN_FLIGHT_LONGEST_S, self._wait_s * 2)
         self.due_s = clock.now() + self._wait_s
 
     def unknown(self) -> None:
-        """Nobody knows it."""
+        """No worker knows it."""
         self._misses += 1
         if self._misses >= IN_FLIGHT_MISSES:
             self.lost = True
@@ -86,7 +86,7 @@ class InFlightRequest:
 
 
 class LostAnswers:
-    """Finds them among the requests that one router waits for.
+    """Finds lost answers among the requests that one router waits for.
 
     Args:
         waiting: by rollout; not changed here.
@@ -100,47 +100,52 @@ class LostAnswers:
         self._waiting = waiting
 
     async def watch(self) -> None:
-        """Look again and again until cancelled."""
+        """Look every `IN_FLIGHT_LOOK_S` until cancelled."""
         while True:
             await anyio.sleep(IN_FLIGHT_LOOK_S)
             await self.look()
 
     async def look(self) -> None:
-        """Ask about what has been waited for long enough."""
+        """Ask the workers about requests that have waited long enough."""
         now_s = clock.now()
-        due = [hop for hops in self._waiting.values() for hop in hops if hop.key and hop.due_s <= now_s]
+        due = [
+            request
+            for requests in self._waiting.values()
+            for request in requests
+            if request.key and request.due_s <= now_s
+        ]
         asked: dict[str, list[InFlightRequest]] = defaultdict(list)
-        for hop in due:
-            for worker in self._holders(hop):
-                asked[worker].append(hop)
-        said: dict[str, set[str] | None] = {}
+        for request in due:
+            for worker in self._holders(request):
+                asked[worker].append(request)
+        answers: dict[str, set[str] | None] = {}
 
         async def ask(worker: str) -> None:
-            said[worker] = await self._unknown(worker, [hop.key for hop in asked[worker]])
+            answers[worker] = await self._unknown(worker, [request.key for request in asked[worker]])
 
         async with anyio.create_task_group() as tasks:
             for worker in asked:
                 tasks.start_soon(ask, worker)
-        for hop in due:
-            answers = [said[worker] for worker in self._holders(hop) if worker in said]
-            if any(answer is not None and hop.key not in answer for answer in answers):
-                hop.held()
-            elif answers and None not in answers:
-                hop.unknown()
-        lost = [hop for hop in due if hop.lost]
+        for request in due:
+            replies = [answers[worker] for worker in self._holders(request) if worker in answers]
+            if any(answer is not None and request.key not in answer for answer in replies):
+                request.held()
+            elif replies and None not in replies:
+                request.unknown()
+        lost = [request for request in due if request.lost]
         if lost:
             logger().warning(
-                "answers were lost and are asked for again", requests=len(lost), hop=lost[0].name
+                "answers were lost; their requests are sent again", requests=len(lost), request=lost[0].name
             )
 
-    def _holders(self, hop: InFlightRequest) -> list[str]:
-        """Who may be at work on it."""
-        if hop.worker is not None:
-            return [hop.worker]
-        return [one.worker for one in self._views[hop.kind].alive() if hop.pool in one.pools]
+    def _holders(self, request: InFlightRequest) -> list[str]:
+        """The workers that may be executing it."""
+        if request.worker is not None:
+            return [request.worker]
+        return [one.worker for one in self._views[request.kind].alive() if request.pool in one.pools]
 
     async def _unknown(self, worker: str, keys: list[str]) -> set[str] | None:
-        """Those of the keys that a worker does not know; None if it did not say."""
+        """The keys that a worker does not know; None if it did not answer."""
         unknown: set[str] = set()
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode_keys(keys[start : start + KEYS_AT_ONCE])
@@ -150,7 +155,7 @@ class LostAnswers:
                     f"holds.{token(worker, 'worker')}", body, deadline_s=deadline_s
                 )
             except NoWorker:
-                # It is gone, or connects again; in the latter case it answers at the next look.
+                # The worker is gone, or is reconnecting; then it answers at the next look.
                 return set(keys)
             except GymError:
                 return None

@@ -1,6 +1,6 @@
 """The workers of one kind that a caller knows to be alive, by pool, with their loads.
 
-`gym_runtime.rpc.members` keeps it current. A worker that did not answer a caller is ``missing``: it gets no
+`gym_runtime.rpc.members` keeps them current. A worker that did not answer a caller is ``missing``: it gets no
 requests, and is asked again until it answers or is declared gone.
 """
 
@@ -18,20 +18,21 @@ from gym_runtime.messages.names import Token
 from gym_runtime.timing import LOAD_FRESH_S
 
 REMEMBERED = 256
-"""Workers that left in order, of which a caller may still wait for an answer."""
+"""How many drained workers are remembered: a caller may still wait for an answer of one, and must not count
+its end as a death."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a member of the system says of itself when it is asked, and when its state changes.
+    """What a member of the system reports about itself when it is asked, and when its state changes.
 
     Attributes:
-        kind: ``agent``, ``model`` or ``resource``; ``client`` for the client of an attached run, whose
-            ``worker`` is the run.
+        kind: ``agent``, ``model`` or ``resource``; ``client`` for the client of an attached run, and then
+            ``worker`` is the run's id.
         pools: the names it serves.
         load: 0 when idle, 1 when full.
-        draining: it finishes what it has and takes nothing new.
-        places: it knows requests for a place (`gym_runtime.rpc.suspects`).
-        detail: what a pool's users may want to know, such as a model's name.
+        draining: it finishes its requests and takes no new ones.
+        places: it understands requests for a place (`gym_runtime.rpc.suspects`).
+        detail: further information for users, such as a model's name.
     """
 
     worker: Token
@@ -65,10 +66,10 @@ class WorkerRegistry:
     """One caller's view of the workers of a kind.
 
     Args:
-        changed: called at each arrival, departure or change of what a worker serves.
+        changed: called when a worker arrives, leaves, or changes what it serves.
 
     Attributes:
-        missing: workers that did not answer, with what was last known of each.
+        missing: workers that did not answer, each with its last heartbeat.
     """
 
     def __init__(self, kind: str, changed: Callable[[], None] = _nothing) -> None:
@@ -83,7 +84,7 @@ class WorkerRegistry:
         self._on_change = changed
 
     def learn(self, heartbeat: Heartbeat) -> None:
-        """A worker said how it is."""
+        """Store a worker's heartbeat."""
         known = self._alive.get(heartbeat.worker)
         self.missing.pop(heartbeat.worker, None)
         self._alive[heartbeat.worker] = heartbeat
@@ -92,7 +93,7 @@ class WorkerRegistry:
             self._note_change()
 
     def lose(self, worker: str) -> None:
-        """A worker did not answer a request: what waits for it is cancelled, and it gets nothing new."""
+        """A worker did not answer a request: cancel what waits for it, and send it no new requests."""
         heartbeat = self._alive.get(worker)
         if heartbeat is not None:
             self.missing[worker] = heartbeat
@@ -120,12 +121,12 @@ class WorkerRegistry:
             self._note_change()
 
     def report(self, worker: str, load: float) -> None:
-        """An answer said how full its worker is."""
+        """Store the load that came with a worker's answer."""
         if worker in self._loads:
             self._loads[worker] = (load, clock.now())
 
     def begin(self, worker: str, scope: anyio.CancelScope) -> None:
-        """A request to a worker starts; ``scope`` is cancelled if the worker is gone meanwhile."""
+        """A request to a worker starts; ``scope`` is cancelled if the worker is lost before `end`."""
         self._in_flight.setdefault(worker, set()).add(scope)
 
     def end(self, worker: str, scope: anyio.CancelScope) -> None:
@@ -138,7 +139,8 @@ class WorkerRegistry:
     def choose(self, pool: str, avoid: frozenset[str] = frozenset()) -> str | None:
         """The less loaded of two workers of a pool; None if no worker is known.
 
-        Two at random rather than the least of all: callers with the same view do not all pick the same.
+        Two at random rather than the least loaded of all, so that callers that know the same loads do not
+        all choose the same worker.
         """
         candidates = self._by_pool().get(pool) or []
         if avoid:
@@ -152,21 +154,21 @@ class WorkerRegistry:
         return list(self._by_pool().get(pool) or ())
 
     def serves(self, worker: str, pool: str) -> bool:
-        """Whether a worker of a pool is there and takes new work."""
+        """Whether a worker of a pool is alive and takes new work."""
         heartbeat = self._alive.get(worker)
         return heartbeat is not None and pool in heartbeat.pools and not heartbeat.draining
 
     def knows(self, worker: str) -> bool:
-        """Whether a worker is alive, as far as this view knows."""
+        """Whether a worker is alive, as far as this registry knows."""
         return worker in self._alive
 
     def has_places(self, worker: str) -> bool:
-        """Whether a worker knows requests for a place."""
+        """Whether a worker understands requests for a place."""
         heartbeat = self._alive.get(worker)
         return heartbeat is not None and heartbeat.places
 
     def has_drained(self, worker: str) -> bool:
-        """Whether a worker that is gone had said that it would leave."""
+        """Whether a worker that is gone had announced that it drained."""
         return worker in self._drained
 
     def alive(self) -> list[Heartbeat]:
@@ -174,11 +176,11 @@ class WorkerRegistry:
         return list(self._alive.values())
 
     def change(self) -> anyio.Event:
-        """Set at the next arrival, departure or change of what a worker serves."""
+        """An event that is set when a worker arrives, leaves, or changes what it serves."""
         return self._changed
 
     async def changed(self) -> None:
-        """Return at the next arrival, departure or change of what a worker serves."""
+        """Return when a worker arrives, leaves, or changes what it serves."""
         await self._changed.wait()
 
     def _weight(self, worker: str) -> float:
@@ -187,7 +189,7 @@ class WorkerRegistry:
         return max(load, own) if clock.now() - heard_s < LOAD_FRESH_S else own
 
     def _by_pool(self) -> dict[str, list[str]]:
-        # Made when it is needed: a thousand workers that arrive together are sorted once.
+        # Built when it is needed: a thousand workers that arrive together are sorted once.
         if self._pools is None:
             self._pools = {}
             for heartbeat in self._alive.values():

@@ -1,9 +1,9 @@
-"""How often one rollout may ask again, over all of its hops, attempts and deliveries.
+"""How often one rollout may repeat requests, over all of its calls, attempts and deliveries.
 
-Three allowances, because three things go wrong. A *retry* repeats what failed and may succeed: there are
-`RETRIES`. A *loss* is a session that was on a worker that ended: the rollout has no part in it, so there are
-`LOSSES`, and only the deadline usually ends them. A *death* is a worker that ended while it worked on one of
-the rollout's calls: the call may be what ended it, and `rpc.suspects` says how that is found out.
+There are three limits, for three kinds of failure. A *retry* repeats a request that failed and may succeed:
+at most `RETRIES`. A *loss* is a session whose worker ended, which is not the rollout's fault: at most
+`LOSSES`, so many that the deadline usually comes first. A *death* is a worker that ended while it executed
+one of the rollout's calls: the call may be the cause, and `rpc.suspects` describes how that is found out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gym_runtime.errors import GymError
 RETRIES = 32
 LOSSES = 64
 SAME_DEATH_S = 2.0
-"""Calls of one rollout that lose the same worker within this time have seen one death, not several."""
+"""Concurrent calls of one rollout that lose the same worker within this time count as one death."""
 
 
 class Budget:
-    """Retries that are left. A hop's share travels with its request, and what it spent with its answer.
+    """The retries that are left. A request carries how many the worker may take, its answer how many it took.
 
     Attributes:
         left: retries that remain.
         spent: retries that were taken.
         losses: sessions that were lost with their workers.
-        deaths: workers that ended, one after the other, while they worked on the same call of this rollout.
+        deaths: workers in a row that ended while they executed the same call of this rollout.
     """
 
     def __init__(self, retries: int = RETRIES) -> None:
@@ -40,14 +40,14 @@ class Budget:
         """Take one retry.
 
         Raises:
-            GymError: ``error`` itself, when none is left.
+            GymError: ``error`` itself, when no retry is left.
         """
         if self.left <= 0:
             raise error
         self.take(1)
 
     def take(self, retries: int) -> None:
-        """Count what another hop has spent."""
+        """Count retries that a worker took for this rollout."""
         self.left -= retries
         self.spent += retries
 
@@ -55,14 +55,14 @@ class Budget:
         """Count a session that was lost with its worker.
 
         Raises:
-            GymError: ``error`` itself, when that has happened too often.
+            GymError: ``error`` itself, when `LOSSES` are counted already.
         """
         if self.losses >= LOSSES:
             raise error
         self.losses += 1
 
     def died(self, worker: str, call: str) -> int:
-        """A worker ended while it worked on a call; returns how many have, in a row."""
+        """Count a worker that ended while it executed a call; return how many have, in a row."""
         name, at_s = self._last_death
         now_s = anyio.current_time()
         if name != worker or now_s > at_s + SAME_DEATH_S:
@@ -73,11 +73,11 @@ class Budget:
         return self.deaths
 
     def deaths_of(self, call: str) -> int:
-        """How many workers in a row ended while they worked on this call."""
+        """How many workers in a row ended while they executed this call."""
         return self.deaths if self._suspected and call in self._suspected else 0
 
     def answered(self, call: str) -> None:
-        """A call was answered: it did not end its worker."""
+        """A call was answered, so it did not end its worker."""
         if self._suspected:
             self._suspected.discard(call)
             if not self._suspected:

@@ -1,7 +1,7 @@
-"""The workers of a system, for a caller that does not follow them: the command line, a trainer.
+"""The workers of a system, for a caller that is not a follower, such as the command line or a trainer.
 
-A follower has the list (`gym_runtime.rpc.members`) and hands it over. Where there is no follower, such as in
-a system without agent workers, every member is asked to announce itself.
+A follower has the list (`gym_runtime.rpc.members`) and sends it. In a system without followers, such as one
+without agent workers, every member is asked to announce itself.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
 
     Raises:
         NoWorker: there is no follower.
-        GymError: none answered.
+        GymError: no follower answered.
     """
     tries = LIST_TRIES
     while True:
         try:
             return _decode(await bus.request(f"members.{kind}", b"", deadline_s=clock.now() + LIST_S))
         except (ConnectionLost, DeadlineExceeded):
-            # The one that the broker chose may be frozen; another one is chosen next time.
+            # The follower that the broker chose may be frozen; the broker may choose another one next time.
             tries -= 1
             if not tries:
                 raise
@@ -48,10 +48,10 @@ async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
 async def all_workers(bus: Bus) -> list[Heartbeat]:
     """Every worker of the system. Loads may be old; see `fresh`.
 
-    Without any follower that answers, such as an agent worker, it takes `ROLL_CALL_S` to ask all of them.
+    If no follower answers, this calls the roll, which takes `ROLL_CALL_S`.
 
     Raises:
-        GymError: the broker is not reachable, or does not let us ask.
+        GymError: the broker is not reachable, or refuses the request.
     """
     with suppress(NoWorker, DeadlineExceeded):
         return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
@@ -69,7 +69,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
 
 
 async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
-    """The workers with their present loads: each is asked. One that is silent is as it was last known."""
+    """The workers with their present loads: each is asked. A silent one keeps its last known load."""
     found = {heartbeat.name: heartbeat for heartbeat in workers}
     limit = anyio.CapacityLimiter(ASKED_AT_ONCE)
 
@@ -81,7 +81,7 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
             except NoWorker:
                 del found[name]
             except (GymError, msgspec.DecodeError) as error:
-                logger().info("a worker did not say how it is", worker_asked=name, error=str(error))
+                logger().info("a worker did not report its load", worker_asked=name, error=str(error))
 
     async with anyio.create_task_group() as tasks:
         for name in list(found):

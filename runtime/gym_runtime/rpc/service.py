@@ -1,11 +1,11 @@
-"""The serving side of a hop: admission, deadline, cancellation, answer.
+"""The worker's side of a request: admission, deadline, cancellation, answer.
 
-A service answers on ``<kind>.<pool>.<worker>`` for each of its pools and, sharing with its peers, on
-``<kind>.<pool>``, and on ``holds.<worker>`` which of some requests it is not at work on. A request above the
-capacity is refused with `Busy` at once, unless nobody waits for an
-answer and so could ask again. A request that has no time left is not worked on. ``abort.<worker>``
-and ``abort.<kind>.<pool>`` cancel a request by its key. A request whose workers ended again and again is
-kept apart from the others (`gym_runtime.rpc.suspects`).
+A service answers requests on ``<kind>.<pool>.<worker>`` for each of its pools and, shared with its peers, on
+``<kind>.<pool>``. On ``holds.<worker>`` it answers which of the listed requests it is not executing. A
+request above the capacity is refused with `Busy` at once, unless its sender waits for no answer and so could
+not send it again. A request whose deadline has passed is not executed. ``abort.<worker>`` and
+``abort.<kind>.<pool>`` cancel a request by its key. A request whose workers ended several times is kept apart
+from the others (`gym_runtime.rpc.suspects`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class Service:
         worker: this worker's id, unique in the system.
         pools: the names it serves.
         capacity: requests in progress at most.
-        handle: called with the pool's name, the request and its budget of retries; what it returns is the
-            answer's body.
+        handle: called with the pool's name, the request and its budget of retries; returns the answer's body.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Service:
         """Serve until cancelled; ``ready`` is called once requests can arrive.
 
         Raises:
-            UsageError: the name of the worker or of a pool cannot be one.
+            UsageError: the name of the worker or of a pool cannot be a token of a subject.
         """
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
 
@@ -100,11 +99,11 @@ class Service:
         try:
             request = decode_request(incoming.payload)
         except msgspec.DecodeError as error:
-            logger().error("a request cannot be read", subject=incoming.subject, error=str(error))
+            logger().error("a request cannot be decoded", subject=incoming.subject, error=str(error))
             return
         pool = incoming.subject.split(".", 2)[1]
         if request.left_s is not None:
-            # From here on by this machine's clock; that of the one who asks may be another.
+            # From here on the deadline is a time of this machine's clock; the caller's clock may differ.
             request = msgspec.structs.replace(request, deadline_s=clock.now() + request.left_s)
         if request.deadline_s <= clock.now():
             tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)
@@ -124,12 +123,16 @@ class Service:
         tasks.start_soon(self._serve, pool, request, incoming)
 
     async def _say_unknown(self, incoming: Incoming) -> None:
-        """Which of some requests it is not at work on."""
+        """Answer which of the listed requests this worker is not executing."""
         try:
             unknown = [key for key in decode_keys(incoming.payload) if key not in self._scopes]
             await self._bus.publish(incoming.reply, encode_keys(unknown))
         except (msgspec.DecodeError, GymError) as error:
-            logger().warning("a question was not answered", subject=incoming.subject, error=str(error))
+            logger().warning(
+                "a caller's question about its requests was not answered",
+                subject=incoming.subject,
+                error=str(error),
+            )
 
     def _abort(self, incoming: Incoming) -> None:
         for scope in self._scopes.get(incoming.payload.decode(), ()):

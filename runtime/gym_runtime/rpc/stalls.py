@@ -1,7 +1,7 @@
-"""The watchdog: says which hop stalls, before deadlines do.
+"""The watchdog logs which requests stall, before their deadlines pass.
 
-Looks now and then at what an agent worker's rollouts wait for. One line names each worker (or pool) that
-keeps rollouts waiting for longer than `STALL_S`, however many there are.
+Every `LOOK_S` it looks at the requests that an agent worker's rollouts wait for. It logs one line for each
+worker (or pool) that has kept requests waiting for longer than `STALL_S`, however many they are.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LOOK_S = 10.0
 
 
 class Stalls:
-    """What stalls in one agent worker.
+    """The stalled requests of one agent worker.
 
     Attributes:
-        count: requests that are waited for since more than `STALL_S`, at the last look.
+        count: requests that had waited for more than `STALL_S` at the last look.
     """
 
     def __init__(self, router: Router) -> None:
@@ -38,11 +38,13 @@ class Stalls:
     def look(self) -> None:
         """Look once."""
         slow: dict[str, list[InFlightRequest]] = defaultdict(list)
-        for hops in self._router.waiting.values():
-            for hop in hops:
-                if hop.waited_s() > STALL_S:
-                    slow[hop.name].append(hop)
+        for requests in self._router.waiting.values():
+            for request in requests:
+                if request.waited_s() > STALL_S:
+                    slow[request.name].append(request)
         self.count = sum(map(len, slow.values()))
-        for name, hops in slow.items():
-            longest_s = max(hop.waited_s() for hop in hops)
-            logger().warning("a hop stalls", hop=name, requests=len(hops), longest_s=round(longest_s))
+        for name, requests in slow.items():
+            longest_s = max(request.waited_s() for request in requests)
+            logger().warning(
+                "requests stall", request=name, requests=len(requests), longest_s=round(longest_s)
+            )

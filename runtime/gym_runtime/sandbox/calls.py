@@ -1,11 +1,11 @@
 """Requests and answers between a worker and its verifiers: named functions, typed arguments, typed results.
 
-Only a module's function can be called. Its parameters and its result are annotated with types that msgspec
-knows; both sides decode what they receive as these types, so nothing that arrives is ever executed. Arguments
-travel as MessagePack, answers as JSON.
+Only a module's function can be called. Its parameters and its result must be annotated with types that
+msgspec can decode; both sides decode what they receive as these types, so received data is never executed.
+Arguments are sent as MessagePack, answers as JSON.
 
-A frame is a length of 8 bytes and so many bytes: of a request `REQUEST` and the arguments, of an answer
-`ANSWER` and what it is about.
+A frame is a length of 8 bytes, followed by so many bytes: for a request `REQUEST` and the arguments, for an
+answer `ANSWER` and its data.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from gym_runtime.errors import Fault, GymError, ResourceError, TaskError, UsageE
 
 LENGTH = struct.Struct("!Q")
 REQUEST = struct.Struct("!Qd")
-"""Its number; seconds of processor time that it may take, infinity for no limit."""
+"""A request's number; the seconds of processor time that it may take, infinity for no limit."""
 ANSWER = struct.Struct("!QBB")
-"""The request's number; how it ended; whether the process takes no further ones."""
+"""The request's number; how it ended; whether the process takes no further requests."""
 ANSWERED, DIED, OVERRAN = 0, 1, 2
-"""How a request ends: with `Done` or `Failed`, with the words for what killed it, with nothing."""
+"""How a request ends, and the answer's data: `Done` or `Failed`; the reason of the fork's end; nothing."""
 REQUEST_BYTES = 256 << 20
 ANSWER_BYTES = 64 << 20
 FAULT_CHARACTERS = 4000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What a warm process is told first.
+    """The first message to a warm process.
 
     Attributes:
-        function: the one that it calls for each request, as `name` gives it.
-        prepare: one that is called before, if any, with texts as arguments; the place for imports.
-        variables: of its environment.
+        function: the function that it calls for each request, in the form of `name`.
+        prepare: a function that it calls once before, with texts as arguments, for imports; empty for none.
+        variables: its environment variables.
     """
 
     function: str
@@ -63,7 +63,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     fault: Fault
 
     def error(self) -> GymError:
-        """The error as it is raised in the worker: the row's fault, the caller's, or the environment's."""
+        """The error to raise in the worker; only `TaskError` and `UsageError` keep their class."""
         kinds = {kind.__name__: kind for kind in (TaskError, UsageError)}
         kind = kinds.get(self.fault.name, ResourceError)
         return kind(self.fault.message[:FAULT_CHARACTERS], stage=self.fault.stage[:FAULT_CHARACTERS])
@@ -81,7 +81,7 @@ def name(function: Callable[..., object]) -> str:
     """``module:function``.
 
     Raises:
-        TypeError: it cannot be found by a name.
+        TypeError: it is not a module's function that can be imported.
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise TypeError(f"{function.__qualname__} is not the function of a module that can be imported")

@@ -1,13 +1,13 @@
-"""The inside of a warm process: imports what requests of one kind need, then forks for each of them.
+"""The program of a warm process: imports what requests of one kind need, then forks for each request.
 
     worker ──request──▶ warm process ──fork──▶ the function
            ◀──answer──   (reads neither)  ◀──  a pipe of its own
 
-The fork reads the request, calls the function and writes the answer; then it is killed with all that it
-has started, and the files that it has left are removed; where it left more than files, the warm process says
-that it takes no further requests. The warm process passes bytes on and never looks into
-them, so that no text of a model's reaches what the next fork begins as. A fork has another memory, cannot
-write into this one's (it is not dumpable), holds none of its pipes, and is refused the system calls that
+The fork decodes the request, calls the function and writes the answer. Then it is killed with all processes
+that it has started, and the files that it has left are removed; if it left more than files, the warm process
+reports that it takes no further requests. The warm process passes bytes on without decoding them, so that no
+text of a model enters the memory from which the next fork starts. A fork has its own memory, cannot write
+into the warm process's (which is not dumpable), has none of its pipes, and cannot make the system calls that
 would change its limits or priority (`gym_runtime.sandbox.seccomp`).
 """
 
@@ -34,13 +34,13 @@ from gym_runtime.sandbox import calls
 
 WATCH_S = 0.05
 CPU_SLACK_S = 2
-NO_ANSWER = 70  # the exit code of a fork that could not even say what went wrong
+NO_ANSWER = 70  # the exit code of a fork that could not report its error
 CHUNK_BYTES = 1 << 20
 LARGE_PAGE_BYTES = 2 << 20
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MADV_COLLAPSE = 25
 _library = ctypes.CDLL(None)
-_python = ctypes.PyDLL(None)  # calls keep the interpreter's lock, which a fork must hold
+_python = ctypes.PyDLL(None)  # PyDLL keeps the interpreter's lock, which a fork must hold
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,14 +52,14 @@ def main() -> None:
     _prctl(PR_SET_DUMPABLE, 0)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     _close_standard()
-    with suppress(OSError):  # it leads one already
+    with suppress(OSError):  # it may lead a process group already
         os.setpgid(0, 0)
     start = calls.decode_start(_frame(requests))
     function: Callable[..., Any] | None = None
     try:
         function = _prepared(start)
         ready = calls.encode_answer(calls.Done(msgspec.Raw(b"null")))
-    except BaseException as error:  # noqa: BLE001 - it is told to the worker, who raises it
+    except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
         ready = _failed(error)
     _tell(answers, 0, calls.ANSWERED, function is None, ready)
     if function is None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _prepared(start: calls.Start) -> Callable[..., Any]:
-    """The function that is to be called, when all is there that a fork should find."""
+    """Import and prepare everything that forks should inherit; return the function to call."""
     os.environ.update(start.variables)
     if start.prepare:
         calls.find(start.prepare)(*start.arguments)
@@ -88,7 +88,7 @@ def _prepared(start: calls.Start) -> Callable[..., Any]:
 def _forked(
     function: Callable[..., Any], frame: bytes, cpu_s: float, not_for_it: tuple[int, int]
 ) -> tuple[int, bytes]:
-    """How a fork that calls the function ended, and its answer; nothing of it is left."""
+    """Call the function in a fork; return how it ended and its answer, when all its processes are gone."""
     parent = os.getpid()
     answer, to_answer = os.pipe()
     pid = _fork()
@@ -109,9 +109,9 @@ def _forked(
 
 
 def _fork() -> int:
-    """As `os.fork`, without what that runs in a fork for threads, locks and random numbers.
+    """As `os.fork`, without Python's handlers for threads, locks and random numbers.
 
-    Running it costs a third of a small verification, and a process of one thread needs none of it.
+    They cost a third of a small verification, and a process with one thread does not need them.
     """
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return os.fork()
@@ -127,7 +127,7 @@ def _call(function: Callable[..., Any], frame: bytes, cpu_s: float, to_answer: i
             arguments = calls.argument_decoder(function)(frame[calls.REQUEST.size :])
             result = calls.encode_result(function(*arguments))
             data = calls.encode_answer(calls.Done(msgspec.Raw(result)))
-        except BaseException as error:  # noqa: BLE001 - it is told to the worker, who raises it
+        except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
             data = _failed(error)
         rest = memoryview(calls.LENGTH.pack(len(data)) + data)
         while rest:
@@ -166,13 +166,13 @@ class _Fork:
                 look_s = time.monotonic() + WATCH_S
                 if _cpu_s() > self._cpu_s:
                     return calls.OVERRAN, b""
-                if self._ended():  # what it has started may hold its pipe open
+                if self._ended():  # its children may keep the pipe open
                     return self._death()
 
     def end(self) -> None:
-        """Kill it with all that it has started, and wait for their ends.
+        """Kill it with all processes that it has started, and wait for their ends.
 
-        Its orphans have become children of this process, whatever session they are in.
+        This process is a subreaper, so the fork's orphans have become its children, in any session.
         """
         if not self._ended():
             os.kill(self._pid, signal.SIGKILL)
@@ -195,9 +195,9 @@ class _Fork:
 
     def _death(self) -> tuple[int, bytes]:
         end_s = time.monotonic() + WATCH_S
-        while not self._ended():  # its pipe closes a moment before it can be waited for
+        while not self._ended():  # its pipe closes a moment before waitpid reports its end
             if time.monotonic() > end_s:
-                return calls.DIED, b"it gave no answer"
+                return calls.DIED, b"it closed its pipe without an answer"
             time.sleep(0.001)
         code = os.waitstatus_to_exitcode(self._status or 0)
         if code == -signal.SIGXCPU:
@@ -206,7 +206,7 @@ class _Fork:
 
 
 def _cpu_s() -> float:
-    """Seconds of processor time that the descendants of this process have used."""
+    """The processor time that the descendants of this process have used, in seconds."""
     ticks = 0
     for pid in tree.members(os.getpid())[1:]:
         with suppress(OSError, ValueError):
@@ -217,7 +217,7 @@ def _cpu_s() -> float:
 
 
 def _clean(folder: str, before: set[str]) -> bool:
-    """Remove the files that a fork has left; false if it has left more than files."""
+    """Remove the files that a fork has left; False if it has left something else, such as folders."""
     for name in set(os.listdir(folder)) - before:
         with suppress(OSError):
             os.unlink(os.path.join(folder, name))
@@ -264,7 +264,7 @@ def _close_standard() -> None:
 
 
 def _grant(cpu_s: float) -> None:
-    """Let the kernel end this fork a little beyond its limit, should the warm process not get to it."""
+    """Have the kernel kill this fork a little above its limit, in case the warm process does not."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if math.isfinite(cpu_s):
         most = math.ceil(cpu_s) + CPU_SLACK_S
@@ -272,9 +272,9 @@ def _grant(cpu_s: float) -> None:
 
 
 def _hold_memory_in_large_pages() -> None:
-    """Make forks cheap: what the kernel copies for each is an entry per page.
+    """Make forks cheaper: for each fork the kernel copies one entry per page, so larger pages are fewer.
 
-    Half the cost of a fork of 100 MB. Linux 6.1 knows how; elsewhere nothing changes.
+    This halves the cost of a fork of 100 MB. It needs Linux 6.1; elsewhere nothing changes.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""A sandboxed Python session with a memory: what one piece of code defines, the next one finds."""
+"""A sandboxed Python session with a memory: later code can use what earlier code has defined."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _alive: RunVar[CapacityLimiter] = RunVar("gym_runtime_interpreters")
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """What running a piece of code led to.
+    """The result of running a piece of code.
 
     Attributes:
-        stdout: what it printed, up to the limit, and a note of how much was dropped.
-        stderr: likewise.
-        error: the traceback if it raised, or what killed the session; None if all went well.
-        value: the last statement's value as `repr` shows it, if that is an expression that is not None.
+        stdout: its standard output, up to the limit, and a note of how much was dropped.
+        stderr: its standard error, likewise.
+        error: the traceback if it raised, or what killed the session; else None.
+        value: the `repr` of the last statement's value, if it is an expression whose value is not None.
         killed: the session has ended and its memory is lost; the next execution starts a new one.
     """
 
@@ -48,16 +48,16 @@ _decode = msgspec.json.Decoder(Execution).decode
 class Interpreter:
     """One Python process in the sandbox, started when first needed, kept until `close`.
 
-    Code that raises does not end it. Code that overruns its limit is interrupted by a `TimeoutError`, and
-    if it ignores that, killed together with all that it started. Executions do not overlap.
+    Code that raises does not end it. Code that exceeds its time limit is interrupted by a `TimeoutError`; if
+    it ignores that, the session is killed with all its processes. Executions must not overlap.
 
     Args:
         limits: of the process; of its output, per execution.
         packages: distributions that can be imported, if they are installed.
-        aliases: names under which modules are there without an import, such as ``{"np": "numpy"}``.
+        aliases: names of modules that code can use without an import, such as ``{"np": "numpy"}``.
 
     Raises:
-        UsageError: (at the first execution) there is no isolation here; the message says how to get it.
+        UsageError: (at the first execution) this machine cannot isolate; the message has the remedy.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Interpreter:
         try:
             with anyio.fail_after(timeout_s + GRACE_S):
                 await child.send(json.dumps(request).encode())
-                # Escaped as JSON, a byte may take six.
+                # A byte may take six when it is escaped in JSON.
                 answer = await child.receive(16 * self.limits.output_bytes + (1 << 20))
             return _decode(answer)
         except TimeoutError:
@@ -112,7 +112,7 @@ class Interpreter:
         return Execution(error=f"{why}all variables are lost", killed=True)
 
     async def close(self) -> None:
-        """End the process with all that it started. Repeatable; a later execution starts a new one."""
+        """Kill the process with all its descendants. Repeatable; a later execution starts a new process."""
         child, self._child = self._child, None
         if child is not None:
             with anyio.CancelScope(shield=True):

@@ -1,8 +1,8 @@
-"""How much of everything a sandboxed program may use, and the shell lines that see to it.
+"""The limits of a sandboxed program, and the shell lines that set them.
 
-Most are set by a shell between the isolation and the program, because only there they bind what they are
-meant to bind: processes are counted per user and user namespace, so a limit set outside would count the
-worker's own. What all processes together hold is bounded from outside (`gym_runtime.processes.bounded`).
+A shell inside the isolation sets most of them before it starts the program. Outside they would apply to the
+wrong processes: the kernel counts processes per user and user namespace, so such a limit would count the
+worker's own. Limits on all processes together are enforced from outside (`gym_runtime.processes.bounded`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         memory_bytes: address space of each process, and resident memory of all of them together; where there
             are control groups, with room for twice the disk.
         file_bytes: size of each file that is written.
-        disk_bytes: all files together, in `/tmp`, which lives in memory; `/dev/shm` takes as much again.
+        disk_bytes: all files together, in `/tmp`, which is in memory; `/dev/shm` may have as much again.
         open_files: descriptors of each process.
         processes: processes and threads at a time, three of which are the sandbox's own.
         output_bytes: what is kept of its output and of its errors, each; the rest is dropped.
@@ -40,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 def limited(limits: Limits, program: list[str], *, count_processes: bool) -> list[str]:
     """The command line that runs a program within its limits.
 
-    ``count_processes`` is for a user namespace of its own; elsewhere it would count all of the user's.
+    Set ``count_processes`` only in a separate user namespace; elsewhere it would count all of the user's.
     """
     lines = [
         f"exec {NAMESPACE}<&-",
@@ -51,7 +51,7 @@ def limited(limits: Limits, program: list[str], *, count_processes: bool) -> lis
         f"ulimit -n {limits.open_files}",
     ]
     if count_processes:
-        # bash and zsh say -u, dash and busybox -p, which is bash's read-only pipe size.
+        # The option is -u in bash and zsh, -p in dash and busybox; in bash, -p is the read-only pipe size.
         count = limits.processes
         lines.append(f"{{ command ulimit -u {count} || command ulimit -p {count}; }} 2>/dev/null")
     lines.append('exec "$@"')

@@ -1,11 +1,12 @@
 """A user namespace for a worker that is root: its sandboxes run as users without any privilege outside.
 
-An ordinary user gets this from bubblewrap. For root, bubblewrap's own namespace would map the sandbox's user
-to root, whom no limit on processes binds. So one namespace is made per worker process, in which root goes
-by a nameless number (bubblewrap needs it to reach what only root can read, before it drops everything) and
-each sandbox gets a user of its own, so that its processes are counted alone. No further user namespaces can
-be made in it. A process keeps watch: when the worker has gone, however that came about, it kills what still
-lives in the namespace (bubblewrap, whose user differs from the sandbox's, may not).
+For an ordinary user, bubblewrap does this. For root, bubblewrap's own namespace would map the sandbox's user
+to root, for which the kernel has no limit on processes. So each worker process makes one namespace. In it,
+root has an unused number (bubblewrap needs root to reach files that only root can read, before it drops all
+privileges), and each sandbox gets a user of its own, so that its processes are counted separately. No further
+user namespaces can be made in it. A keeper process watches: when the worker has ended, for any reason, it
+kills all processes left in the namespace. Bubblewrap may not do this, because its user differs from the
+sandbox's.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def namespace(process: int) -> int:
     Raises:
         UsageError: the system does not let root make one.
     """
-    # Not to be shared with a fork: hence the argument.
+    # The argument makes the cache miss in a fork, which must not share the namespace.
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _KEEPER],
         stdin=subprocess.PIPE,
@@ -86,9 +87,9 @@ def namespace(process: int) -> int:
 
 def _expect(keeper: subprocess.Popen[bytes], line: bytes) -> None:
     assert keeper.stdout
-    said = keeper.stdout.readline()
-    if said != line:
-        raise OSError(said.decode().strip() or "it cannot be sealed against further namespaces")
+    received = keeper.stdout.readline()
+    if received != line:
+        raise OSError(received.decode().strip() or "it cannot be sealed against further namespaces")
 
 
 def _dismiss(keeper: subprocess.Popen[bytes]) -> None:
@@ -99,16 +100,16 @@ def _dismiss(keeper: subprocess.Popen[bytes]) -> None:
 
 
 def next_user() -> int:
-    """A user for one sandbox, by the namespace's numbers; they come round again after `USERS` sandboxes."""
+    """A user id of the namespace for one sandbox; ids repeat after `USERS` sandboxes."""
     return FIRST_USER + next(_turn) % USERS
 
 
 def _first_outside() -> int:
-    """The first of `USERS` numbers that exist here and belong to nobody, high up where there are so many."""
+    """The first of `USERS` unused user ids of this namespace, from the high end if there are enough."""
     with open("/proc/self/uid_map") as file:
         ranges = [tuple(map(int, line.split())) for line in file]
     end = max(inside + size for inside, _, size in ranges)
     first = min(2_000_000_000, end - USERS - 10)
     if first < 20_000:
-        raise OSError(f"only {end} user ids exist here, too few for {USERS} sandboxes' own")
+        raise OSError(f"only {end} user ids exist in this namespace, too few for {USERS} sandboxes")
     return first

@@ -1,4 +1,4 @@
-"""One sandboxed process: isolated by bubblewrap, or only limited where the environment accepts that."""
+"""One sandboxed process: isolated by bubblewrap, or only limited with ``GYM_SANDBOX=weak``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import msgspec
 
 from gym_runtime.errors import ResourceError
 from gym_runtime.processes.bounded import Bounded
-from gym_runtime.processes.child import KILL_LIMIT_S, Child, EndOfProcess, wait_for_end
+from gym_runtime.processes.child import Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_runtime.sandbox.view import PACKAGES, View
+from gym_runtime.timing import KILL_LIMIT_S
 
 WATCH_S = 0.25
 REMOVAL_LIMIT_S = 30.0
@@ -27,7 +28,7 @@ OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the pr
 
 
 class _Status(msgspec.Struct):
-    """What bubblewrap reports of its sandbox, in one or several objects."""
+    """Bubblewrap's report about its sandbox, in one or several objects."""
 
     first: int | None = msgspec.field(name="child-pid", default=None)
     namespace: int | None = msgspec.field(name="pid-namespace", default=None)
@@ -44,7 +45,7 @@ def start(
 
     Raises:
         ResourceError: it cannot be started.
-        UsageError: there is no isolation here.
+        UsageError: this machine cannot isolate.
     """
     kind = Limited if bubblewrap.weak() else Isolated
     try:
@@ -54,10 +55,10 @@ def start(
 
 
 class Watched(Bounded):
-    """A process that is looked at while somebody waits for it.
+    """A process whose limits are checked while a caller waits for it.
 
     Attributes:
-        excess: what it was killed for having become more than it may be, in words, or None.
+        excess: the limit for which it was killed, in words, or None.
     """
 
     excess: str | None = None
@@ -84,9 +85,10 @@ class Watched(Bounded):
         )
 
     async def watch(self) -> None:
-        """Kill it when all its processes together are more than its limits allow; cancel to stop watching.
+        """Kill it when all its processes together exceed its limits; cancel to stop watching.
 
-        Those that it has itself are each process's own, and bind no number of them in the weak mode.
+        The limits that the shell sets apply to each process alone, and in the weak mode they do not limit the
+        number of processes.
         """
         while self.excess is None:
             await anyio.sleep(WATCH_S)
@@ -113,13 +115,13 @@ class Watched(Bounded):
         return received[0]
 
     async def _end_with_the_program(self) -> None:
-        """What it has left running holds the pipes open."""
+        """End it when the program ends: processes that it has left would keep the pipes open."""
         await self.wait()
         await self.end()
 
 
 class Isolated(Watched):
-    """A process in namespaces of its own; they end with it, and all that live in them."""
+    """A process in separate namespaces, which end with it, together with all processes in them."""
 
     def __init__(self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool) -> None:
         path = bubblewrap.check(os.getpid())
@@ -129,7 +131,7 @@ class Isolated(Watched):
         reporting = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
         os.close(status)
         arguments += ["--json-status-fd", str(reporting)]
-        # Not on the command line, which the sandbox can read.
+        # Passed in a file, because the sandbox can read the command line.
         settings = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         try:
             filters = seccomp.program(counted=bubblewrap.counted())
@@ -153,7 +155,7 @@ class Isolated(Watched):
 
     @property
     def ran(self) -> bool:
-        """Whether the program was reached; false if its isolation failed. Known once it has ended."""
+        """Whether the program was started; False if its isolation failed. Known after its end."""
         return any(status.exit_code is not None for status in self._statuses())
 
     def find_excess(self) -> str | None:
@@ -168,7 +170,7 @@ class Isolated(Watched):
         first = self._first()
         self.kill()
         if first is not None:
-            # The others of the namespace are gone when its first process is.
+            # The kernel kills all other processes of a pid namespace with its first one.
             with suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
             with anyio.move_on_after(KILL_LIMIT_S, shield=True):
@@ -195,7 +197,7 @@ class Isolated(Watched):
         return [_decode_status(part + b"}") for part in self._report.split(b"}")[:-1]]
 
     def _first(self) -> int | None:
-        """The first process of the namespace, by its number out here, unless it has ended."""
+        """The first process of the namespace, by its id outside, unless it has ended."""
         for status in self._statuses():
             if status.first is not None:
                 with suppress(OSError):
@@ -205,9 +207,9 @@ class Isolated(Watched):
 
 
 class Limited(Watched):
-    """A process under limits in a folder of its own, in nothing else. For ``GYM_SANDBOX=weak``.
+    """A process with limits and a folder of its own, without isolation. For ``GYM_SANDBOX=weak``.
 
-    A daemon that it starts is found at its end only where there are control groups.
+    A daemon that it starts can be killed at its end only with control groups.
     """
 
     def __init__(self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool) -> None:
@@ -231,7 +233,7 @@ class Limited(Watched):
 
     async def close(self) -> None:
         await super().close()
-        # Not by Python, which gives up in a tree of folders that is too deep, and blocks in one that is wide.
+        # Not in Python, which fails on a very deep tree of folders, and blocks the event loop on a wide one.
         remove = [SHELL, "-c", 'chmod -R u+rwx "$1"; exec rm -rf "$1"', "sh", self._folder]
         async with Child(remove) as child:
             with anyio.move_on_after(REMOVAL_LIMIT_S):
@@ -243,7 +245,7 @@ class Limited(Watched):
 
 
 def _sockets(pid: int) -> int:
-    """How many sockets there are in the network namespace of a process."""
+    """The number of sockets in the network namespace of a process."""
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/net/sockstat") as file:
         return int(file.readline().split()[2])
     return 0

@@ -1,7 +1,7 @@
-"""The Python that sandboxed programs run: the worker's own runtime, and the packages that were asked for.
+"""The Python that sandboxed programs run: the worker's own runtime, and the requested packages.
 
-Nothing else of the worker's environment is shown: neither its site-packages (this project with its verifiers
-and data among them) nor its virtual environment.
+Nothing else of the worker's environment is visible: neither its site-packages, which have this project with
+its verifiers and data, nor its virtual environment.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def hidden() -> tuple[str, ...]:
 
 @cache
 def installed(names: tuple[str, ...]) -> View:
-    """The files and folders of those distributions that are installed, and of what they depend on.
+    """The files and folders of those distributions that are installed, and of their dependencies.
 
-    They are seen in `PACKAGES`.
+    The sandbox has them in `PACKAGES`.
     """
     found: dict[str, str] = {}
     waiting, seen = list(names), set[str]()

@@ -1,8 +1,8 @@
-"""The inside of an `Interpreter`: runs as a script in the sandbox and imports nothing of this project.
+"""The program of an `Interpreter`: runs as a script in the sandbox and imports nothing of this project.
 
-A request is the code, its time limit and how much of its output to keep; the answer follows when it is done.
-Both are JSON with their length before them, on the descriptors that were standard input and output; the code
-finds a null device and files there instead. All state is in one namespace, as in a notebook.
+A request has the code, its time limit and how much of its output to keep; the answer follows when the code
+is done. Both are JSON after their length, on the descriptors that were standard input and output; the code
+gets a null device and files in their place. All state is in one namespace, as in a notebook.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUE_CHARACTERS = 10_000
 
 
 def serve(aliases: Mapping[str, str]) -> None:
-    """Answer requests until the input ends. ``aliases`` name modules, imported where they are used."""
+    """Answer requests until the input ends. ``aliases`` name modules, imported when code uses them."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     captured = [_nameless_file("stdout"), _nameless_file("stderr")]
     null = os.open(os.devnull, os.O_RDONLY)
@@ -46,7 +46,7 @@ def serve(aliases: Mapping[str, str]) -> None:
 def _execute(
     request: dict[str, Any], name: str, namespace: dict[str, Any], aliases: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """The error's traceback, if it raised, and the last expression's value, if that is one."""
+    """The traceback if the code raised, and the last statement's value if it is an expression."""
     value: str | None = None
     try:
         signal.setitimer(signal.ITIMER_REAL, request["limit_s"])
@@ -59,13 +59,13 @@ def _execute(
             if result is not None:
                 value = repr(result)[:VALUE_CHARACTERS]
         return None, value
-    except BaseException as error:  # noqa: BLE001 - whatever the model's code raises is its answer
+    except BaseException as error:  # noqa: BLE001 - any exception of the model's code is its answer
         signal.setitimer(signal.ITIMER_REAL, 0)
         return _described(error), None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for stream in (sys.stdout, sys.stderr):
-            with suppress(BaseException):  # the model's code may have put anything there
+            with suppress(BaseException):  # the model's code may have replaced the streams
                 stream.flush()
 
 
@@ -104,7 +104,7 @@ def _nameless_file(name: str) -> int:
 
 
 def _taken(descriptor: int, keep_bytes: int) -> str:
-    """What was written, up to ``keep_bytes``; the file is empty again."""
+    """The text of the file, up to ``keep_bytes``; the file is emptied."""
     size = os.fstat(descriptor).st_size
     data = os.pread(descriptor, min(size, keep_bytes), 0)
     os.ftruncate(descriptor, 0)

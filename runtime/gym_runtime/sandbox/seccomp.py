@@ -1,8 +1,8 @@
-"""The system calls that sandboxed programs do without, as a filter of the kernel's (classic BPF).
+"""The system calls that sandboxed programs may not make, as a filter of the kernel (classic BPF).
 
-Namespaces and the lack of privilege already stop most of what these would do; the filter is there for what no
-namespace covers (sockets to the hypervisor, the worker's keyring) and for the parts of the kernel in which
-ways out of namespaces are found most often. A refused call fails with ``EPERM``, as without privilege.
+Namespaces and missing privileges already prevent most of what these calls would do. The filter is for what no
+namespace covers (sockets to the hypervisor, the worker's keyring), and for the parts of the kernel in which
+escapes from namespaces are found most often. A refused call fails with ``EPERM``, as without privilege.
 
 Source: Docker's default profile (github.com/moby/profiles, Apache-2.0), of which this is the part that
 matters without capabilities; numbers from Linux's ``asm/unistd_64.h`` and ``asm-generic/unistd.h``.
@@ -18,7 +18,7 @@ from functools import cache
 
 from gym_runtime.errors import UsageError
 
-# Of x86-64 and of aarch64; those above 424 have one number everywhere.
+# Numbers of x86-64 and of aarch64; from 424 on a call has the same number on all machines.
 REFUSED = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -58,15 +58,15 @@ REFUSED = {
     "fspick": (433, 433),
     "pidfd_getfd": (438, 438),
     "mount_setattr": (442, 442),
-    # What a verification would change for the process that it is a fork of, and so for the next one.
+    # With these a fork could change the warm process, and so the next verification.
     "setpriority": (141, 140),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
     "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "ioprio_set": (251, 30),
-    # Memory that is no process's own: it escapes the limit where no control group counts it, and outlives
-    # the process that filled it.
+    # These make memory that belongs to no process: without control groups no limit counts it, and it
+    # outlives the process that filled it.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -87,7 +87,7 @@ _NUMBER, _MACHINE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = (
     4,
     16,
     40,
-)  # where they are in what a filter is shown
+)  # offsets in the kernel's struct seccomp_data
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
@@ -96,11 +96,11 @@ def program(*, counted: bool = True) -> bytes:
     """The filter for this machine.
 
     Args:
-        counted: a control group counts all memory. Elsewhere only what processes map can be counted, so they
-            share none that is nameless: it stays when it is mapped no more.
+        counted: a control group counts all memory. Without one, only memory that processes map can be
+            counted, so shared anonymous mappings are refused: their memory remains after they are unmapped.
 
     Raises:
-        UsageError: there is none for it.
+        UsageError: this machine's architecture is not supported.
     """
     machine = platform.machine()
     if machine not in MACHINES:
@@ -112,7 +112,7 @@ def program(*, counted: bool = True) -> bytes:
         _instruction(_RETURN, _KILL),
         _instruction(_LOAD, _NUMBER),
         *_fails(_AT_LEAST, FIRST_OF_X32, errno.ENOSYS),
-        # Its flags are out of a filter's sight; the C library then takes the older one.
+        # A filter cannot read clone3's flags, which are in memory; at ENOSYS the C library uses clone.
         *_fails(_EQUALS, CLONE3, errno.ENOSYS),
     ]
     for numbers in REFUSED.values():

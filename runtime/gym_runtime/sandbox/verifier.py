@@ -1,4 +1,4 @@
-"""What a kind of verifications is: which function, of which modules, prepared how, with which files."""
+"""A kind of verifications: its function, its modules, its preparation and its files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Verifier(msgspec.Struct, frozen=True):
     """A kind of verifications; equal ones share their warm processes.
 
     Attributes:
-        function: the one that is called, by its name.
-        prepare: one that is called before the first request, if any, with ``arguments``.
-        sources: the modules that it consists of; what is installed beside it is there anyway.
-        variables: environment variables that it sees, each of which names a folder that it reads.
+        function: the name of the function that is called.
+        prepare: the name of a function that is called with ``arguments`` before the first request, or empty.
+        sources: the modules that it consists of; installed packages are visible in any case.
+        variables: its environment variables, each of which names a folder that it reads.
     """
 
     function: str
@@ -31,7 +31,7 @@ class Verifier(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What tells it from others."""
+        """The values that distinguish it from other kinds."""
         return self.function, self.prepare, self.arguments, self.sources, tuple(self.variables.items())
 
 
@@ -49,7 +49,7 @@ def verifier(
         folders: environment variables and the folders that they name; one that does not exist is left out.
 
     Raises:
-        TypeError: the function is not that of a module.
+        TypeError: the function is not a module's.
     """
     variables = {
         name: os.path.abspath(place) for name, place in (folders or {}).items() if os.path.isdir(place)

@@ -1,16 +1,16 @@
 """The warm processes of an event loop: verifications in sandboxed forks that are killed at their limits.
 
-A call takes an idle process that has been prepared for calls of its kind (its modules are imported), or
-starts one. Little more calls compute at a time than there are CPUs; waiting for a turn counts against no
-limit. A call's limit is one of processor time, so that a busy machine fails nothing; `WALL_FACTOR` times as
-long and `WALL_S` on the clock end one that only waits. A call that is at work `OVERRUN_FACTOR` times as long
-as its kind usually is (at least `OVERRUN_S`) gives its turn away and goes on at the lowest priority, up to
-`OVERRUNNING_AT_MOST` of them, so that calls which hang keep no other waiting. The process that takes its
-place has been warmed in advance, at the lowest priority where that can be taken back: when all turns are
-taken one more process is started, and another one when a call overruns.
+A call uses an idle process that was prepared for calls of its kind (its modules are imported), or starts one.
+The number of calls that compute at a time is a little above the number of CPUs; waiting for a turn does not
+count towards a limit. A call's limit is in processor time, so that a busy machine fails no call; a call that
+only waits ends after `WALL_FACTOR` times the limit plus `WALL_S`, by the clock. A call that takes
+`OVERRUN_FACTOR` times as long as its kind usually does (at least `OVERRUN_S`) gives up its turn and continues
+at the lowest priority, so that calls that hang do not delay others; at most `OVERRUNNING_AT_MOST` do so. The
+process that takes its turn was started in advance, at the lowest priority where that can be raised again:
+when all turns are taken, one more process is started, and another one when a call overruns.
 
-The processes are fresh sandboxed interpreters (never forks of a worker with its threads and connections) and
-end with the event loop that they serve.
+The processes are new sandboxed interpreters, never forks of a worker with its threads and connections, and
+end with their event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gym_runtime.sandbox.warm import Overrun, Warm
 
 OVERRUN_S = 0.1
 OVERRUN_FACTOR = 5.0
-USUAL_S = 0.4  # until the first call of a kind tells
+USUAL_S = 0.4  # assumed until the first call of a kind is measured
 OVERRUNNING_AT_MOST = 64
 WALL_FACTOR, WALL_S = 4.0, 5.0
 WATCH_S, WATCH_OVERRUNNING_S = 0.05, 0.2
@@ -42,7 +42,7 @@ class WarmProcesses:
 
     def __init__(self) -> None:
         cpus = os.cpu_count() or 2
-        self.turns = cpus + max(1, cpus // 4)  # so that one which may soon turn out to hang blocks no CPU
+        self.turns = cpus + max(1, cpus // 4)  # more than CPUs: a call that hangs idles one until it overruns
         self._turns = CapacityLimiter(self.turns)
         self._overrunning = 0
         self._busy: dict[object, int] = {}
@@ -52,13 +52,13 @@ class WarmProcesses:
         weakref.finalize(self, _abandon, self._alive)
 
     async def call(self, verifier: Verifier, arguments: bytes, cpu_s: float) -> calls.Done | calls.Failed:
-        """Call a verifier's function with arguments that are encoded.
+        """Call a verifier's function with encoded arguments.
 
         Raises:
-            TimeoutError: it took too long, and was killed; the message says what.
-            ProcessDied: the process ended over it, or became more than it may be.
-            NotPrepared: no process can be had for such calls.
-            GymError: whatever preparing raised, or a process cannot be started.
+            TimeoutError: it took too long, and was killed; the message has the limit.
+            ProcessDied: the process ended during the call, or exceeded a limit.
+            NotPrepared: no process could be prepared for such calls.
+            GymError: the preparation raised, or a process cannot be started.
         """
         async with self._turn() as turn, self._process(verifier) as process:
             await process.prepare()
@@ -111,7 +111,7 @@ class WarmProcesses:
 
     @asynccontextmanager
     async def _process(self, verifier: Verifier) -> AsyncGenerator[Warm]:
-        """A process for one call; back among the idle ones if it takes further ones."""
+        """A process for one call; afterwards it becomes idle if it can take further calls."""
         process = await self._take(verifier)
         kind = verifier.kind
         self._busy[kind] = self._busy.get(kind, 0) + 1
@@ -129,7 +129,7 @@ class WarmProcesses:
             self._idle.remove(process)
             if not process.ended:
                 return process
-            await self._end(process)  # out of memory, the system chose this one: no fault of the next call's
+            await self._end(process)  # it may have been killed while idle (out of memory)
         return self._start(verifier)
 
     async def _retire(self, process: Warm) -> None:
@@ -137,7 +137,7 @@ class WarmProcesses:
             await self._end(process)
             return
         self._idle.append(process)
-        if len(self._idle) > self.turns + 2:  # the kind that was not asked for longest gives way
+        if len(self._idle) > self.turns + 2:  # the one that has been idle for longest ends
             await self._end(self._idle.pop(0))
 
     async def _end(self, process: Warm) -> None:

@@ -1,9 +1,9 @@
-"""What a sandboxed process sees of the machine besides the Python runtime and `/usr`; all of it read-only.
+"""The files that a sandboxed process can read besides the Python runtime and `/usr`; all are read-only.
 
-A program sees the packages that it was given. A verifier is code that people wrote and installed, so it sees
-what that consists of: the folders that Python imports from, the package or folder of its own module, and the
-folders that its environment declares. Entries of its folder that begin with a dot are covered, because a
-module often lies where ``.env``, ``.ssh`` or ``.git`` lie, too.
+A program can read the packages that it was given. A verifier is installed, trusted code, so it can read the
+folders that Python imports from, the package or folder of its own module, and the folders that its
+environment declares. Entries of its folder that begin with a dot are hidden, because a module is often
+beside ``.env``, ``.ssh`` or ``.git``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PACKAGES = "/packages"
 
 
 class View(msgspec.Struct, frozen=True):
-    """What is shown.
+    """The visible files.
 
     Attributes:
-        shown: files and folders of the machine, by the place where they are seen.
-        covered: places within these where nothing is seen.
-        own_session: the process is a session of its own, apart from what isolates it.
+        shown: files and folders of the machine, by their paths in the sandbox.
+        covered: paths within these that are hidden.
+        own_session: the process starts a session of its own, apart from bubblewrap's.
     """
 
     shown: dict[str, str] = {}
@@ -35,7 +35,7 @@ class View(msgspec.Struct, frozen=True):
     own_session: bool = True
 
     def mounts(self) -> list[str]:
-        """The arguments for bubblewrap: each folder before what lies in it."""
+        """The arguments for bubblewrap, each folder before the paths in it."""
         told: list[str] = []
         covers: list[str] = []
         for place in sorted({*self.shown, *self.covered}):
@@ -54,16 +54,16 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
 
     Args:
         sources: the modules that it consists of.
-        folders: further ones that it reads.
+        folders: further folders that it reads.
 
     Raises:
-        UsageError: a module lies in the root folder, or is one that the sandbox's user may not read.
+        UsageError: a module is in the root folder, or the sandbox's user may not read it.
     """
     own = [_code(source.resolve()) for source in sources]
     paths = {*own, *map(Path, import_path()), Path(sys.prefix), Path(__file__).parents[1]}
     paths |= {Path(folder).resolve() for folder in folders}
     if Path("/") in paths:
-        raise UsageError("an environment's module cannot lie in the folder '/': move it to one of its own")
+        raise UsageError("an environment's module cannot be in the folder '/'; move it to another folder")
     if os.geteuid() == 0:
         for path in own:
             _check_readable(path)
@@ -73,7 +73,7 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
 
 
 def import_path() -> list[str]:
-    """Where Python imports from here, but not the working directory and not the started script's."""
+    """The folders of ``sys.path`` without the working directory and the started script's folder."""
     not_ours = {"", os.getcwd()}
     started = sys.modules.get("__main__")
     if started is not None and started.__dict__.get("__file__"):
@@ -96,16 +96,15 @@ def _dot(entry: os.DirEntry[str]) -> bool:
 
 
 def _check_readable(path: Path) -> None:
-    """A worker that is root has sandboxes whose users are others."""
+    """Refuse a folder that other users cannot read: the sandboxes of a root worker run as other users."""
     wanted = stat.S_IROTH | stat.S_IXOTH
     if path.stat().st_mode & wanted != wanted:
         raise UsageError(
-            f"{path} can be read by root alone, but verifiers run as an unprivileged user: "
-            f"chmod -R o+rX {path}"
+            f"only root can read {path}, but verifiers run as an unprivileged user; run: chmod -R o+rX {path}"
         )
 
 
 def program_path(sources: Sequence[Path]) -> list[str]:
-    """What a verifier imports from: as here, and the folders of its modules."""
+    """The folders that a verifier imports from: `import_path`, and those of its modules."""
     own = [str(code.parent if (code / "__init__.py").exists() else code) for code in map(_code, sources)]
     return list(dict.fromkeys([*import_path(), *own]))

@@ -1,4 +1,4 @@
-"""One warm process, seen from the worker: it is sandboxed, and forks for each request (`fork_server`)."""
+"""One warm process as the worker uses it: it is sandboxed, and forks for each request (`fork_server`)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ main()
 
 
 class ProcessDied(Exception):
-    """The process ended in the middle of a call, or had to be; the message says why."""
+    """The process ended or was killed during a call; the message says why."""
 
 
 class NotPrepared(Exception):
-    """The process could not even prepare for calls of its kind: it ended, or took too long."""
+    """The process could not prepare for calls of its kind: it ended, or took too long."""
 
 
 class Overrun(Exception):
@@ -42,14 +42,14 @@ class Overrun(Exception):
 
 
 class Warm:
-    """A process that was told to prepare for one kind of requests when it was started.
+    """A process that prepares for one kind of requests when it starts.
 
     Args:
         spare: no request waits for it yet.
 
     Raises:
         ResourceError: it cannot be started.
-        UsageError: there is no isolation here, or the verifier's files cannot be shown.
+        UsageError: this machine cannot isolate, or the sandbox's user cannot read the verifier's files.
     """
 
     def __init__(self, verifier: Verifier, *, spare: bool) -> None:
@@ -80,8 +80,8 @@ class Warm:
         """Wait until it has prepared.
 
         Raises:
-            NotPrepared: it ended over it, or took longer than `START_LIMIT_S` seconds.
-            GymError: whatever its preparation raised.
+            NotPrepared: it ended meanwhile, or took longer than `START_LIMIT_S` seconds.
+            GymError: the preparation raised it.
         """
         self.insist()
         if self._prepared:
@@ -107,25 +107,25 @@ class Warm:
         try:
             await self._child.send(calls.REQUEST.pack(self._asked, cpu_s) + arguments)
         except EndOfProcess as error:
-            raise ProcessDied("it was gone") from error
+            raise ProcessDied("it had ended before the call") from error
 
     async def answers_within(self, seconds: float) -> bool:
         return await self._child.answers_within(seconds)
 
     async def answer(self) -> calls.Done | calls.Failed:
-        """What came of the request.
+        """The answer to the request.
 
         Raises:
-            ProcessDied: it ended over it, or what it answered cannot be read.
+            ProcessDied: the process ended meanwhile, or its answer cannot be decoded.
             Overrun: it took more processor time than it may.
         """
         try:
-            # Not the sandbox's own `receive`, which waits for the end of programs that leave others behind.
+            # Not the sandbox's own `receive`, which also watches for programs that leave processes behind.
             frame = await Child.receive(self._child, calls.ANSWER.size + calls.ANSWER_BYTES)
         except EndOfProcess as error:
             why = self._child.find_excess() or "out of memory or of processor time, or a crash in native code"
             raise ProcessDied(why) from error
-        self.watch()  # the result may be what a child lacks that the kernel has killed
+        self.watch()  # the result may be wrong because the kernel has killed a child for its memory
         number, how, last = calls.ANSWER.unpack_from(frame)
         if number != self._asked:
             raise ProcessDied("it answered another request")
@@ -141,20 +141,20 @@ class Warm:
             raise ProcessDied(f"its answer cannot be read: {error}") from error
 
     def insist(self) -> None:
-        """Take the priority that a call has. Repeatable, and to be repeated: it may fail for a while."""
+        """Set the normal priority of a call. Call it again and again: the kernel may refuse for a while."""
         if self._yields and priority.weigh(self._child.pid, 0):
             self._yields = False
 
     def yield_to_others(self) -> None:
-        """Go on at the lowest priority, with all that it has started by now; repeatable."""
-        priority.lower(tree.members(self._child.pid)[1:])  # the first one is to see to the end of the others
+        """Continue at the lowest priority, with all processes that it has started by now. Repeatable."""
+        priority.lower(tree.members(self._child.pid)[1:])  # the first one must still end the others in time
         priority.weigh(self._child.pid, priority.LEAST)
 
     def watch(self) -> None:
-        """Look at what it has become.
+        """Check its limits.
 
         Raises:
-            ProcessDied: that is more than it may be; it has been killed.
+            ProcessDied: it exceeded one, and has been killed.
         """
         if too_much := self._child.find_excess():
             self.reusable = False
@@ -162,8 +162,8 @@ class Warm:
             raise ProcessDied(too_much)
 
     async def close(self) -> None:
-        """End it with all that it has started."""
-        priority.weigh(self._child.pid, 0)  # dying takes time, too
+        """End it with all processes that it has started."""
+        priority.weigh(self._child.pid, 0)  # a process needs processor time to end
         await self._child.close()
 
     def abandon(self) -> None:

@@ -1,13 +1,13 @@
 """A private NATS broker on this machine, for runs that were given none.
 
 `Broker` belongs to a supervisor: a synchronous process with one thread. The broker listens on the loopback
-interface only, on a port that the operating system chose, and lets in only whoever knows its random
-password, which stands in the URL. It dies with its supervisor, but not from a Ctrl-C in the terminal: its
-clients still need it while they finish.
+interface only, on a port that the operating system chose, and accepts only clients with its random password,
+which is part of its URL. It ends with its supervisor, but not at a Ctrl-C in the terminal: its clients still
+need it while they finish.
 
-What it stores is on disk in the state directory and survives the death of its process. JetStream hands
-every write to the kernel and calls fsync every two minutes only (its default, kept on purpose: an fsync per
-record would cost milliseconds): a crash of the broker loses nothing, a power cut up to two minutes.
+What it stores is on disk in the state directory and survives the end of its process. JetStream hands every
+write to the kernel but calls fsync only every two minutes (its default, kept because an fsync per record
+costs milliseconds): a crash of the broker loses nothing, a power failure up to two minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_S = 0.001
 LOG_TAIL_LINES = 12
 MAX_LOG_BYTES = 64 * 1024 * 1024
 GARBAGE_PERCENT = "50"
-"""GOGC, unless the environment sets it: Go's default of 100 keeps as much garbage as there is data."""
+"""GOGC, unless the environment sets it: Go's default of 100 allows as much garbage as there is data."""
 
 _PR_SET_PDEATHSIG = 1
 _USER = "gym"
@@ -64,7 +64,7 @@ class _Ports(msgspec.Struct):
 
 
 class Broker:
-    """One broker process. All methods block, for milliseconds; ``state_dir`` is created if need be."""
+    """One broker process. All methods block, for milliseconds; ``state_dir`` is created if it is missing."""
 
     def __init__(self, state_dir: Path) -> None:
         self._dir = state_dir.absolute()
@@ -85,10 +85,10 @@ class Broker:
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> str:
-        """Start it, and return its URL when it takes connections.
+        """Start it, and return its URL when it accepts connections.
 
         Raises:
-            BrokerError: It is not installed or does not start; with the end of its log.
+            BrokerError: it is not installed or does not start; with the end of its log.
         """
         if self._process is not None and self._process.poll() is None:
             return self.url
@@ -96,7 +96,9 @@ class Broker:
         try:
             self._prepare()
         except OSError as error:
-            raise BrokerError(f"cannot use {self._dir} for the broker: {error.strerror or error}") from error
+            raise BrokerError(
+                f"the broker cannot use the directory {self._dir}: {error.strerror or error}"
+            ) from error
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
             env={"GOGC": GARBAGE_PERCENT, **os.environ},
@@ -118,21 +120,21 @@ class Broker:
         return None if self._process is None else self._process.poll()
 
     def restart(self) -> str:
-        """Start it again after its death, on the same port and with what it had stored.
+        """Start it again after its end, on the same port and with what it had stored.
 
         Raises:
-            BrokerError: As for `start`; also when another process has taken the port.
+            BrokerError: as `start`; also when another process has taken the port.
         """
         self.stop()
         return self.start()
 
     def stop(self) -> None:
-        """End it: politely, and after `STOP_S` by force. Does nothing when it does not run."""
+        """End it with SIGTERM, and after `STOP_S` with SIGKILL. Does nothing when it does not run."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         if sys.platform != "win32":
-            # A frozen process takes no SIGTERM.
+            # A stopped process does not handle SIGTERM.
             process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
@@ -167,16 +169,16 @@ class Broker:
         file = self._ports / f"nats-server_{process.pid}.ports"
         give_up = time.monotonic() + START_S
         while True:
-            # The file may be seen before it is complete.
+            # The broker may not have written the whole file yet.
             with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
                 return msgspec.json.decode(file.read_bytes(), type=_Ports)
             code = process.poll()
             if code is not None:
-                raise BrokerError(f"nats-server ended with code {code} at its start:\n{self._log_tail()}")
+                raise BrokerError(f"nats-server ended with code {code} while it started:\n{self._log_tail()}")
             if time.monotonic() > give_up:
                 self.stop()
                 raise BrokerError(
-                    f"nats-server took no connections within {START_S:.0f} s:\n{self._log_tail()}"
+                    f"nats-server accepted no connections within {START_S:.0f} s:\n{self._log_tail()}"
                 )
             time.sleep(POLL_S)
 
@@ -192,7 +194,7 @@ def find_binary() -> str:
     """The path of nats-server: the one installed next to this Python, else the one on the PATH.
 
     Raises:
-        BrokerError: There is none.
+        BrokerError: it is not installed.
     """
     name = "nats-server.exe" if sys.platform == "win32" else "nats-server"
     beside = Path(sysconfig.get_path("scripts")) / name
@@ -205,11 +207,11 @@ def find_binary() -> str:
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """What the child does between fork and exec: ask the kernel for SIGTERM when its parent dies.
+    """The function that the child calls between fork and exec: it asks for SIGTERM when its parent dies.
 
-    Everything it needs is made here, before the fork: it takes no lock and imports nothing, so the fork is
-    safe while the parent has one thread. The kernel means the parent's *thread*, another reason to start
-    brokers from the main one.
+    Everything that it uses is made here, before the fork: it takes no lock and imports nothing, so the fork
+    is safe while the parent has one thread. The kernel sends the signal when the parent's *thread* ends, so
+    brokers must be started from the main thread.
     """
     prctl = ctypes.CDLL(None).prctl
     parent = os.getpid()
@@ -218,7 +220,7 @@ def _die_with_parent() -> Callable[[], None]:
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, wanted, 0, 0, 0)
         if getppid() != parent:
-            # It died before the kernel was told.
+            # The parent died before prctl was called.
             leave(1)
 
     return prepare

@@ -1,10 +1,10 @@
-"""One slot of a pool: the process that fills it, and when the next one may.
+"""One slot of a pool: the process that fills it, and when the next process may start.
 
-The process is forked from the supervisor. It reports through a pipe: ``ready``, and why it ends if it can
-say so. It ends when the lifeline, a pipe that the supervisor holds open, is closed.
+The process is forked from the supervisor. It writes to a pipe: ``ready``, and the reason of its end if it
+knows one. It ends when the lifeline, a pipe that the supervisor keeps open, is closed.
 
-What dies is started again after a pause that grows. `MAX_RESTARTS` within `RESTART_WINDOW_S` are too many,
-and so are `MAX_FALSE_STARTS` of processes that never get ready.
+A process that ended is started again after a growing pause. More than `MAX_RESTARTS` within
+`RESTART_WINDOW_S` stop the system, and so do `MAX_FALSE_STARTS` in a row that never became ready.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ MAX_FALSE_STARTS = 5
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.6
 GC_THRESHOLD = (50_000, 20, 100)
-"""Thousands of rollouts in flight are live objects that each collection would only look at."""
+"""Rare collections: thousands of rollouts in flight are live objects, which each one would scan in vain."""
 TITLE_CHARS = 60
 IN_TROUBLE = 75
-"""A worker's exit status when its trouble may pass (EX_TEMPFAIL)."""
+"""A worker's exit status when a restart may help (EX_TEMPFAIL)."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Those that the supervisor handles, and its children do not."""
+"""The signals that the supervisor handles; its children reset them."""
 
 
 class Deaths:
-    """How often one thing died lately."""
+    """How often one process died recently."""
 
     def __init__(self) -> None:
         self._at_s: deque[float] = deque()
 
     def count(self, what: str) -> int:
-        """One more; how many there were within `RESTART_WINDOW_S`.
+        """Count one more death; return how many there were within `RESTART_WINDOW_S`.
 
         Raises:
-            UsageError: too many.
+            UsageError: there were more than `MAX_RESTARTS`.
         """
         now = time.monotonic()
         self._at_s.append(now)
@@ -59,13 +59,13 @@ class Deaths:
         count = len(self._at_s)
         if count > MAX_RESTARTS:
             raise UsageError(
-                f"{what}; it is the {count}th time within {RESTART_WINDOW_S:.0f} s: see its log above"
+                f"{what}, for the {count}th time within {RESTART_WINDOW_S:.0f} s; see its log above"
             )
         return count
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a process ended. ``reason`` is why no other would do better; empty where one may."""
+    """How a process ended. ``reason`` says why a restart would fail too; empty if a restart may help."""
 
     pid: int
     what: str
@@ -73,7 +73,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Slot:
-    """One slot; ``pid`` is 0 while it is empty, ``report`` the pipe to hear the process through, or -1."""
+    """One slot; ``pid`` is 0 while it is empty, ``report`` is the pipe to read from the process, or -1."""
 
     def __init__(self, pool: PoolSpec) -> None:
         self.pool = pool
@@ -127,7 +127,7 @@ class Slot:
             os._exit(status)
 
     def hear(self) -> bool:
-        """Read what the process reports; True once, when it got ready."""
+        """Read what the process reports; True once, when it becomes ready."""
         if self.report < 0:
             return False
         with contextlib.suppress(BlockingIOError):
@@ -138,7 +138,7 @@ class Slot:
         return True
 
     def empty(self, status: int) -> End:
-        """The process is gone, with this status of ``waitpid``."""
+        """Empty the slot: its process ended with this status of ``waitpid``."""
         os.close(self.report)
         pid, self.pid, self.report = self.pid, 0, -1
         code = os.waitstatus_to_exitcode(status)
@@ -152,13 +152,13 @@ class Slot:
         return End(pid, f"{self.pool.kind} worker {pid} {how}", reason)
 
     def put_off(self, what: str) -> None:
-        """Have it filled again after a pause.
+        """Have the slot filled again after a pause.
 
         Raises:
-            UsageError: it has been, too often.
+            UsageError: its processes have died too often.
         """
         if self._false_starts >= MAX_FALSE_STARTS:
-            raise UsageError(f"{what}; it failed {self._false_starts} times to get ready: see its log above")
+            raise UsageError(f"{what}; it failed {self._false_starts} times to get ready; see its log above")
         deaths = self._deaths.count(what)
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(deaths - 1, 7))
         self.start_at_s = time.monotonic() + pause_s

@@ -1,4 +1,4 @@
-"""What a system consists of: the broker, and pools of workers. The supervisor's input."""
+"""The parts of a system: the broker, and pools of workers. It is the supervisor's input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         state_dir: where a started broker keeps its streams.
         temporary: that directory is removed at the end.
         prefix: of all subjects and streams, so that several systems can share a broker.
-        drain_s: how long stopping workers may take to finish what they have, in seconds.
+        drain_s: how many seconds stopping workers may take to finish their work.
     """
 
     pools: tuple[PoolSpec, ...] = ()
@@ -55,11 +55,11 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the supervisor says, one JSON line each.
+    """An event that the supervisor reports as one JSON line.
 
     ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves),
-    ``all_ready``, ``restarted`` (with the ``reason``), ``failed`` (it gave up; ``reason`` is for people)
-    or ``stopped``.
+    ``all_ready``, ``restarted`` (with the ``reason``), ``failed`` (it gave up; ``reason`` is the message for
+    the user) or ``stopped``.
     """
 
     event: Literal["broker", "ready", "all_ready", "restarted", "failed", "stopped"]

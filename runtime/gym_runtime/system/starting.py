@@ -1,7 +1,7 @@
-"""A worker that starts: loading a model may block its event loop for minutes.
+"""How a starting worker is ended, although loading a model may block its event loop for minutes.
 
-Until it serves, SIGTERM, SIGINT and the end of its supervisor end it at once, and with it every process that
-its adapter has started: there is nothing yet to be finished or given back.
+Until it serves, SIGTERM, SIGINT and the end of its supervisor end it at once, together with every process
+that its adapter has started: it has no work yet to finish or to give back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from gym_runtime.processes import tree
 
 @contextmanager
 def ended_at_once(lifeline: int) -> Generator[None]:
-    """For the time of starting. ``lifeline`` is the pipe that closes when the supervisor ends.
+    """End this process at once on a signal, or when ``lifeline`` closes, while the context lasts.
 
-    Entered in the main thread, where signals are handled.
+    ``lifeline`` is the pipe that closes when the supervisor ends. Enter it in the main thread, where Python
+    handles signals. A thread watches the pipe, because the event loop may be blocked.
     """
     started_read, started_write = os.pipe()
     watch = threading.Thread(target=_watch, args=(lifeline, started_read), name="lifeline", daemon=True)

@@ -1,14 +1,14 @@
-"""The supervisor: one small synchronous process that starts the broker and the workers and keeps them up.
+"""The supervisor: one small synchronous process that starts the broker and the workers and restarts them.
 
-Workers are forked from it, so each costs milliseconds and shares the imported code. It therefore has
-neither threads nor an event loop. It reads its `SystemSpec` from standard input and stays as long as
-that is open: ``drain`` on a line stops it gracefully, the end of the input (its owner died) stops it
-with little patience. It writes `Event` lines to standard output.
+It forks the workers, so each starts in milliseconds and shares the imported code. A process that forks must
+have no threads, so the supervisor has neither threads nor an event loop. It reads its `SystemSpec` from
+standard input and runs as long as that is open: a line ``drain`` stops it gracefully, and at the end of the
+input (its owner died) it stops within seconds. It writes `Event` lines to standard output.
 
-What dies is started again, unless it has been too often (`gym_runtime.system.slot`). A worker that says
-why it cannot start is not started again, unless its slot has worked before and it is the way to the broker
-that is in trouble: that may pass, and is tried again for as long as it takes. In all other cases everything
-stops, with the reason.
+A process that died is started again, unless that has happened too often (`gym_runtime.system.slot`). A worker
+that reports why it cannot start is not started again, and the whole system stops with that reason. There is
+one exception: if the slot has worked before and the connection to the broker failed, the worker is started
+again until it succeeds.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from gym_runtime.errors import GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
+from gym_runtime.timing import HASTY_KILL_S
 
 HASTY_S = 1.0
-HASTY_KILL_S = 3.0
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 
 
 class Supervisor:
-    """Keeps one system up."""
+    """Keeps one system running."""
 
     def __init__(self, system: SystemSpec) -> None:
         self._system = system
@@ -58,12 +58,13 @@ class Supervisor:
         os.set_blocking(self._wake_write, False)
 
     def run(self) -> int:
-        """Keep the system up until it is told to stop; the process's exit status."""
+        """Keep the system running until it is told to stop; return the process's exit status."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
         try:
             self._start_broker()
+            # Frozen objects are not visited by collections, which would copy their pages in every fork.
             gc.collect()
             gc.freeze()
             while not self._stopping:
@@ -170,7 +171,7 @@ class Supervisor:
             self._stop("")
 
     def _shut_down(self) -> None:
-        """Agents first: what they give back or finish still needs resources, models and the broker."""
+        """Stop agents first: what they finish or give back needs resources, models and the broker."""
         self._stopping = True
         for kind in STOP_ORDER:
             self._end([slot for slot in self._slots if slot.pid and slot.pool.kind == kind])
@@ -203,14 +204,14 @@ class Supervisor:
         return self._patience_s <= HASTY_S
 
     def _cut_lifeline(self) -> None:
-        """Have all workers end within a moment."""
+        """Close the pipe, at which all workers end within `ORPHAN_DRAIN_S`."""
         if not self._lifeline_cut:
             self._lifeline_cut = True
             os.close(self._lifeline[1])
 
 
 def _say(event: Event) -> None:
-    # An owner who is gone hears nothing; one who does not listen must not hold the supervisor up.
+    # The owner may be gone; and one that does not read must not block the supervisor.
     with contextlib.suppress(BrokenPipeError, BlockingIOError):
         os.write(1, encode(event) + b"\n")
 
@@ -226,7 +227,7 @@ def main() -> int:
     try:
         system = decode_system(line)
     except msgspec.DecodeError as error:
-        _say(Event(event="failed", reason=f"the system cannot be read: {error}"))
+        _say(Event(event="failed", reason=f"the system's description cannot be read: {error}"))
         return 2
     setproctitle("gym-runtime supervisor")
     import_module("gym_runtime.system.worker_process")  # once, here, for all forks

@@ -1,7 +1,7 @@
-"""Start a system of one's own: the supervisor as a child process, and what it says.
+"""Start a private system: the supervisor as a child process, and the events that it reports.
 
-The child is in a session of its own, so that Ctrl-C on a terminal reaches the owner alone, who decides;
-its standard input is its lifeline: when the owner is gone, however it went, the system stops.
+The child is in a session of its own, so that only the owner receives a Ctrl-C on a terminal and decides what
+to do. The child's standard input is its lifeline: when the owner has ended, for any reason, the system stops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Report = Callable[[Event], None]
 
 
 class System:
-    """A running supervisor. Made by `launch`; nothing else is imported or awaited before it runs."""
+    """A running supervisor, made by `launch`."""
 
     def __init__(self, process: subprocess.Popen[bytes], temporary: str = "") -> None:
         self._process = process
@@ -43,20 +43,20 @@ class System:
         return self._process.pid
 
     async def until(self, event: str, report: Report | None = None) -> Event:
-        """Follow what the supervisor says up to an event.
+        """Follow the supervisor's events up to one of this kind.
 
         Raises:
             UsageError: it gave up; the message is its reason.
         """
-        async for said in self.events():
+        async for latest in self.events():
             if report is not None:
-                report(said)
-            if said.event == event:
-                return said
-        raise UsageError("the workers stopped without saying why; their log is above")
+                report(latest)
+            if latest.event == event:
+                return latest
+        raise UsageError("the workers stopped without saying why; see their log above")
 
     async def events(self) -> AsyncIterator[Event]:
-        """What the supervisor says, until it ends.
+        """The supervisor's events, until it ends.
 
         Raises:
             UsageError: it gave up; the message is its reason.
@@ -89,7 +89,7 @@ class System:
         return event
 
     async def stop(self, *, drain: bool = True) -> None:
-        """Have everything stop; returns when it has. Without ``drain`` there is little patience."""
+        """Stop the whole system; return when it has stopped. Without ``drain`` it stops within seconds."""
         assert self._process.stdin is not None
         if drain:
             with contextlib.suppress(BrokenPipeError):
@@ -113,7 +113,7 @@ class System:
 
     def _clean_up(self) -> None:
         if self._temporary:
-            # A broker that is being killed may still write to it.
+            # A broker that is being killed may still write to the directory.
             for pause_s in (0.0, 0.05, 0.2, 1.0):
                 time.sleep(pause_s)
                 shutil.rmtree(self._temporary, ignore_errors=True)
@@ -136,7 +136,7 @@ def launch(system: SystemSpec, *, log_lines: bool = False) -> System:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")
         system = replace(system, state_dir=temporary, temporary=True)
     process = subprocess.Popen(
-        # -P: a user's html.py is not the standard library's.
+        # -P keeps the working directory out of sys.path: a user's html.py would hide the standard library's.
         [sys.executable, "-P", "-m", "gym_runtime.system.supervisor"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

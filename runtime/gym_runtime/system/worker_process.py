@@ -1,8 +1,8 @@
 """The life of one worker process: connect, serve, announce itself, drain, leave.
 
-SIGTERM drains: nothing new is taken, what is in flight may finish within the limit, what is left goes
-back to the queue, and sessions end. A second SIGTERM ends at once. When the pipe from its supervisor
-closes, a worker drains too, quickly: it never outlives the one who started it.
+At SIGTERM a worker drains: it takes no new work, finishes what is in flight within the limit, gives the rest
+back to the queue, and closes its sessions. A second SIGTERM ends it at once. When the pipe from its
+supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must not outlive its supervisor.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CALLERS_LOOK_S = 0.25
 
 ERROR_CHARS = 500
 BLOCKED_S = 2.0
-"""One step of the event loop that takes longer is reported: meanwhile no other rollout moves."""
+"""A step of the event loop that takes longer is reported: no other rollout of the worker runs meanwhile."""
 
 
 def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:
     logs.logger().warning(
-        "the event loop of a worker is blocked; await what waits, isolate what computes",
+        "the event loop of a worker is blocked; await code that waits, isolate code that computes",
         place=place,
         blocked_s=round(blocked_s, 1),
     )
@@ -67,10 +67,10 @@ class _Member(msgspec.Struct, frozen=True):
 async def work(
     system: SystemSpec, pool: PoolSpec, worker: str, *, lifeline: int, ready: Callable[[], None]
 ) -> None:
-    """Be a worker until told to stop.
+    """Run a worker until it is told to stop.
 
     Raises:
-        UsageError, BrokerError: it cannot start; the message is for people.
+        UsageError, BrokerError: it cannot start; the message says why.
     """
     logs.start(worker)
     tracing.start(f"gym-runtime-{pool.kind}")
@@ -181,7 +181,7 @@ def adapter_of(settings: ModelSettings) -> Adapter:
 
 
 def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
-    """An agent, or a model's adapter for its settings."""
+    """An agent, or a model's adapter with its settings."""
     made: Any = catalogue.load_class(kind, name)
     if kind == "models" and not (hasattr(made, "__aenter__") and hasattr(made, "__aexit__")):
         raise UsageError(
@@ -192,7 +192,7 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
     except TypeError as error:
         given = ", ".join(("self", *(type(argument).__name__ for argument in arguments)))
         raise UsageError(
-            f"{name}: its class '{made.__name__}' is made with __init__({given}): {error}"
+            f"{name}: its class '{made.__name__}' must take __init__({given}): {error}"
         ) from error
     return made(*arguments)
 
@@ -227,7 +227,7 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
 
 
 async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
-    """Wait until nothing is left to do, or no caller is left to do it for."""
+    """Wait until no work is left, or no caller has been there for `CALLERS_GONE_S`."""
     here_s = anyio.current_time()
     while left() and anyio.current_time() < here_s + CALLERS_GONE_S:
         with anyio.move_on_after(CALLERS_LOOK_S):
@@ -237,7 +237,11 @@ async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awai
 
 
 async def _has_callers(bus: Bus) -> bool:
-    """Whether somebody follows who is alive. The list that is asked for is empty: it is not ours to read."""
+    """Whether any follower of the members is alive.
+
+    It asks for the list of a kind that does not exist: a worker need not read the list, only know that a
+    follower answers.
+    """
     try:
         await bus.request("members.none", b"", deadline_s=clock.now() + CALLERS_GONE_S)
     except NoWorker:
@@ -253,7 +257,7 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
 
     if pool.model is None:
         raise UsageError(
-            f"model pool {', '.join(pool.names)} does not say which model: --model PROVIDER/NAME"
+            f"model pool {', '.join(pool.names)} does not say which model; give --model PROVIDER/NAME"
         )
     settings = pool.model
     async with adapter_of(settings) as adapter:

@@ -1,7 +1,7 @@
 """Virtual time: an event loop whose clock jumps to the next timer when nothing else is left to do.
 
 Hours pass in milliseconds, and the same program with the same seed runs the same way each time. While such
-a loop runs, `gym_runtime.clock.now` tells its time as well, so deadlines and waits agree.
+a loop runs, `gym_runtime.clock.now` returns its time as well, so deadlines and waits agree.
 
 In a script ``run(main, seed=7)``; in a test module a fixture for anyio's pytest plugin::
 
@@ -9,9 +9,9 @@ In a script ``run(main, seed=7)``; in a test module a fixture for anyio's pytest
     def anyio_backend():
         return clock.BACKEND
 
-A program that waits for something that cannot come any more fails at once with `Deadlock`. What virtual
-time cannot show is work that takes real time: the clock stands still while a thread started through anyio
-works, but sockets and processes are not waited for unless nothing else is scheduled.
+A program that waits for something that cannot happen fails at once with `Deadlock`. Virtual time does not
+measure work that takes real time: the clock stops while a thread that anyio started works, and the loop waits
+for sockets and processes only if no timer is scheduled.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import anyio.to_thread
 from gym_runtime import clock
 
 EPOCH_S = 1_800_000_000.0
-"""What `gym_runtime.clock.now` says when a virtual loop starts: in January 2027."""
+"""The value of `gym_runtime.clock.now` when a virtual loop starts: in January 2027."""
 PATIENCE_S = 1.0
-"""Real seconds for which real I/O is waited for when no timer is set."""
+"""How long the loop waits for real I/O when no timer is set, in real seconds."""
 
 RESOLUTION_S = 1e-9
 """Timers closer together than this are due at once."""
@@ -44,7 +44,7 @@ _Wake = tuple[int, Callable[..., Any], tuple[Any, ...], contextvars.Context | No
 
 
 class Deadlock(RuntimeError):
-    """Everything waits, and nothing is scheduled that could end that."""
+    """All tasks wait, and nothing is scheduled that could wake one."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -67,10 +67,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._start_s + self._passed_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. For what takes time without waiting, such as a computation."""
+        """Let time pass, to simulate work that takes time without waiting, such as a computation."""
         then_s = self._passed_s + seconds
         if then_s + RESOLUTION_S == then_s:
-            # So late in time the loop could not tell that a timer of exactly this moment is due.
+            # At so large a time the resolution is below a float's step, and the loop would never find a
+            # timer of exactly this moment due.
             then_s = math.nextafter(then_s, math.inf)
         self._passed_s = then_s
 
@@ -84,8 +85,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         number = _cancelled_task(callback, args)
         if number == 0:
             return super().call_soon(callback, *args, context=context)
-        # Cancelled tasks are woken in the order of their making: anyio tells them in that of addresses,
-        # since it keeps cancel scopes in sets.
+        # Cancelled tasks are woken in the order of their creation. anyio keeps cancel scopes in sets, so it
+        # would wake them in the order of their addresses, which differs from run to run.
         if not self._cancelled:
             super().call_soon(self._wake_cancelled)
         self._cancelled.append((number, callback, args, context))
@@ -158,10 +159,10 @@ BACKEND: tuple[str, dict[str, Any]] = ("asyncio", {"loop_factory": VirtualLoop})
 def run(main: Callable[[], Awaitable[T]], *, seed: int = 0, start_s: float = EPOCH_S) -> T:
     """Run a program on virtual time and return its result.
 
-    ``seed`` is given to the module `random` meanwhile, from which waits are jittered.
+    ``seed`` seeds the module `random` meanwhile, which provides the jitter of pauses.
 
     Raises:
-        Deadlock: The program waits for what cannot come.
+        Deadlock: the program waits for something that cannot happen.
     """
     state = random.getstate()
     random.seed(seed)

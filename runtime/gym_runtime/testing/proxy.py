@@ -1,4 +1,4 @@
-"""A TCP relay in front of a broker or an engine, which can be cut and frozen: a network that fails."""
+"""A TCP relay that simulates a failing network: it can be cut and frozen."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Proxy:
                         pumps.start_soon(self._pump, client, upstream, scope)
                         pumps.start_soon(self._pump, upstream, client, scope)
                 except OSError:
-                    # Nobody listens there now; closing says so to who connected.
+                    # No process listens there now; closing the connection tells the client.
                     pass
                 finally:
                     del self._relays[scope]

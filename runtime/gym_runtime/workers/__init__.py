@@ -1,5 +1,5 @@
-"""Workers: the processes that host agents, resources and models, and the way between them.
+"""Workers: what the processes that host agents, resources and models do.
 
-`router` is the caller's side of a hop, `service` the server's; `agent`, `resource` and `model` are what
-each kind of worker does; `process` is the life of one worker process.
+`agent_worker`, `resource_worker` and `model_worker` are the three kinds; the other modules are parts of one
+of them. `gym_runtime.system.worker_process` runs a worker in a process.
 """

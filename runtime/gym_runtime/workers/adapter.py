@@ -1,9 +1,9 @@
 """Model adapters: how the runtime talks to one kind of inference engine.
 
 An adapter is a class `Adapter` in a module of its own; a model worker enters it, calls `respond`
-concurrently for as many calls as are in flight, and leaves it. Adapters do no retries of their own: they
-say by the error's class whether asking again may help, and the worker retries within the rollout's
-deadline (`gym_runtime.workers.model_worker`).
+concurrently for as many calls as are in flight, and leaves it. Adapters do not retry: the class of the error
+that they raise says whether a retry may help, and the worker retries within the rollout's deadline
+(`gym_runtime.workers.model_worker`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:@]*)(?::\d*)?")
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach a model, as a configuration file or the command line says it.
+    """How to reach a model, from a configuration file or the command line.
 
     Attributes:
         provider: the adapter's module: ``openai``, ``embedded``, ``scripted`` …
         name: the model's name at that engine, or a path.
         urls: base URLs of the engine's replicas, such as ``http://127.0.0.1:8000/v1``.
         api: ``responses``, ``chat``, or ``auto`` to use the Responses API where the engine has it.
-        api_key_variable: the environment variable that holds the key. Keys never stand in arguments.
+        api_key_variable: the environment variable that holds the key. A key is never an argument.
         max_concurrent_requests: calls in flight at the engine at most, per worker; 0 for no limit.
         requests_per_minute: calls of the engine at most, by all worker processes of the pool together, which
             have equal shares; 0 for no limit.
         extra_body: merged into every request's body.
         headers: sent with every request.
-        options: what only this adapter knows.
+        options: settings of this adapter only.
         media_hosts: hosts in private networks from which the engine may fetch images and files that a
             conversation names by their address.
 
@@ -61,7 +61,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             check_url(url)
 
     def __repr__(self) -> str:
-        # Headers and extra bodies may hold keys, and structs stand in errors and logs.
+        # Headers and extra bodies may hold keys, and errors and logs show structs.
         return f"ModelSettings(provider={self.provider!r}, name={self.name!r}, urls={self.urls!r})"
 
     @classmethod
@@ -76,7 +76,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def check_url(url: str) -> None:
-    """Refuse a model's URL that holds a secret: URLs stand in arguments, manifests, errors and logs.
+    """Refuse a model's URL that holds a secret: arguments, manifests, errors and logs show URLs.
 
     Raises:
         UsageError: it has a user, a password or a query; the message shows none of them.
@@ -86,16 +86,16 @@ def check_url(url: str) -> None:
     rest = url.partition("://")[2] if "://" in url else url.removeprefix("dns:")
     place = _PLACE.match(rest)
     assert place is not None
-    # A password may hold a slash: then what comes before it is no host with a port.
+    # A password may contain a slash; then the text before the slash is not a host with a port.
     if "@" in place[0] or ("@" in rest and not _HOST.fullmatch(place[0])):
         raise UsageError(
             f"the model URL of host {_PLACE.findall(rest.rpartition('@')[2])[0]} holds a user or a password, "
-            "and URLs stand in arguments and files; set OPENAI_API_KEY, or headers in a configuration file"
+            "and arguments and files show URLs; set OPENAI_API_KEY, or headers in a configuration file"
         )
     if "?" in rest or "#" in rest:
         raise UsageError(
-            f"the model URL of host {place[0]} has a query or a fragment, which may hold a secret and "
-            "belongs to no base URL; send a key as OPENAI_API_KEY, or as headers in a configuration file"
+            f"the model URL of host {place[0]} has a query or a fragment, which may hold a secret and is not "
+            "part of a base URL; set OPENAI_API_KEY, or headers in a configuration file"
         )
 
 
@@ -108,7 +108,7 @@ class Adapter(Protocol):
         """Connect or start the engine.
 
         Raises:
-            UsageError: a key is missing, the engine cannot be reached, the model is not there.
+            UsageError: a key is missing, the engine cannot be reached, or it does not have the model.
         """
         ...
 
@@ -120,8 +120,8 @@ class Adapter(Protocol):
         """Answer one call. Cancelling it aborts the request at the engine.
 
         Raises:
-            ModelRefused: asking again changes nothing.
-            ModelUnavailable: asking again may help.
+            ModelRefused: a retry would fail too.
+            ModelUnavailable: a retry may help.
         """
         ...
 
@@ -131,17 +131,20 @@ class Controllable(Protocol):
     """An adapter whose engine's weights can change while it serves."""
 
     async def control(self, command: Control) -> ControlAnswer:
-        """Do one thing to the engine, or to all replicas; calls in progress go on, none is aborted.
+        """Carry out one command on the engine, or on all replicas; calls in progress are not aborted.
 
         Raises:
             ModelRefused: the engine cannot do this; the message says what it lacks.
-            ModelUnavailable: asking again may help.
+            ModelUnavailable: a retry may help.
         """
         ...
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose call it is. ``headers`` are to be sent along to the engine (trace context)."""
+    """The rollout that makes a call, and its deadline.
+
+    The adapter sends ``headers`` (the trace context) to the engine.
+    """
 
     rollout: str
     attempt: int

@@ -1,10 +1,10 @@
 """The agent worker: pulls rollouts by credit, runs them, commits each result once.
 
 A delivery is acked after its record is committed (or found to be committed already). A task that lost
-`turns.MAX_LOSSES` workers in a row, or that cannot be read, is committed as failed: nothing is retried for
-ever, nothing is lost in silence. While the client of an attached run is gone, its tasks go back to the queue.
-A task that is given back, for that or another reason, is noted as such (`rollout.account`): it counts as no
-loss, however often.
+`turns.MAX_LOSSES` workers in a row, or that cannot be decoded, is committed as failed: no task is retried for
+ever, and none disappears without a record. While the client of an attached run is gone, its tasks go back to
+the queue. A worker that gives a task back stores that (`rollout.account`), so that it does not count as a
+loss, however often it happens.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AgentWorker:
 
     Args:
         worker: this worker's id.
-        agents: by name; the worker pulls from each one's queue.
+        agents: by name; the worker pulls from the queue of each.
         slots: rollouts in flight at most, over all agents.
     """
 
@@ -74,7 +74,7 @@ class AgentWorker:
         return self.in_use / self.slots
 
     async def drain(self) -> None:
-        """Take nothing new, and return when what is in flight is finished."""
+        """Take no new tasks, and return when those in flight are finished."""
         self._stop.set()
         await self._finished.wait()
 
@@ -116,7 +116,7 @@ class AgentWorker:
                 attempts.cancel()
 
     def _attached(self) -> list[str]:
-        """The runs in progress whose client is to be there."""
+        """The attached runs in progress: each needs its client."""
         return [run for run, rollouts in self._running.items() if next(iter(rollouts.values())).task.attached]
 
     def _suspend(self, run: str) -> None:
@@ -128,7 +128,7 @@ class AgentWorker:
         try:
             task = decode_spec(delivery.payload)
         except msgspec.DecodeError as error:
-            what = f"the task cannot be read ({error}): is its client of another version?"
+            what = f"the task cannot be read ({error}); use one version of gym-runtime for client and workers"
             return await self._refuse(delivery, what)
         if task.agent not in self._agents:
             return await self._refuse(delivery, f"this worker does not serve agent '{task.agent}'")
@@ -148,7 +148,7 @@ class AgentWorker:
         return None
 
     async def _refuse(self, delivery: Delivery, what: str) -> None:
-        """Settle a task that cannot be run: its rollout has failed, as far as it says which one it is."""
+        """Settle a task that cannot be run: commit its rollout as failed, if its identity can be decoded."""
         logger().error("a task is refused", subject=delivery.subject, error=what)
         with suppress(msgspec.DecodeError):
             known = msgspec.structs.asdict(decode_identity(delivery.payload))
@@ -222,7 +222,7 @@ class AgentWorker:
             has_it = False
             await delivery.ack()
             if delivery.deliveries > 1:
-                # An attempt whose worker died may have left a session that this one never knew of.
+                # An attempt whose worker died may have left a session that this attempt does not know.
                 await self._bus.publish(
                     f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
                 )
@@ -249,22 +249,22 @@ class AgentWorker:
         if losses >= MAX_LOSSES:
             return attempts.failed(
                 RuntimeFault(
-                    f"{losses} agent workers in a row were lost while they worked on this rollout, the last "
-                    "ones on no other that had lost as many; see their logs"
+                    f"{losses} agent workers in a row were lost while they worked on this rollout, and the "
+                    "last ones worked on no other rollout that had lost as many; see their logs"
                 )
             )
         return await attempts.run(known=known, wait=turn.take if turn.limited else None)
 
     async def _note_given_back(self, attempts: Attempts) -> None:
-        """Say that this worker lives and gives the task back; without it, the next one counts a loss."""
+        """Store that this worker gives the task back; otherwise the next delivery would count a loss."""
         try:
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
                 await attempts.account.give_back()
         except GymError as error:
-            logger().info("it is not noted that a task is given back", error=str(error))
+            logger().info("a task was given back without a note of it", error=str(error))
 
     async def _note_time(self) -> None:
-        """Note how long attempts have taken, each once in a while."""
+        """Store from time to time how long the attempts have taken."""
         while True:
             await anyio.sleep(NOTE_S)
             due = [one for run in self._running.values() for one in run.values() if one.account.due]
@@ -272,4 +272,4 @@ class AgentWorker:
                 try:
                     await attempts.account.note(working=True)
                 except GymError as error:
-                    logger().info("the time of a rollout is not noted", error=str(error))
+                    logger().info("the time of a rollout was not stored", error=str(error))

@@ -1,4 +1,4 @@
-"""What is cancelled: runs, groups and rollouts, for workers that were there and for those that came later.
+"""Which runs, groups and rollouts are cancelled, for present workers and for those that start later.
 
 A cancellation is a signal (``cancel.<run>[.<task>[.<rollout>]]``), and it is written down with the run
 (``runs.<run>.cancelled.<task>[.<rollout>]``, or the run's state), where a new worker finds it. That a run is
@@ -15,14 +15,14 @@ REMEMBERED = 65536
 
 
 class Cancellations:
-    """The newest `REMEMBERED` of them."""
+    """The newest `REMEMBERED` cancellations."""
 
     def __init__(self) -> None:
         self._prefixes: dict[str, None] = {}
         self._closed: dict[str, None] = {}
 
     async def load(self, bus: Bus) -> None:
-        """Learn what was cancelled before."""
+        """Read the stored cancellations."""
         for record in await bus.latest("runs.*"):
             run = decode_run(record.payload)
             if run.state == "cancelled":

@@ -1,9 +1,10 @@
-"""Whether the client of an attached run is there.
+"""Whether the client of an attached run is alive.
 
 The client is a member of the system for as long as the run lasts (`gym_runtime.rpc.members`). When its
-process ends, for whatever reason, its watchers hear so from the broker and declare it gone. The agent workers
-then stop the run's rollouts and give their tasks back. So a client that only had to reconnect costs a
-repetition, and loses nothing; one that stays away for `CLIENT_DROPPED_S` has left.
+process ends, for any reason, the broker tells its watcher that the client does not listen, and the watcher
+declares it gone. The agent workers then stop the run's rollouts and give their tasks back. So a client that
+only had to reconnect loses nothing but some repeated work. The tasks of a client that is gone for
+`CLIENT_DROPPED_S` are dropped.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ class ClientWatch:
     def __init__(self, bus: Bus, members: Members) -> None:
         self._bus = bus
         self._members = members
-        self._view = members.views["client"]
+        self._clients = members.views["client"]
         self._gone_since_s: dict[str, float] = {}
 
     async def watch(self, runs: Callable[[], Iterable[str]], gone: Callable[[str], None]) -> None:
-        """Look after the clients of ``runs()`` until cancelled; ``gone`` is called when one is gone."""
+        """Watch the clients of ``runs()`` until cancelled; ``gone`` is called when one is gone."""
         while True:
-            change = self._view.change()
+            # Taken before the check, so that a change during the check is not missed.
+            change = self._clients.change()
             for run in list(runs()):
                 if not await self.here(run):
                     gone(run)
             await change.wait()
 
     async def here(self, run: str) -> bool:
-        """Whether the client is there. One that is not known is asked: it may just have come."""
-        if not self._view.knows(run) and not await self._answers(run):
+        """Whether the client is alive. An unknown one is asked: its announcement may not have arrived yet."""
+        if not self._clients.knows(run) and not await self._answers(run):
             self._gone_since_s.setdefault(run, clock.now())
             return False
         self._gone_since_s.pop(run, None)
@@ -52,7 +54,7 @@ class ClientWatch:
         return clock.now() - self._gone_since_s.get(run, clock.now())
 
     async def _answers(self, run: str) -> bool:
-        """False only if the broker says that nobody is there."""
+        """Whether the client may be alive: False only if the broker reports that it does not listen."""
         try:
             name = token(run, "run")
             deadline_s = clock.now() + MEMBER_ANSWER_S

@@ -1,9 +1,10 @@
-"""The conversations that a model worker keeps, so that each turn brings only what is new.
+"""The conversations that a model worker keeps, so that each turn sends only the new items.
 
-A call that continues a conversation says how many items the worker has kept; if that is not so (another
-worker has them, they were evicted, a repeated call has moved on), `ConversationUnknown` asks for all of
-it. So what is kept here may be dropped at any time: what nobody has continued for `IDLE_S` goes, and
-`LIMIT_BYTES` bounds the rest, the least recently used going first.
+A call that continues a conversation says how many items the worker has kept. If the worker has not kept
+exactly these (another worker has them, they were evicted, a repeated call has added more), it raises
+`ConversationUnknown`, and the rollout sends the whole conversation. So a conversation may be dropped at any
+time: one that was not continued for `IDLE_S` is dropped, and `LIMIT_BYTES` bounds the rest, of which the
+least recently used is dropped first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LIMIT_BYTES = 256 * 1024 * 1024
 IDLE_S = 30.0
 CONVERSATION_BYTES = 1500
 ITEM_BYTES = 300
-"""What the objects take beside the bytes that they hold."""
+"""Memory of the Python objects, in addition to the bytes that they hold."""
 
 
 class _Output(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Conversations:
         """The call with its whole conversation.
 
         Raises:
-            ConversationUnknown: what it continues is not here.
+            ConversationUnknown: the conversation that it continues is not kept here.
         """
         if not call.known:
             return call
@@ -69,10 +70,10 @@ class Conversations:
         )
 
     def keep(self, call: ModelCall, answer: ModelAnswer) -> ModelAnswer:
-        """Keep a complete call and its answer for the next turn; returns the answer, saying what is kept."""
+        """Keep a complete call and its answer for the next turn; return the answer with ``kept`` set."""
         if not call.conversation:
             return answer
-        # Copies: an answer's bytes hold more than its items, log-probabilities above all.
+        # Copies: a slice would keep the answer's whole buffer in memory, log-probabilities included.
         items = [*call.input, *(item.copy() for item in _decode_output(answer.response).output)]
         prefix = prefix_after(answer.tokens, len(items))
         kept = _Kept(call.params, items, _size_bytes(call.params, items, prefix), clock.now(), prefix)
@@ -83,7 +84,7 @@ class Conversations:
         return replace(answer, kept=len(items) if call.conversation in self._kept else 0)
 
     def _tidy(self, before_s: float) -> None:
-        """Drop from the least recently kept on."""
+        """Drop conversations, the least recently used first."""
         while self._kept:
             name, oldest = next(iter(self._kept.items()))
             if oldest.used_s >= before_s and self.size_bytes <= self._limit_bytes:
@@ -97,6 +98,6 @@ class Conversations:
 
 
 def _size_bytes(params: Raw, items: list[Raw], prefix: Prefix | None) -> int:
-    said = len(memoryview(params)) + sum(len(memoryview(item)) for item in items)
+    text = len(memoryview(params)) + sum(len(memoryview(item)) for item in items)
     ids = len(prefix.ids) if prefix is not None else 0
-    return CONVERSATION_BYTES + ITEM_BYTES * len(items) + said + ids
+    return CONVERSATION_BYTES + ITEM_BYTES * len(items) + text + ids

@@ -1,9 +1,9 @@
-"""The model worker: one adapter behind a service, and the one place where engines are asked again.
+"""The model worker: one adapter behind a service, and the one place that retries calls to engines.
 
-What an engine refused for good is never asked again. Overload and broken connections are, with jittered
-pauses that honour what the engine asks for, as often as the rollout's budget allows and only before the
-deadline. The worker keeps the conversations of its rollouts (`workers.conversations`), and it is where
-weights are changed: a `Control` comes on ``control.<worker>``.
+A call that the engine refused for good is not retried. After overload or a broken connection it is, with
+jittered pauses no shorter than the engine asks for, as often as the rollout's budget allows and only before
+the deadline. The worker keeps the conversations of its rollouts (`workers.conversations`), and changes the
+engine's weights: a `Control` arrives on ``control.<worker>``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
+from gym_runtime.timing import ENGINE_ONLY_ERRORS_S
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.pace import Pace
@@ -33,16 +34,16 @@ FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
 NEWS_EVERY_S = 10.0
 MOST_NEWS = 100
-ONLY_ERRORS, ONLY_ERRORS_S = 3, 6.0
-"""An engine whose first calls all failed, so many and for so long, is reported as dead. With a heartbeat
-every second and a look of the client every 2 s, a run stops within 15 s."""
+ONLY_ERRORS = 3
+"""An engine is reported as dead when all calls since its start have failed, at least this many, and for at
+least `ENGINE_ONLY_ERRORS_S`."""
 _NUMBER = re.compile(r"\d+")
 
 
 class Notices:
     """Which reasons for asking again a person should hear of: each once, and not one after the other.
 
-    Pure. Numbers do not make another reason: engines name their requests.
+    Pure. Reasons that differ only in numbers are the same: engines put request ids into their messages.
     """
 
     def __init__(self) -> None:
@@ -62,8 +63,7 @@ class Notices:
 class EngineHealth:
     """Whether the engine has ever answered, and if not, for how long and with which words it has refused.
 
-    A run that asks an engine which answers nothing but errors is stopped by its client, which reads this from
-    the worker's heartbeat.
+    The client reads this from the worker's heartbeat, and stops its run if the engine answers only errors.
     """
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ class EngineHealth:
 
     @property
     def only_errors(self) -> str:
-        """What the engine says, if it has said nothing else for a while; else empty."""
-        waited = clock.now() - self._since_s >= ONLY_ERRORS_S
+        """The engine's last error, if it has answered only errors for `ENGINE_ONLY_ERRORS_S`; else empty."""
+        waited = clock.now() - self._since_s >= ENGINE_ONLY_ERRORS_S
         return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""
 
 
@@ -137,8 +137,8 @@ class ModelWorker:
         per_minute: calls of the engine in a minute at most; 0 for no limit.
 
     Attributes:
-        weight_version: of the newest answer; empty while the engine has not said.
-        paused: nothing is generated until somebody says ``resume``.
+        weight_version: of the newest answer; empty until the engine reports one.
+        paused: the engine generates nothing until a ``resume`` command.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class ModelWorker:
 
     @property
     def only_errors(self) -> str:
-        """What the engine says, if it has answered nothing but errors since the start; else empty."""
+        """The engine's last error, if it has answered only errors since its start; else empty."""
         return self._health.only_errors
 
     async def run(self, *, ready: Callable[[], None]) -> None:
@@ -181,13 +181,13 @@ class ModelWorker:
                 await self.service.run(ready=ready)
 
     async def _look(self) -> None:
-        """Learn the version of the weights before the first answer, where the engine says."""
+        """Read the version of the weights before the first answer, if the engine reports it."""
         if isinstance(self._adapter, Controllable):
             try:
                 with anyio.move_on_after(5):
                     self._learn(await self._adapter.control(calls.Control(op="state")))
             except GymError as error:
-                logger().info("the engine does not say its version of the weights", reason=str(error))
+                logger().info("the engine does not report its version of the weights", reason=str(error))
 
     async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         call = self._conversations.complete(calls.decode_model_call(request.body))
@@ -208,9 +208,7 @@ class ModelWorker:
         try:
             command = calls.decode_control(incoming.payload)
             if not isinstance(self._adapter, Controllable):
-                raise ModelRefused(
-                    "this adapter does not change weights; the vllm adapter does", stage="model"
-                )
+                raise ModelRefused("this adapter cannot change weights; use the vllm adapter", stage="model")
             answer = await self._adapter.control(command)
             self._learn(answer)
             reply = msgspec.structs.replace(reply, body=calls.pack(answer))

@@ -29,7 +29,8 @@ from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
-from gym_runtime.workers.sessions import GRACE_S, SWEEP_S, Entry, Sessions
+from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
+from gym_runtime.workers.sessions import Entry, Sessions
 
 IDLE_S = 60.0
 LOOKED_AT = 64
@@ -40,8 +41,8 @@ _asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks m
 class ResourceWorker:
     """Answers the calls to one or more environments.
 
-    ``over.<environment>`` says that a rollout is over: whatever sessions its attempts have left here, of
-    which nobody may know any more, are closed.
+    A signal on ``over.<environment>`` says that a rollout is over. The worker then closes all sessions that
+    the rollout's attempts have left here, also those that no other worker knows of.
 
     Args:
         worker: this worker's id.
@@ -86,7 +87,7 @@ class ResourceWorker:
                 await self.sessions.close_all()
 
     async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
-        """Close sessions whose rollouts are over: the signal that should have done so was lost."""
+        """Close sessions whose rollouts are over; the signal to close them was lost."""
         for name, rollout in self.sessions.idle(idle_s)[:most]:
             if await self._over(rollout):
                 logger().info("a session was left behind and is closed", session=name)
@@ -100,11 +101,11 @@ class ResourceWorker:
 
     async def _sweep(self) -> None:
         while True:
-            await anyio.sleep(SWEEP_S)
+            await anyio.sleep(SESSIONS_SWEPT_S)
             try:
                 await self.close_settled(IDLE_S, LOOKED_AT)
             except GymError as error:
-                logger().info("idle sessions were not looked at", error=str(error))
+                logger().info("idle sessions were not checked", error=str(error))
 
     async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
         environment = self._environments.get(pool)
@@ -137,7 +138,8 @@ class ResourceWorker:
             return answer
         finally:
             entry.calls -= 1
-            # Only an answer tells the rollout where its session is: without one nobody would close it.
+            # Only an answer tells the rollout which worker has its session: without an answer, the rollout
+            # would never close it.
             if not entry.known and not entry.calls:
                 await self.sessions.close(call.session)
 

@@ -1,8 +1,7 @@
-"""A resource worker's sessions: opened by their first call, answering each call once, closed for certain.
+"""A resource worker's sessions: opened by their first call, executing each call once, always closed.
 
-A repeated call (same key) gets the first one's answer, also while that one is still running. A session
-is closed when its rollout says so, when it has not been used up to its rollout's deadline, or when its
-worker stops.
+A repeated call (same key) gets the first one's answer, also while the first one is still running. A session
+is closed when its rollout closes it, `SESSION_KEPT_S` after its rollout's deadline, or when its worker stops.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from gym_runtime.environment.roles import RoleLog
 from gym_runtime.environment.shapes import Session
 from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
+from gym_runtime.timing import SESSIONS_SWEPT_S
 
 REMEMBERED_ANSWERS = 256
-GRACE_S = 30.0
-SWEEP_S = 15.0
 
 
 class _Answer:
-    """The answer to one key: there, or on its way."""
+    """The answer to one key, or the call in progress."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -58,9 +56,10 @@ class Entry:
         self._answers: dict[str, _Answer] = {}
 
     async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:
-        """Do the work of a key, or get the answer that this key has had.
+        """Do the work of a key, or return the answer that this key has had.
 
-        An empty key is not remembered, and neither is a failure that may pass: whoever asks again means it.
+        Without a key nothing is remembered. A retryable failure is not remembered either, so that a retry
+        does the work again.
         """
         if not key:
             return await work()
@@ -108,7 +107,7 @@ class Sessions:
     async def get(
         self, name: str, expires_s: float, opener: Callable[[], Awaitable[Session[Any]]] | None
     ) -> Entry:
-        """A session; opened now if this call brings the task and nobody opened it before.
+        """A session; opened now if this call carries the task and no earlier call has opened it.
 
         Raises:
             SessionLost: it is not here and this call does not open it.
@@ -139,7 +138,7 @@ class Sessions:
             self._empty.set()
 
     def idle(self, idle_s: float) -> list[tuple[str, str]]:
-        """The sessions that have not been called for so long, and their rollouts; the longest first."""
+        """The sessions without a call for ``idle_s`` seconds, with their rollouts; the longest idle first."""
         before_s = clock.now() - idle_s
         idle = [
             (entry.used_s, name, entry.rollout)
@@ -155,9 +154,9 @@ class Sessions:
             await self._empty.wait()
 
     async def sweep(self) -> None:
-        """Close what outlived its rollout's deadline, until cancelled."""
+        """Close sessions whose rollout's deadline has passed, until cancelled."""
         while True:
-            await anyio.sleep(SWEEP_S)
+            await anyio.sleep(SESSIONS_SWEPT_S)
             now_s = clock.now()
             overdue = [name for name, entry in self._entries.items() if entry.expires_s < now_s]
             for name in overdue:
@@ -165,7 +164,7 @@ class Sessions:
             await self._close_each(overdue)
 
     async def close_all_of(self, rollout: str) -> None:
-        """End what the attempts at a rollout have left behind."""
+        """Close the sessions that the attempts of a rollout have left."""
         await self._close_each([name for name in self._entries if name.startswith(f"{rollout}.")])
 
     async def close_all(self) -> None:

@@ -1,10 +1,10 @@
 """Rollouts that may have ended their agent workers take turns.
 
 When an agent worker is lost, all of its rollouts are delivered again, and one of them may end the next worker
-too. So each counts the workers that it lost in a row without a new turn between (`rollout.account`). From
-the second on at most `GROUP` such rollouts are at work at once at one worker, then one after the other: the
-one that ends its worker gathers losses, and the others store a turn, which clears them, and go on beside the
-rest. A rollout that has lost `MAX_LOSSES` workers has failed.
+too. So each rollout counts the workers in a row that it lost without a new turn between them
+(`rollout.account`). After `GROUP_AT` losses, at most `GROUP` such rollouts run at once at one worker; after
+`ALONE_AT`, one at a time. The rollout that ends its workers gathers losses; the others store a turn, which
+clears their losses, and continue beside the rest. A rollout that has lost `MAX_LOSSES` workers has failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_LOSSES = 4
 
 
 class Turn:
-    """The place of one rollout among the suspects of a worker; given up once, with a turn or at its end."""
+    """The place of one rollout among the suspects of a worker, until it stores a turn or ends."""
 
     def __init__(self, places: anyio.Semaphore | None) -> None:
         self._places = places
@@ -26,17 +26,17 @@ class Turn:
 
     @property
     def limited(self) -> bool:
-        """Whether it has to be waited for."""
+        """Whether the rollout must wait for its place."""
         return self._places is not None
 
     async def take(self) -> None:
-        """Wait for it."""
+        """Wait for the place."""
         if self._places is not None:
             await self._places.acquire()
             self._held = True
 
     def give_up(self) -> None:
-        """Let the next one work; not an error if that was done before."""
+        """Release the place for the next rollout. May be called again."""
         if self._held and self._places is not None:
             self._held = False
             self._places.release()
@@ -50,7 +50,7 @@ class Turns:
         self._alone = anyio.Semaphore(1)
 
     def turn(self, losses: int) -> Turn:
-        """Where a rollout that has lost so many workers in a row waits."""
+        """The place in which a rollout waits that has lost this many workers in a row."""
         if losses >= ALONE_AT:
             return Turn(self._alone)
         return Turn(self._group if losses >= GROUP_AT else None)

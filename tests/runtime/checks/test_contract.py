@@ -129,7 +129,7 @@ async def test_a_sound_environment_of_each_shape_passes(
         ("there are five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
         (
             "there are five example rows",
-            "row 1 asks the model nothing",
+            "row 1 has no input for the model",
             VERIFY,
             rows(responses_create_params={"input": []}),
         ),
@@ -239,8 +239,8 @@ async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) ->
     [
         ([], "0 example rows instead of 5"),
         (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
-        ([{"goal": "g"}], r"own.jsonl:1: no 'gold', a perfect rollout"),
-        ([{"gold": 1}], r"own.jsonl:1: no 'gold', a perfect rollout"),
+        ([{"goal": "g"}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
+        ([{"gold": 1}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
     ],
 )
 async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any], detail: str) -> None:
@@ -253,7 +253,7 @@ async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
     module.write_text(HEAD + VERIFY)
     (finding,) = await contract.check(load(module))
     assert not finding.passed
-    assert "own.jsonl is missing: five example rows" in finding.detail
+    assert "own.jsonl is missing; write five example rows" in finding.detail
 
 
 async def test_the_time_to_verify_is_measured() -> None:
@@ -270,7 +270,10 @@ async def test_the_time_to_verify_is_measured() -> None:
         ({"type": "object", "properties": {"a": {"anyOf": [{}]}, "b": True}}, []),
         ({}, ["parameters must be of type object"]),
         ({"type": "array"}, ["parameters must be of type object"]),
-        ({"type": "object", "required": ["a"]}, ["parameters requires a, without describing it"]),
+        (
+            {"type": "object", "required": ["a"]},
+            ["parameters requires a, which its properties do not describe"],
+        ),
         ({"type": "object", "properties": []}, ["parameters.properties is not an object"]),
         (
             {"type": "object", "properties": {"a": {"type": "int"}, "b": "string"}},

@@ -119,7 +119,7 @@ def test_the_environments_of_files_are_those_that_their_rows_name(tmp_path: Path
         ),
         ({"options": 5}, TaskError, "Expected `array.*`, got `int`"),
         ({"agent_ref": None}, TaskError, "the row has no 'agent_ref.name'"),
-        ({"agent_ref": {"name": "nobody"}}, UsageError, "no environment goes by agent_ref 'nobody'"),
+        ({"agent_ref": {"name": "nobody"}}, UsageError, "no environment has agent_ref 'nobody'"),
     ],
 )
 async def test_a_row_that_cannot_be_judged_says_why(

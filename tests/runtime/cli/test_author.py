@@ -87,7 +87,7 @@ BROKEN = {
     "    @tool\n"
     "    def deposit(self, amount): ...\n"
     "environment = Environment(resource=Bank, description='')": (
-        "unusable_module.py:3: the tool 'deposit' does not say the type of 'amount': annotate it"
+        "unusable_module.py:3: the tool 'deposit' does not annotate 'amount'; add its type"
     ),
     "x = 1": "has no global 'environment = Environment(...)'",
 }

@@ -165,7 +165,7 @@ def test_a_level_of_logs_that_there_is_none_of(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GYM_LOG_LEVEL", "infoo")
     assert main.run(["run", "mcqa", "--model", "scripted/echo"]) == 2
-    expected = "gym-runtime: GYM_LOG_LEVEL is 'infoo'; it is one of debug, info, warning, error\n"
+    expected = "gym-runtime: GYM_LOG_LEVEL is 'infoo'; it must be one of debug, info, warning, error\n"
     assert capsys.readouterr().err == expected
 
 

@@ -82,7 +82,7 @@ def test_rows_of_several_environments_may_stand_in_one_file(
     assert main.run(["reverify", "--rollouts", "stored.jsonl", "-o", "anew.jsonl", "--json"]) == 1
     out, err = capsys.readouterr()
     assert (json.loads(out)["equal"], json.loads(out)["different"], json.loads(out)["rejected"]) == (1, 1, 1)
-    assert err.startswith("stored.jsonl:3: no environment goes by agent_ref 'nobody'")
+    assert err.startswith("stored.jsonl:3: no environment has agent_ref 'nobody'")
     assert main.run(["reverify", "summed", "--rollouts", "anew_failures.jsonl", "-o", "third.jsonl"]) == 0
     judged = json.loads(Path("third.jsonl").read_text())
     assert judged["reward"] == 1.0

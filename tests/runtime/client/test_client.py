@@ -493,7 +493,7 @@ async def test_keywords_say_how_to_sample() -> None:
         ({"top_k": 5}, "openai/gpt-5 has no top_k"),
         ({"top_q": 5}, "no sampling setting 'top_q'; did you mean 'top_"),
         ({"min_p": 3}, "'min_p': expected float <= 1"),
-        ({"extra_body": {"n": 2}}, "'n' is not for an extra_body"),
+        ({"extra_body": {"n": 2}}, "'n' cannot be set in extra_body"),
     ],
 )
 async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: Any, message: str) -> None:

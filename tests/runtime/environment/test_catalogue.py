@@ -150,12 +150,12 @@ def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> N
     ],
 )
 def test_an_agent_ref_of_another_environment_names_none(ref: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"no environment goes by agent_ref '{ref}'")):
+    with pytest.raises(UsageError, match=re.escape(f"no environment has agent_ref '{ref}'")):
         catalogue.resolve_agent_ref(ref)
 
 
 def test_an_agent_ref_that_nobody_has_gets_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match="no environment goes by agent_ref 'mqca'; did you mean 'mcqa'"):
+    with pytest.raises(UsageError, match="no environment has agent_ref 'mqca'; did you mean 'mcqa'"):
         catalogue.resolve_agent_ref("mqca")
 
 

@@ -92,7 +92,7 @@ async def test_an_episodes_reward_is_the_sum_of_its_steps() -> None:
     assert (first.reward, first.terminated) == (0.5, False)
     assert (await resource.step(session, make_response("1"))).terminated
     assert await resource.verify(session, SILENCE) == Verdict(1.0, fields={"left": 0})
-    with pytest.raises(ResourceError, match="took no step; take one that does: agent='step_loop'"):
+    with pytest.raises(ResourceError, match="took no step; use an agent that does: agent='step_loop'"):
         await resource.verify(other, SILENCE)
     assert isinstance(other, Countdown)
     await resource.reset(other)
@@ -177,7 +177,7 @@ def test_a_plain_task_may_be_named() -> None:
 @pytest.mark.anyio
 async def test_a_session_says_what_it_lacks() -> None:
     desk = Resource(Desk)
-    with pytest.raises(ResourceError, match=r"^Desk has no verify: async def verify") as caught:
+    with pytest.raises(ResourceError, match=r"^Desk has no verify; define: async def verify") as caught:
         await desk.verify(await desk.open(ROW), SILENCE)
     assert caught.value.stage == "verify"
 
@@ -186,7 +186,7 @@ async def test_a_session_says_what_it_lacks() -> None:
 
     still = Resource(Still)
     session = await still.open(ROW)
-    with pytest.raises(ResourceError, match=r"^Still has no step: async def step") as caught:
+    with pytest.raises(ResourceError, match=r"^Still has no step; define: async def step") as caught:
         await still.step(session, SILENCE)
     assert caught.value.stage == "step"
 

@@ -55,13 +55,13 @@ class Unimported(Session[Task]):
 @pytest.mark.parametrize(
     ("session", "problem"),
     [
-        (Unannotated, "does not say the type of 'amount': annotate it"),
-        (Variadic, "takes '*amounts: 'int'': a model gives its arguments by name"),
-        (Keywords, "takes '**amounts: 'int'': a model gives its arguments by name"),
-        (PositionalOnly, "takes 'amount: 'int'': a model gives its arguments by name"),
+        (Unannotated, "does not annotate 'amount'; add its type"),
+        (Variadic, "takes '*amounts: 'int'', but a model passes arguments by name"),
+        (Keywords, "takes '**amounts: 'int'', but a model passes arguments by name"),
+        (PositionalOnly, "takes 'amount: 'int'', but a model passes arguments by name"),
         (Unlisted, "takes 'amount: list[complex]', which has no JSON schema: type <class 'complex'> is not"),
         (Anything, "takes 'amount: object', which has no JSON schema"),
-        (Unimported, "has an annotation that means nothing: name 'Decimal' is not defined"),
+        (Unimported, "has an annotation that cannot be resolved: name 'Decimal' is not defined"),
     ],
 )
 def test_a_tool_that_cannot_be_offered_is_one_line(session: type[Session[Any]], problem: str) -> None:

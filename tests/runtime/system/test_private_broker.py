@@ -150,13 +150,13 @@ def test_a_taken_port_is_said(broker: Broker) -> None:
 
 def test_a_store_that_cannot_be_used_is_said_with_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "jetstream").write_text("a file, not a directory")
-    with pytest.raises(BrokerError, match=r"ended with code 1 at its start:\n(.*\n)*.*storage directory"):
+    with pytest.raises(BrokerError, match=r"ended with code 1 while it started:\n(.*\n)*.*storage directory"):
         Broker(tmp_path).start()
 
 
 def test_a_state_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BrokerError, match=r"cannot use .*file/state for the broker: Not a directory"):
+    with pytest.raises(BrokerError, match=r"cannot use the directory .*file/state: Not a directory"):
         Broker(tmp_path / "file" / "state").start()
 
 

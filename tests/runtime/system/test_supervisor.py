@@ -253,7 +253,7 @@ async def test_a_worker_that_never_gets_ready_is_given_up_soon(tmp_path: Path) -
             PoolSpec(kind="agent", names=("tool_lop",)),
             "there is no agent 'tool_lop'; did you mean 'tool_loop'",
         ),
-        (PoolSpec(kind="model", names=("policy",)), "does not say which model: --model PROVIDER/NAME"),
+        (PoolSpec(kind="model", names=("policy",)), "does not say which model; give --model PROVIDER/NAME"),
         (
             PoolSpec(kind="model", names=("policy",), model=ModelSettings.parse("scripted/ecko")),
             "there is no script 'ecko'; did you mean 'echo'",
@@ -295,7 +295,7 @@ environment = Environment(resource=verify, description="")
         (
             "model",
             ADAPTER.format(settings="", enter="__aenter__"),
-            r"shout.py: its class 'Adapter' is made with __init__\(self, ModelSettings\): too many",
+            r"shout.py: its class 'Adapter' must take __init__\(self, ModelSettings\): too many",
         ),
         (
             "model",
@@ -306,7 +306,7 @@ environment = Environment(resource=verify, description="")
         (
             "agent",
             "class Agent:\n    def __init__(self, settings): ...",
-            r"is made with __init__\(self\): missing a required argument: 'settings'",
+            r"must take __init__\(self\): missing a required argument: 'settings'",
         ),
         ("resource", UNTYPED, r"shout.py:3: verify's first parameter must be annotated with a subclass of"),
     ],
@@ -342,7 +342,7 @@ async def test_a_specification_that_cannot_be_read_is_one_line() -> None:
     command = [sys.executable, "-m", "gym_runtime.system.supervisor"]
     process = await anyio.run_process(command, input=b'{"pool": []}\n', check=False)
     assert process.returncode == 2
-    assert b"the system cannot be read" in process.stdout
+    assert b"the system's description cannot be read" in process.stdout
     assert b"pool" in process.stdout
 
 

@@ -39,7 +39,7 @@ PAUSE_S = 0.5
 FLUSH_S = 0.2
 ENOUGH_S = 7200.0
 """Longer than all that a rollout may take: attempts, deliveries, retries."""
-QUIET_S = LIMIT_S + GRACE_S + 3 * SWEEP_S
+QUIET_S = LIMIT_S + SESSION_KEPT_S + 3 * SESSIONS_SWEPT_S
 """Longer than any session may live after its last call."""
 KINDS = ("task", "rollout", "journal")
 

@@ -22,7 +22,6 @@ from gym_runtime.testing.small_system import Engine, Hang, answer
 from gym_runtime.timing import CLIENT_DROPPED_S
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.resource_worker import IDLE_S
-from gym_runtime.workers.sessions import SWEEP_S
 from msgspec import Raw
 from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 
@@ -203,8 +202,8 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         await here.engine.calls.until(10)
         capsys.readouterr()
         await anyio.sleep(STALL_S + LOOK_S + 1)
-        (line,) = [line for line in capsys.readouterr().out.splitlines() if "stalls" in line]
-        assert "hop=\"model 'policy' (worker model-1)\"" in line
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "requests stall" in line]
+        assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
 
 
@@ -215,7 +214,7 @@ async def test_a_deadline_names_the_hop_that_took_it() -> None:
     assert isinstance(record.outcome, Failed)
     fault = record.outcome.fault
     assert (fault.name, fault.stage) == ("DeadlineExceeded", "model")
-    assert "model 'policy' (worker model-1) since 30 s" in fault.message
+    assert "waited 30 s for model 'policy' (worker model-1)" in fault.message
 
 
 # -- a session that was left behind -------------------------------------------------------------------------
@@ -231,10 +230,10 @@ async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_
             body=calls.pack(opened), deadline_s=clock.now() + 3600, key="k", rollout="one.0.0"
         )
         await here.gym.bus.request(f"resource.{NAME}", calls.encode(request), deadline_s=request.deadline_s)
-        await anyio.sleep(IDLE_S + 2 * SWEEP_S)
+        await anyio.sleep(IDLE_S + 2 * SESSIONS_SWEPT_S)
         assert len(here.resource.sessions) == 1
         if closed:
             await here.gym.close_run(info)
         else:
             await here.gym.bus.commit("rollout.one.0.0", b"{}")
-        await settled(lambda: not len(here.resource.sessions), within_s=2 * SWEEP_S)
+        await settled(lambda: not len(here.resource.sessions), within_s=2 * SESSIONS_SWEPT_S)

@@ -24,7 +24,6 @@ from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.testing.small_system import environment, row
 from gym_runtime.workers.resource_worker import ResourceWorker
-from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
 from msgspec import Raw
 from runtime.workers.hosting import at_work, call, request
 
@@ -303,7 +302,7 @@ async def test_a_session_that_nobody_closes_ends_soon_after_its_rollouts_deadlin
     await running.tool("add", '{"amount": 1}', task=ROW, within_s=100)
     await anyio.sleep(100 + GRACE_S - 1)
     assert ledger.items == ["open"]
-    await anyio.sleep(SWEEP_S + 2)
+    await anyio.sleep(SESSIONS_SWEPT_S + 2)
     assert ledger.items == ["open", "close"]
 
 

@@ -15,7 +15,8 @@ from gym_runtime.errors import GymError, ResourceError, SessionLost
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.testing.background import background
 from gym_runtime.testing.clock import BACKEND, run
-from gym_runtime.workers.sessions import REMEMBERED_ANSWERS, SWEEP_S, Entry, Sessions
+from gym_runtime.timing import SESSIONS_SWEPT_S
+from gym_runtime.workers.sessions import REMEMBERED_ANSWERS, Entry, Sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -317,9 +318,9 @@ async def test_a_session_is_swept_when_it_outlives_its_rollout() -> None:
     async with background(sessions.sweep):
         await anyio.sleep(19)
         assert short.closed == 0
-        await anyio.sleep(SWEEP_S + 1)
+        await anyio.sleep(SESSIONS_SWEPT_S + 1)
         assert (short.closed, long.closed) == (1, 0)
-        await anyio.sleep(1000 + SWEEP_S)
+        await anyio.sleep(1000 + SESSIONS_SWEPT_S)
         assert (short.closed, long.closed, len(sessions)) == (1, 1, 0)
 
 

@@ -1,15 +1,15 @@
 """A bus without a broker: the promises of `gym_runtime.bus.interface`, kept within one process.
 
-One `MemoryBroker` holds what is stored; each connection to it stands for a worker. Connections can be cut
-and frozen, and a policy can drop, double and delay what passes, so that whole systems are simulated, on
-virtual time (`gym_runtime.testing.clock`) and the same way for the same seed::
+One `MemoryBroker` has the stored data; each connection to it represents a worker. Connections can be cut and
+frozen, and a policy can drop, double and delay messages, so that whole systems can be simulated, on virtual
+time (`gym_runtime.testing.clock`) and the same way for the same seed::
 
     broker = MemoryBroker(seed=7, faults=Chances(drop=0.01, delay=0.1))
     async with broker.connect("agent-1") as bus:
         ...
 
-Only that is lost which the contract allows to be lost: signals, requests, answers, deliveries and
-acknowledgements, and the news whether something was stored; never what was stored.
+It loses only what the contract allows: signals, requests, answers, deliveries, acknowledgements, and the
+broker's reply to a store. It never loses stored data.
 """
 
 from gym_runtime.testing.memory.faults import NO_FAULTS, Chances, Fate, Faults, Passing

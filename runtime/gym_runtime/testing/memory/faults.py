@@ -1,4 +1,4 @@
-"""What happens to a message on its way: the policy that a simulation injects its faults with."""
+"""The policy with which a simulation injects faults: what happens to a message on its way."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Passing(msgspec.Struct, frozen=True):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy decides.
+    """A policy's decision about one message.
 
     Attributes:
         drop: the message is lost. A ``store`` may have been done or not; its caller gets a `BrokerError`.
         double: it arrives twice. Signals and deliveries never do: the contract forbids it.
-        delay_s: it arrives so much later; others overtake it, but not signals on the same subject.
+        delay_s: how much later it arrives. Other messages may overtake it, except signals on one subject.
         cut, freeze: the names of connections that are cut or frozen before the message passes.
-        lasts_s: for how long they are.
+        lasts_s: how long they stay cut or frozen.
     """
 
     drop: bool = False
@@ -44,7 +44,7 @@ UNHARMED = Fate()
 
 
 class Faults(Protocol):
-    """A policy. It takes what chance it needs from ``dice``, which is the broker's and seeded."""
+    """A policy. It takes random numbers only from ``dice``, the broker's seeded generator."""
 
     def fate(self, passing: Passing, dice: random.Random) -> Fate:
         """What happens to one message; asked once for each of its receivers."""
@@ -64,8 +64,8 @@ NO_FAULTS = NoFaults()
 class Chances(msgspec.Struct, frozen=True, kw_only=True):
     """Faults by chance, each with its probability per message.
 
-    ``cut`` and ``freeze`` hit the receiver, or the sender where the broker receives. ``delay_s`` and
-    ``lasts_s`` are ranges from which durations are drawn evenly. With ``kinds`` only those are touched.
+    ``cut`` and ``freeze`` apply to the receiver, or to the sender if the broker receives. ``delay_s`` and
+    ``lasts_s`` are ranges of uniformly distributed durations. ``kinds`` limits the faults to these kinds.
     """
 
     drop: float = 0.0

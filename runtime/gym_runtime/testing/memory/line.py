@@ -1,8 +1,8 @@
-"""A connection of the in-memory bus: what goes out, what comes in, and what stops both.
+"""A connection of the in-memory bus: outgoing and incoming messages, and what stops both.
 
-A line is up, frozen, cut or closed. Frozen, nothing passes and nothing is lost: both directions are held
-and go on in order after the thaw. Cut, what was on its way in is lost, what is to go out waits (up to
-``buffer_bytes``, then whoever sends waits), and the broker knows at once. Closed is for good.
+A line is up, frozen, cut or closed. While it is frozen, no message passes and none is lost: both directions
+continue in order after the thaw. When it is cut, incoming messages are lost, outgoing ones wait (up to
+``buffer_bytes``, then their senders wait), and the broker knows at once. A closed line stays closed.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class Line:
     # -- in -------------------------------------------------------------------------------------------
 
     def arrive(self, action: Action, cuts: int | None = None) -> None:
-        """Something from the broker: done soon, in order; lost if the line was cut since it left.
+        """Run an action from the broker soon, in order; drop it if the line was cut since it was sent.
 
-        ``cuts`` is what `cuts` was when it left; None stands for now.
+        ``cuts`` is the value of `cuts` when it was sent; None means now.
         """
         if not self.up or (cuts is not None and cuts != self.cuts):
             return
@@ -130,10 +130,10 @@ class Line:
             try:
                 action()
             except Exception:
-                # A subscriber's bug must not end the reading of all the others.
+                # A subscriber's bug must not stop delivery to the others.
                 log.exception("receive failed", connection=self.name)
 
-    # -- what befalls it ------------------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------------
 
     def freeze(self) -> None:
         """Hold everything, as if the process were stopped."""
@@ -162,7 +162,7 @@ class Line:
             self._flush()
 
     def close(self) -> None:
-        """The end; what still waits to go out goes out if it can."""
+        """Close the line; messages that wait to go out are sent if the line is open."""
         if not self.closed:
             self._flush()
             self.closed = True

@@ -1,4 +1,4 @@
-"""What the connections of the in-memory bus have in common: who listens, what is stored, what goes wrong."""
+"""The part of the in-memory bus that all connections share: subscriptions, stored data, faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUFFER_BYTES = 32 * 1024 * 1024
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False):
-    """Somebody who listens to a subject or pattern."""
+    """A subscription to a subject or pattern."""
 
     pattern: str
     queue: str
@@ -42,7 +42,7 @@ class MemoryBroker:
         faults: what happens to messages on their way.
         seed: of all chance in the broker: the choice among a queue's subscribers, and the faults.
         max_bytes: the largest payload.
-        buffer_bytes: what a connection may hold back before who sends has to wait.
+        buffer_bytes: how much a connection may buffer before its senders must wait.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class MemoryBroker:
     def route(
         self, kind: Kind, sender: Line, subject: str, payload: bytes, headers: Headers | None, reply: str = ""
     ) -> bool:
-        """Send a message to whoever listens; False if nobody does."""
+        """Send a message to the subscribers; False if there are none."""
         listeners = [
             *self._exact.get(subject, ()),
             *(wild for wild in self._wild if compiled(wild.pattern).fullmatch(subject)),
@@ -132,7 +132,7 @@ class MemoryBroker:
         return bool(chosen)
 
     def answer(self, sender: Line, reply: str, payload: bytes) -> None:
-        """Send an answer to whoever asked, if that connection is still there."""
+        """Send an answer to the connection that asked, if it is still open."""
         _, name, number = reply.split(":")
         asker = self._connections.get(name)
         if asker is not None:
@@ -142,7 +142,7 @@ class MemoryBroker:
     def carry(
         self, kind: Kind, subject: str, sender: Line | None, receiver: Line | None, action: Action
     ) -> bool:
-        """Bring a message on its way, with what befalls it there; None stands for the broker.
+        """Transmit a message with the faults of the policy; None as sender or receiver is the broker.
 
         Returns False if it is lost.
         """
@@ -163,7 +163,7 @@ class MemoryBroker:
         return True
 
     def fate(self, kind: Kind, subject: str, sender: Line | None, receiver: Line | None = None) -> Fate:
-        """What the policy decides; connections that it strikes are struck."""
+        """The policy's decision; connections that it cuts or freezes are cut or frozen here."""
         passing = Passing(kind, subject, sender.name if sender else "", receiver.name if receiver else "")
         fate = self._faults.fate(passing, self.dice)
         for names, strike, heal in ((fate.cut, Line.cut, Line.mend), (fate.freeze, Line.freeze, Line.thaw)):

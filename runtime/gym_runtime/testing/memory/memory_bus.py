@@ -110,7 +110,7 @@ class MemoryBus:
 
         def ask() -> None:
             if not self._broker.route("request", self.line, subject, payload, headers, reply):
-                self.line.arrive(partial(question.settle, NoWorker(f"nobody serves {subject!r}")))
+                self.line.arrive(partial(question.settle, NoWorker(f"no worker serves {subject!r}")))
 
         self.line.send(ask, len(payload))
 
@@ -250,7 +250,7 @@ class MemoryBus:
     # -- the inside -----------------------------------------------------------------------------------
 
     async def _stored(self, subject: str, act: Callable[[], T]) -> T:
-        """Ask the broker to keep, read or delete something. After an error it may have been done."""
+        """Ask the broker to store, read or delete something. After an error it may have been done."""
         await self.line.passable(PATIENCE_S)
         fate = self._broker.fate("store", subject, self.line)
         if fate.delay_s > 0:
@@ -271,7 +271,7 @@ class MemoryBus:
 
 
 def _as_sent(headers: Headers | None) -> Headers | None:
-    """Headers as they arrive over a wire: what it refuses is refused, what it trims is trimmed."""
+    """Headers as they would arrive over the wire, refused or trimmed as there."""
     return decode_headers(encode_headers(headers)) or None if headers else None
 
 
@@ -281,4 +281,4 @@ def _starts_with(subject: str, *kinds: str, is_pattern: bool = False) -> None:
     else:
         _NAMES.subject(subject)
     if subject.partition(".")[0] not in kinds or "." not in subject:
-        raise UsageError(f"{subject!r}: it starts with one of {', '.join(f'{kind}.' for kind in kinds)}")
+        raise UsageError(f"{subject!r} must start with one of {', '.join(f'{kind}.' for kind in kinds)}")

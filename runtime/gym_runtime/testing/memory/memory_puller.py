@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 BEATS = 3
 """How often a delivery is kept alive within the time after which it would be given up."""
 RELEASE_S = (0.0, 0.2, 1.0, 5.0)
-"""How long a task is put back for after its 1st, 2nd, … delivery that its handler did not settle."""
+"""How long a task waits in the queue after its 1st, 2nd, … delivery that its handler did not settle."""
 
 
 class MemoryDelivery:
@@ -58,7 +58,7 @@ class MemoryDelivery:
             self._tell("ack", partial(consumer.give_back, self._task, self.deliveries, delay_s))
 
     def keep_alive(self) -> None:
-        """Start the broker's wait for an ack anew."""
+        """Restart the broker's wait for an ack."""
         consumer = self._task.consumer
         if consumer is not None and not self.settled:
             self._tell("beat", partial(consumer.keep_alive, self._task, self.deliveries))
@@ -94,7 +94,8 @@ class Puller:
 
     @property
     def free(self) -> int:
-        """As the broker knows it: a slot counts from the dispatch until it hears that it is free again."""
+        """Free slots as the broker counts them: a slot is taken from dispatch until the broker learns that it
+        is free again."""
         return self._slots - self._taken
 
     async def run(self, stop: anyio.Event | None) -> None:
@@ -138,13 +139,13 @@ class Puller:
         if up and self._open:
             self._consumer.join(self)
         elif not up:
-            # What was on its way is lost; the broker delivers it again after its wait.
+            # Deliveries on their way are lost; the broker repeats them after the ack wait.
             self._taken = len(self._in_flight)
             self._consumer.leave(self)
         self._changed.set()
 
     def _freed(self, cuts: int) -> None:
-        # Slots that became free before a cut were counted as such there.
+        # After a cut the slots were counted again, including those that had become free before.
         if cuts == self.line.cuts:
             self._taken -= 1
             self._consumer.dispatch()
@@ -170,10 +171,10 @@ class Puller:
         try:
             await self._handle(delivery)
         except Exception:
-            # The boundary to the handler: its bug gives back one task, not all.
+            # The boundary to the handler: its bug must give back one task, not all.
             log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
         except BaseException:
-            # The pull is cancelled: nothing must be given to it before it gives back what it has.
+            # The pull is cancelled. It leaves first, so that the tasks it gives back do not come back to it.
             pause_s = 0.0
             self._leave()
             raise

@@ -1,4 +1,4 @@
-"""Which subjects a pattern stands for: ``*`` is one token, a trailing ``>`` one or more."""
+"""Which subjects a pattern matches: ``*`` is one token, a trailing ``>`` one or more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether there is a subject for which both stand."""
+    """Whether a subject exists that both patterns match."""
     ours, theirs = one.split("."), other.split(".")
     for a, b in zip(ours, theirs, strict=False):
         if ">" in (a, b):

@@ -1,7 +1,7 @@
-"""The work queue: tasks, and who works on them.
+"""The work queue: tasks, and the workers that have them.
 
-A task waits, or is held by one delivery. The delivery is known by the task's count of deliveries: whoever
-comes with an older count may still ack, but no longer release it or keep it alive.
+A task waits, or belongs to one delivery. The task's count of deliveries identifies the delivery: one with an
+older count may still ack, but can no longer release the task or keep it alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gym_runtime.testing.memory.patterns import compiled, overlap
 
 
 class Carry(Protocol):
-    """Brings a message on its way; False if it is lost. None stands for the broker."""
+    """Transmits a message; False if it is lost. None is the broker."""
 
     def __call__(
         self, kind: Kind, subject: str, sender: Line | None, receiver: Line | None, action: Action, /
@@ -28,7 +28,7 @@ class Carry(Protocol):
 
 
 class Worker(Protocol):
-    """Somebody who pulls."""
+    """A puller of tasks."""
 
     line: Line
 
@@ -56,9 +56,9 @@ class Task:
         self.headers = headers
         self.deliveries = 0
         self.held = False
-        """Delivered, and neither released nor given up."""
+        """Whether it is delivered, and neither released nor expired."""
         self.until_s = 0.0
-        """When its delivery is given up, in the event loop's time."""
+        """When its delivery expires, in the event loop's time."""
         self.consumer: Consumer | None = None
 
     def __lt__(self, other: Task) -> bool:
@@ -101,7 +101,7 @@ class Consumer:
         return sum(task.deliveries == 0 for task in self._waiting)
 
     def dispatch(self) -> None:
-        """Deliver what can be delivered; workers take turns."""
+        """Deliver waiting tasks to workers with free slots, round robin."""
         while self._waiting and (worker := self._next()) is not None:
             task = heapq.heappop(self._waiting)
             task.deliveries += 1
@@ -169,10 +169,10 @@ class WorkQueue:
                 self._assign(task, consumer)
 
     def consumer(self, name: str, pattern: str, ack_wait_s: float) -> Consumer:
-        """The consumer of a name, made if need be.
+        """The consumer of a name; created if it does not exist.
 
         Raises:
-            BrokerError: Its pattern is another, or overlaps with that of another consumer.
+            BrokerError: it has another pattern, or the pattern overlaps with another consumer's.
         """
         consumer = self._consumers.get(name)
         if consumer is None:
