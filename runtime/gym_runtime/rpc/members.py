@@ -1,18 +1,17 @@
-"""Which members are alive: each follower keeps a list of all members, with little traffic.
+"""Who is alive: each follower's list of all members, kept with little traffic.
 
-Members announce when they join, change and leave (`gym_runtime.rpc.announcing`), and every follower receives
-that. One follower per member, its watcher, checks that the member is still alive: it asks the member every
-`MEMBER_ASKED_S`, and after `MEMBER_MISSES` questions without an answer it declares the member gone, to all
-followers. Consistent hashing over the list selects the watcher. Watchers are members and are watched like
-others. So the traffic grows with the number of members, not with members times followers.
+Members announce themselves when they join, change and leave (`gym_runtime.rpc.announcing`); every follower
+hears that. Whether a silent member is still alive is the business of its watcher alone: one of the followers,
+found by consistent hashing over the list that all have, asks it every `MEMBER_ASKED_S`. If it gets no answer
+`MEMBER_MISSES` times, it declares the member gone, to all. Watchers are members and watched like others. So
+the traffic grows with the number of members, not with members times followers.
 
-Followers need no agreement. While two lists differ, a member may have two watchers or no watcher; a member
-that is not asked announces itself again; a live member that was declared gone announces itself at once; and a
-worker that did not answer a caller is watched by that caller too, until it answers or is declared gone.
+Nothing here must be agreed on: where two lists differ for a while, a member has two watchers or none; a
+member that nobody asks announces itself again; a live one that was declared gone does so at once; and a
+worker that did not answer a caller is watched by that caller too, until it answers or is gone.
 
-The list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first
-follower calls the roll. Agent workers and gateways are followers. Only agent workers are announced, so only
-they are on other followers' rings.
+A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one
+calls the roll. Agent workers and gateways are followers; agent workers are the ones that others know.
 """
 
 from __future__ import annotations
@@ -46,17 +45,16 @@ from gym_runtime.timing import (
 
 KINDS = ("agent", "resource", "model", "client")
 ASKED_TOGETHER = 16
-"""How many questions are sent together. One write for several costs the broker less; a larger number would
-block the event loop."""
+"""So many questions leave in one write, which costs the broker less; more would block the event loop."""
 TICK_S = 0.1
-"""Changes within this time are handled together, so that a thousand joins do not cause a thousand
-assignments."""
+"""Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
+new assignments."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def watcher(ring: list[tuple[int, str]], member: str) -> str | None:
-    """The watcher of a member: the follower next to it on the ring. None if there is no other follower."""
+    """The watcher of a member: the one that follows it on the ring. None if there is no other follower."""
     start = bisect(ring, (crc32(member.encode()), member))
     for step in range(2):
         name = ring[(start + step) % len(ring)][1]
@@ -74,14 +72,14 @@ def _interval_s(member: str) -> float:
     return CLIENT_ASKED_S if member.startswith("client.") else MEMBER_ASKED_S
 
 
-class _Poll(msgspec.Struct):
-    """When a member is asked next; infinite while a question is in progress."""
+class _Turn(msgspec.Struct):
+    """When a member is asked next; infinite while it is being asked."""
 
     due_s: float
 
 
 class Members:
-    """One follower's list, and the members that it watches.
+    """One follower's list, and its share of the watch.
 
     Args:
         kinds: of the members that it lists; all without any.
@@ -98,7 +96,7 @@ class Members:
         self._watches = watches
         self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
         self._bus = bus
-        self._polls: dict[str, _Poll] = {}
+        self._turns: dict[str, _Turn] = {}
         self._moved = True
         self._wake = anyio.Event()
         self._called = False
@@ -140,10 +138,10 @@ class Members:
     # -- the list -------------------------------------------------------------------------------------
 
     def learn(self, heartbeat: Heartbeat) -> None:
-        """Store what a member reported about itself."""
-        registry = self.views.get(heartbeat.kind)
-        if registry is not None:
-            registry.learn(heartbeat)
+        """A member said how it is."""
+        view = self.views.get(heartbeat.kind)
+        if view is not None:
+            view.learn(heartbeat)
 
     def _forget(self, name: str) -> None:
         kind, _, worker = name.partition(".")
@@ -154,9 +152,7 @@ class Members:
         try:
             heartbeat = decode_heartbeat(incoming.payload)
         except msgspec.DecodeError as error:
-            logger().error(
-                "a member's announcement cannot be decoded", subject=incoming.subject, error=str(error)
-            )
+            logger().error("an announcement cannot be read", subject=incoming.subject, error=str(error))
             return
         self._left.discard(heartbeat.name)
         self.learn(heartbeat)
@@ -170,14 +166,14 @@ class Members:
         self._called = True
 
     async def _send_list(self, incoming: Incoming) -> None:
-        registry = self.views.get(incoming.subject.partition(".")[2])
+        view = self.views.get(incoming.subject.partition(".")[2])
         with suppress(GymError):
-            await self._bus.publish(incoming.reply, _encode([] if registry is None else registry.alive()))
+            await self._bus.publish(incoming.reply, _encode([] if view is None else view.alive()))
 
     async def _fetch_all(self) -> bool:
         """Take over another follower's list; False if there is no other follower."""
         while True:
-            # A member may leave while the list is on its way: the old list must not bring it back.
+            # A list that was written before a member left must not bring it back.
             self._left.clear()
             try:
                 for kind in self.views:
@@ -185,43 +181,38 @@ class Members:
             except NoWorker:
                 return False
             except (GymError, msgspec.DecodeError) as error:
-                logger().warning(
-                    "the list of members was not received; it is requested again", error=str(error)
-                )
+                logger().warning("the list of members was not read", error=str(error))
                 await anyio.sleep(MEMBER_ANSWER_S)
             else:
                 return True
 
     async def _adopt(self, kind: str, others: list[Heartbeat]) -> None:
-        registry = self.views[kind]
+        view = self.views[kind]
         for heartbeat in others:
-            if not registry.knows(heartbeat.worker) and heartbeat.name not in self._left:
-                registry.learn(heartbeat)
+            if not view.knows(heartbeat.worker) and heartbeat.name not in self._left:
+                view.learn(heartbeat)
         theirs = {heartbeat.worker for heartbeat in others}
-        for heartbeat in registry.alive():
+        for heartbeat in view.alive():
             if heartbeat.worker not in theirs:
-                # One of the two lists is wrong; the member's answer decides which.
-                await self._verify(registry, heartbeat)
+                # One of both lists is wrong; the member knows which.
+                await self._verify(view, heartbeat)
 
-    async def _verify(self, registry: WorkerRegistry, heartbeat: Heartbeat) -> None:
+    async def _verify(self, view: WorkerRegistry, heartbeat: Heartbeat) -> None:
         try:
             deadline_s = clock.now() + MEMBER_ANSWER_S
             await self._bus.request(f"alive.{heartbeat.name}", b"", deadline_s=deadline_s)
         except (NoWorker, DeadlineExceeded):
-            registry.lose(heartbeat.worker)
+            view.lose(heartbeat.worker)
 
     async def _call_the_roll(self) -> None:
-        # If another follower has called meanwhile, its answers reach this follower too.
+        # The answers to a call that another follower made meanwhile are for all.
         if not self._called:
             with suppress(GymError):
                 await self._bus.publish("call", b"")
         await anyio.sleep(ROLL_CALL_S)
 
     async def _compare(self) -> None:
-        """Compare the list with another follower's every `LISTS_COMPARED_S`, and after the connection broke.
-
-        The random factor keeps followers that started together from asking at the same time.
-        """
+        """Compare the list with another follower's now and then, and after the connection broke."""
         while True:
             with anyio.move_on_after(LISTS_COMPARED_S * random.uniform(0.5, 1.5)):
                 await self._behind.wait()
@@ -244,13 +235,13 @@ class Members:
                     self._assign()
                 now_s = anyio.current_time()
                 next_s = now_s + MEMBER_ASKED_S
-                for name, poll in self._polls.items():
-                    if poll.due_s <= now_s:
-                        poll.due_s = math.inf
-                        tasks.start_soon(self._ask, name, poll, now_s)
+                for name, turn in self._turns.items():
+                    if turn.due_s <= now_s:
+                        turn.due_s = math.inf
+                        tasks.start_soon(self._ask, name, turn, now_s)
                         next_s = min(next_s, now_s + _interval_s(name))
                     else:
-                        next_s = min(next_s, poll.due_s)
+                        next_s = min(next_s, turn.due_s)
                 with anyio.move_on_after(max(TICK_S, next_s - now_s)):
                     await self._wake.wait()
                     await anyio.sleep(TICK_S)
@@ -260,10 +251,10 @@ class Members:
         agents = {heartbeat.name for heartbeat in self.views["agent"].alive()} if self._watches else ()
         ring = ring_of({*agents, self._own})
         now_s = anyio.current_time()
-        groups = 1 + sum(len(registry.alive()) for registry in self.views.values()) // ASKED_TOGETHER
-        polls: dict[str, _Poll] = {}
-        for kind, registry in self.views.items():
-            for heartbeat in registry.alive():
+        groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
+        turns: dict[str, _Turn] = {}
+        for kind, view in self.views.items():
+            for heartbeat in view.alive():
                 name = heartbeat.name
                 if self._watches and watcher(ring, name) == self._own:
                     # A group of them is asked at the same moment, the groups one after the other.
@@ -271,18 +262,17 @@ class Members:
                     turns[name] = self._turns.get(name) or _Turn(now_s + group * _interval_s(name))
             for worker in view.missing:
                 name = f"{kind}.{worker}"
-                polls[name] = self._polls.get(name) or _Poll(now_s)
-        self._polls = polls
+                turns[name] = self._turns.get(name) or _Turn(now_s)
+        self._turns = turns
 
-    async def _ask(self, name: str, poll: _Poll, began_s: float) -> None:
-        """Ask one member until it answers or is declared gone."""
+    async def _ask(self, name: str, turn: _Turn, began_s: float) -> None:
+        """Ask one member until it answers, or is gone."""
         client = name.startswith("client.")
         limit = CLIENT_MISSES if client else MEMBER_MISSES
         misses = 0
         while misses < limit:
             if not self._lists(name):
-                # Another watcher has declared it gone. Asking on would keep a live member from announcing
-                # itself again, which it does when it is not asked.
+                # Another watcher was sooner. A member that is still asked would not announce itself again.
                 return
             deadline_s = clock.now() + MEMBER_ANSWER_S
             try:
@@ -293,8 +283,7 @@ class Members:
                 if misses < limit:
                     await anyio.sleep(CLIENT_ASKED_S if client else MEMBER_AGAIN_S)
             except DeadlineExceeded:
-                # A silent client is busy with a training step; and this follower's own connection may be
-                # the one that does not work.
+                # A client that is silent is busy; and our own connection may be what does not work.
                 if client or not await self._reaches_broker():
                     break
                 misses += 1
@@ -318,7 +307,7 @@ class Members:
         return self.views[kind].knows(worker) or worker in self.views[kind].missing
 
     async def _reaches_broker(self) -> bool:
-        """Whether the broker answers; its reply that no member has this name shows that it does."""
+        """Whether the broker answers us: that nobody has this name is an answer too."""
         try:
             await self._bus.request("alive.nobody.nobody", b"", deadline_s=clock.now() + MEMBER_ANSWER_S)
         except NoWorker:

@@ -1,10 +1,10 @@
-"""The caller's side of a request: choose a worker, send, and send again where that may help.
+"""The caller's side of a hop: choose a worker, ask, and ask again where that may help.
 
-One rollout has one budget of retries and one deadline for all of its requests. The broker reports within
-milliseconds that a worker no longer exists (no responders), and a full worker refuses at once; in both cases
-the router asks another worker. A call to a session goes to the session's worker only: if that worker is gone,
-so is the state, and the call raises `SessionLost`. A worker that ends while it executes a call costs no
-retry; a call that ends its workers is found and not sent again (`gym_runtime.rpc.suspects`).
+One rollout has one budget of retries and one deadline, whatever hop needs them. A worker that does not
+exist any more shows within milliseconds (no responders); a full one says so at once; in both cases
+another is asked. A call to a session goes to the session's worker and nowhere else: if that one is gone,
+so is the state, and `SessionLost` says so. A worker that ends while it works on a call costs no retry; a call
+that ends its workers is found out and asked no more (`gym_runtime.rpc.suspects`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Router:
         stored: learn from what the broker stores who is there; without, from what is heard.
 
     Attributes:
-        members: the members that are alive.
+        members: who is alive.
         waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
     """
 
@@ -69,7 +69,7 @@ class Router:
         self._lost = LostAnswers(bus, self.views, self.waiting)
 
     async def run(self) -> None:
-        """Follow the members, and look for lost answers, until cancelled."""
+        """Follow who is there, and whether requests are still worked on, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
             tasks.start_soon(self.members.follow)
@@ -80,11 +80,11 @@ class Router:
         return self._bus
 
     def slowest(self, rollout: str) -> InFlightRequest | None:
-        """The request that a rollout has waited for longest."""
-        return min(self.waiting.get(rollout, ()), key=lambda in_flight: in_flight.since_s, default=None)
+        """What a rollout has waited for longest."""
+        return min(self.waiting.get(rollout, ()), key=lambda hop: hop.since_s, default=None)
 
     def settle(self, rollout: str) -> None:
-        """Forget a rollout's requests: it has ended."""
+        """A rollout waits for nothing any more."""
         self.waiting.pop(rollout, None)
 
     async def ask(
@@ -97,26 +97,26 @@ class Router:
         asked: set[str] | None = None,
         prefer: str = "",
     ) -> RoutedReply:
-        """Ask any worker of a pool; every worker that is asked is added to ``asked``, answered or not.
+        """Ask any worker of a pool; everyone who is asked is noted in ``asked``, whatever comes of it.
 
-        ``prefer`` is asked first, if it is alive and takes new work.
+        ``prefer`` is asked first, if it is there and takes new work.
 
         Raises:
-            GymError: the worker's own fault; or the last transport error when the budget is spent, or when
-                no worker came within ``NO_WORKER_GRACE_S``; or `DeadlineExceeded`.
+            GymError: the worker's own fault, or the last transport error once the budget or
+                ``NO_WORKER_GRACE_S`` without any worker is used up, or `DeadlineExceeded`.
         """
-        registry = self.views[kind]
+        view = self.views[kind]
         pause_s = RETRY_PAUSE_S[0]
         avoid: set[str] = set()
         lonely_since: float | None = None
         while True:
-            worker = prefer if prefer not in avoid and registry.serves(prefer, pool) else None
+            worker = prefer if prefer not in avoid and view.serves(prefer, pool) else None
             if worker is None:
-                worker = registry.choose(pool, frozenset(avoid)) if avoid else registry.choose(pool)
+                worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
             if asked is not None and worker is not None:
                 asked.add(worker)
             try:
-                answer = await self._ask_worker(registry, pool, worker, request, budget)
+                answer = await self._ask_worker(view, pool, worker, request, budget)
                 if asked is not None:
                     asked.add(answer.worker)
                 return answer
@@ -128,22 +128,22 @@ class Router:
                 lonely_since = lonely_since or clock.now()
                 if clock.now() - lonely_since > NO_WORKER_GRACE_S:
                     raise NoWorker(
-                        f"no worker has served {kind} '{pool}' for {NO_WORKER_GRACE_S:.0f} s; "
+                        f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; "
                         f"start one with: gym-runtime start {kind}",
                         stage=kind,
                     ) from error
                 with anyio.move_on_after(0.25):
-                    await registry.changed()
+                    await view.changed()
             except Busy as error:
                 if worker is not None:
-                    registry.report(worker, 1.0)
+                    view.report(worker, 1.0)
                     if budget.deaths_of(_call(kind, request)) >= ALONE_AT:
-                        # That worker keeps itself free for this call; asking another would block it too.
+                        # That worker is being kept for this call; others need not be.
                         prefer = worker
                         pause_s = await _pause(pause_s, request.deadline_s, error)
                         continue
                     avoid.add(worker)
-                if worker is None or avoid.issuperset(registry.workers(pool)):
+                if worker is None or avoid.issuperset(view.workers(pool)):
                     avoid.clear()
                     pause_s = await _pause(pause_s, request.deadline_s, error)
             except ConnectionLost as error:
@@ -158,19 +158,19 @@ class Router:
             SessionLost: that worker is gone.
             GymError: as `ask`.
         """
-        registry = self.views["resource"]
+        view = self.views["resource"]
         pause_s = RETRY_PAUSE_S[0]
         missing_since: float | None = None
         while True:
             try:
-                return await self._ask_worker(registry, pool, worker, request, budget)
+                return await self._ask_worker(view, pool, worker, request, budget)
             except NoWorker as error:
                 # After a restart of the broker a worker is back a moment later than its callers.
                 missing_since = missing_since or clock.now()
-                if registry.knows(worker) and clock.now() - missing_since < SESSION_GRACE_S:
+                if view.knows(worker) and clock.now() - missing_since < SESSION_GRACE_S:
                     await anyio.sleep(SESSION_GRACE_S / 5)
                     continue
-                registry.lose(worker)
+                view.lose(worker)
                 lost = SessionLost(
                     f"worker {worker} of resource '{pool}' is gone, and the session with it", stage="resource"
                 )
@@ -188,12 +188,12 @@ class Router:
         await self._bus.publish(subject, encode(request), run=request.run)
 
     async def _ask_worker(
-        self, registry: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
     ) -> RoutedReply:
-        call = _call(registry.kind, request)
+        call = _call(view.kind, request)
         deaths = budget.deaths_of(call)
         if deaths >= GROUP_AT:
-            await self._find_place(registry, pool, worker, request, deaths)
+            await self._find_place(view, pool, worker, request, deaths)
         payload = encode(
             msgspec.structs.replace(
                 request,
@@ -203,47 +203,46 @@ class Router:
             )
         )
         headers = tracing.headers()
-        in_flight = InFlightRequest(registry.kind, pool, worker, request.key)
-        waiting = self.waiting.setdefault(request.rollout, [])
-        waiting.append(in_flight)
+        hop = InFlightRequest(view.kind, pool, worker, request.key)
+        hops = self.waiting.setdefault(request.rollout, [])
+        hops.append(hop)
         try:
             data = await self._exchange(view, hop, payload, request, headers)
         except anyio.get_cancelled_exc_class():
-            await self._abort(registry.kind, pool, worker, request)
+            await self._abort(view.kind, pool, worker, request)
             raise
         except DeadlineExceeded:
-            await self._abort(registry.kind, pool, worker, request)
+            await self._abort(view.kind, pool, worker, request)
             raise DeadlineExceeded(
-                f"the deadline passed after waiting {in_flight.waited_s():.0f} s for {in_flight.name}",
-                stage=registry.kind,
+                f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",
+                stage=view.kind,
             ) from None
         except GymError:
-            self._arrived(request.rollout, waiting, in_flight)
+            self._arrived(request.rollout, hops, hop)
             raise
-        self._arrived(request.rollout, waiting, in_flight)
+        self._arrived(request.rollout, hops, hop)
         if data is None:
-            raise self._unanswered(registry, in_flight, budget, call)
+            raise self._unanswered(view, hop, budget, call)
         reply = decode_reply(data)
         if reply.fault is None or not reply.fault.retryable:
             budget.answered(call)
-        registry.report(reply.worker, reply.load)
+        view.report(reply.worker, reply.load)
         budget.take(reply.retries)
         if reply.fault is not None:
             raise from_fault(reply.fault)
         return RoutedReply(reply.body, reply.worker)
 
     async def _find_place(
-        self, registry: WorkerRegistry, pool: str, worker: str | None, request: Request, deaths: int
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, deaths: int
     ) -> None:
-        """Get a place at a worker for a suspect call.
+        """Have a suspect admitted; one for whom no worker is known waits for one.
 
         Raises:
-            GymError: `Busy` while there is no place, `NoWorker` while no worker is known, and any other
-                error of a request.
+            GymError: `Busy` while there is no place, and what else befalls a request.
         """
         if worker is None:
-            raise NoWorker(f"no worker of {registry.kind} '{pool}' is known", stage=registry.kind)
-        if not registry.has_places(worker):
+            raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
+        if not view.has_places(worker):
             return
         left_s = request.deadline_s - clock.now()
         asking = msgspec.structs.replace(request, body=NULL, left_s=left_s, deaths=deaths, place=True)
@@ -255,57 +254,55 @@ class Router:
         if reply.fault is not None:
             raise from_fault(reply.fault)
 
-    def _arrived(self, rollout: str, waiting: list[InFlightRequest], in_flight: InFlightRequest) -> None:
-        waiting.remove(in_flight)
-        if not waiting and self.waiting.get(rollout) is waiting:
+    def _arrived(self, rollout: str, hops: list[InFlightRequest], hop: InFlightRequest) -> None:
+        hops.remove(hop)
+        if not hops and self.waiting.get(rollout) is hops:
             del self.waiting[rollout]
 
     async def _exchange(
         self,
-        registry: WorkerRegistry,
-        in_flight: InFlightRequest,
+        view: WorkerRegistry,
+        hop: InFlightRequest,
         payload: bytes,
         request: Request,
         headers: Headers | None,
     ) -> bytes | None:
-        """The answer; None if waiting ended because the worker is gone or the answer was lost."""
+        """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
         data: bytes | None = None
-        if in_flight.worker is not None:
-            registry.begin(in_flight.worker, in_flight.scope)
+        if hop.worker is not None:
+            view.begin(hop.worker, hop.scope)
         try:
             with hop.scope:
                 data = await self._bus.request(
                     hop.subject, payload, deadline_s=request.deadline_s, headers=headers, run=request.run
                 )
         finally:
-            if in_flight.worker is not None:
-                registry.end(in_flight.worker, in_flight.scope)
+            if hop.worker is not None:
+                view.end(hop.worker, hop.scope)
         return data
 
-    def _unanswered(
-        self, registry: WorkerRegistry, in_flight: InFlightRequest, budget: Budget, call: str
-    ) -> GymError:
-        """The error for a request without an answer: its worker ended, or is alive and does not know it."""
-        if in_flight.lost:
-            return ConnectionLost(f"the answer of {in_flight.name} was lost", stage=in_flight.kind)
-        if in_flight.worker is not None and not registry.has_drained(in_flight.worker):
-            deaths = budget.died(in_flight.worker, call)
+    def _unanswered(self, view: WorkerRegistry, hop: InFlightRequest, budget: Budget, call: str) -> GymError:
+        """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
+        if hop.lost:
+            return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
+        if hop.worker is not None and not view.has_drained(hop.worker):
+            deaths = budget.died(hop.worker, call)
             if deaths >= MAX_DEATHS:
-                return quarantined(in_flight.kind, in_flight.pool)
-        return NoWorker(f"{in_flight.name} is gone")
+                return quarantined(hop.kind, hop.pool)
+        return NoWorker(f"{hop.name} is gone")
 
     async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
-        """Stop the work on a request; if its worker is not known, the whole pool gets the signal."""
+        """Stop the work on a request; when it is not known who has it, the whole pool is told."""
         whole = worker is None
         subject = f"abort.{kind}.{token(pool, kind)}" if whole else f"abort.{token(worker, 'worker')}"
         if request.key:
-            # An error here must not replace the cancellation.
+            # An error here must not take the place of the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):
                 await self._bus.publish(subject, request.key.encode())
 
 
 def _call(kind: str, request: Request) -> str:
-    """The name of a call within its rollout, the same in every attempt."""
+    """What names a call within its rollout, whichever attempt makes it."""
     return f"{kind}.{request.key.rpartition('.')[2]}"
 
 
@@ -315,7 +312,7 @@ def _repeated(request: Request) -> Request:
 
 
 async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:
-    """Wait ``pause_s`` with jitter; return the pause for the next time."""
+    """Wait a jittered moment; returns how long to wait the next time."""
     wait_s = pause_s * random.uniform(0.5, 1.5)
     if clock.now() + wait_s >= deadline_s:
         raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)

@@ -27,11 +27,11 @@ from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts
-from gym_runtime.rollout.journal import FRESH_S, Journal, journal_subject
+from gym_runtime.rollout.journal import Journal, journal_subject
 from gym_runtime.rollout.record import make_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
-from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S
+from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
 from gym_runtime.workers.turns import MAX_LOSSES, Turn, Turns
@@ -176,7 +176,7 @@ class AgentWorker:
         A signal says so. It may be missed by a worker that was frozen or disconnected for long, so an attempt
         that took long looks.
         """
-        if not self._cancellations.closed(run) and anyio.current_time() < since_s + FRESH_S:
+        if not self._cancellations.closed(run) and anyio.current_time() < since_s + JOURNAL_FRESH_S:
             return False
         info = await self._info(run)
         return info is not None and info.closed

@@ -148,7 +148,7 @@ class ResourceWorker:
     ) -> Entry:
         models = _models(environment, request)
         opener = (lambda: environment.resource.open(call.task, models)) if calls.opens(call) else None
-        entry = await self.sessions.get(call.session, request.deadline_s + GRACE_S, opener)
+        entry = await self.sessions.get(call.session, request.deadline_s + SESSION_KEPT_S, opener)
         entry.rollout = request.rollout
         if opener is not None and environment.definition.isolated:
             entry.row = call.task.copy()

@@ -28,10 +28,10 @@ from gym_runtime.testing.background import background, hosting
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.testing.memory.faults import Kind
 from gym_runtime.testing.small_system import rollout_spec, row
+from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
-from gym_runtime.workers.sessions import GRACE_S, SWEEP_S
 from runtime.workers.sample_environments import AGENTS, OPEN, Thinker, environments
 
 LIMIT_S = 15.0

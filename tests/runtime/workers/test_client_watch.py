@@ -19,7 +19,7 @@ from gym_runtime.testing.background import Mailbox, background, hosting, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
 from gym_runtime.testing.small_system import Engine, Hang, answer
-from gym_runtime.timing import CLIENT_DROPPED_S
+from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.resource_worker import IDLE_S
 from msgspec import Raw

@@ -23,6 +23,7 @@ from gym_runtime.testing.background import Mailbox, background
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.testing.small_system import environment, row
+from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.resource_worker import ResourceWorker
 from msgspec import Raw
 from runtime.workers.hosting import at_work, call, request
@@ -300,7 +301,7 @@ async def test_a_session_that_nobody_closes_ends_soon_after_its_rollouts_deadlin
     running: RunningWorker, ledger: Mailbox[str]
 ) -> None:
     await running.tool("add", '{"amount": 1}', task=ROW, within_s=100)
-    await anyio.sleep(100 + GRACE_S - 1)
+    await anyio.sleep(100 + SESSION_KEPT_S - 1)
     assert ledger.items == ["open"]
     await anyio.sleep(SESSIONS_SWEPT_S + 2)
     assert ledger.items == ["open", "close"]
