@@ -36,8 +36,8 @@ from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.system.private_broker import find_binary
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
+from gym_runtime.testing.background import Mailbox
 from gym_runtime.workers.adapter import ModelSettings
-from runtime.workers.hosting import Mailbox
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 

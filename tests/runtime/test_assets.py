@@ -214,7 +214,7 @@ def test_a_folder_that_the_setting_names_goes_before(
         find(asset, "env", "a/hello.csv")
     (mine / "hello.csv").write_bytes(b"mine")  # a flat folder will do
     assert find(asset, "env", "a/hello.csv") == [mine / "hello.csv"]
-    with pytest.raises(AssetMissing, match="its SHA-256 is"):
+    with pytest.raises(AssetMissing, match="has the SHA-256"):
         find(origin.asset(sha256={"a/hello.csv": "0" * 64}), "env", "a/hello.csv")
 
 
