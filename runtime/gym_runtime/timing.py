@@ -1,7 +1,7 @@
 """The delays that guarantees depend on, or that two parts must agree on: unit, reason, and what needs each.
 
 Units are seconds. The assertions state how they depend on each other; a change that breaks one breaks a
-guarantee of the README.
+guarantee in docs/explanation/guarantees.md.
 """
 
 from __future__ import annotations
