@@ -63,6 +63,8 @@ GYM = [
     ["started_anew", "why earlier attempts were given up with all that they had done"],
     ["weight_versions", "the versions of the weights that sampled this rollout"],
     ["token_segments", "how many sequences its tokens make"],
+    ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
+    ["role_answers", "what they answered: `reverify` reads these in place of asking again"],
 ]
 FAILURE = [
     [
