@@ -219,7 +219,7 @@ async def test_a_row_that_needs_the_filters_is_refused_without_them(function: st
     environment = catalogue.environment("ether0")
     task = row(verifier_metadata={"solution": f"{function}!:!{information}!:!kind"})
     assert environment.resource.task(task) is not None  # the row itself is a good one
-    said = r"rings\.bloom .* gym-runtime prepare --assets ether0, or let GYM_ETHER0_FILTERS name"
+    said = r"rings\.bloom .* gym-runtime prepare --assets ether0, or set GYM_ETHER0_FILTERS to"
     with pytest.raises(AssetMissing, match=said):
         await environment.resource.open(task)
 

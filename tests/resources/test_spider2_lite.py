@@ -113,7 +113,7 @@ async def test_a_row_whose_database_is_missing_is_refused_before_it_is_answered(
 ) -> None:
     monkeypatch.setenv("GYM_CACHE", str(tmp_path))
     monkeypatch.delenv("GYM_SPIDER2_DATABASES", raising=False)
-    said = r"IPL\.sqlite .* download it from https://\S+ and let GYM_SPIDER2_DATABASES name a folder"
+    said = r"IPL\.sqlite .* download it from https://\S+ and set GYM_SPIDER2_DATABASES to a folder"
     with pytest.raises(AssetMissing, match=said):
         await RESOURCE.open(msgspec.json.encode({**ROW, "db_id": "IPL"}))
 

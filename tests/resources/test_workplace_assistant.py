@@ -339,7 +339,7 @@ def test_rows_made_on_other_tables_are_judged_by_those(
 
 
 def test_a_row_made_on_other_tables_is_refused_without_them(theirs: Path) -> None:
-    said = r"processed/emails\.csv .* gym-runtime prepare --assets workplace_assistant, or let GYM_WORKPLACE"
+    said = r"processed/emails\.csv .* gym-runtime prepare --assets workplace_assistant, or set GYM_WORKPLACE"
     assert resource().task(of_theirs([SEND])) is not None
     with pytest.raises(AssetMissing, match=said):
         anyio.run(resource().open, of_theirs([SEND]))

@@ -118,7 +118,7 @@ def test_a_hostile_query_ends_soon_and_takes_little(name: str) -> None:
 def test_databases_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
-    said = rf"Mine\.sqlite .* download it from over there and let {VARIABLE} name a folder"
+    said = rf"Mine\.sqlite .* download it from over there and set {VARIABLE} to a folder"
     with pytest.raises(AssetMissing, match=said):
         database.find("Mine", ASSET, "env")
     monkeypatch.setenv(VARIABLE, str(tmp_path))

@@ -318,7 +318,7 @@ async def test_only_named_functions_are_called_and_only_typed_results_come_back(
         await run_isolated(lambda: None, timeout_s=15)
     with pytest.raises(ResourceError, match="Expected `str`, got `int`"):
         await run_isolated(sandboxed_functions.run, 5, timeout_s=15)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ResourceError, match="what the verifier returned cannot be read"):
+    with pytest.raises(ResourceError, match="the verifier's result cannot be read"):
         await run_isolated(sandboxed_functions.wrong, timeout_s=15)
 
 
