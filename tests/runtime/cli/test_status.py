@@ -126,7 +126,8 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", waiting) == f"run {waiting} is cancelled already\n"
         arguments = ["collect", waiting, "-o", str(tmp_path / "some.jsonl"), "--json"]
         stopped = json.loads(subprocess.run([SCRIPT, *arguments], capture_output=True, timeout=20).stdout)
-        assert (stopped["summary"]["rollouts"] + stopped["not_made"], stopped["total"]) == (5, 5)
-        assert json.loads(output(capsys, "ls", "runs", "--json"))[1]["state"] == "cancelled"
+        assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
+        cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
+        assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
