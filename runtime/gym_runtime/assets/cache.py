@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gym_runtime.assets.asset import Asset
-from gym_runtime.errors import AssetMissing
+from gym_runtime.errors import AssetMissing, UsageError
 
 LOCK = "lock.json"
 
@@ -44,9 +44,18 @@ def cache_folder() -> Path:
 
 
 def folder(asset: Asset) -> Path:
-    """Where `find` looks: the folder that the asset's setting names, else the one in the cache."""
+    """Where `find` looks: the folder that the asset's setting names, else the one in the cache.
+
+    Raises:
+        UsageError: the setting names something that is not a folder.
+    """
     named = os.environ.get(asset.setting) if asset.setting else None
-    return Path(named).expanduser() if named else cached(asset)
+    if not named:
+        return cached(asset)
+    place = Path(named).expanduser()
+    if not place.is_dir():
+        raise UsageError(f"{asset.setting}={named} is not a folder; name one that has {asset.description}")
+    return place
 
 
 def cached(asset: Asset) -> Path:
