@@ -14,7 +14,7 @@ from docstring_parser import Docstring, DocstringStyle, parse
 
 
 def parsed(thing: object) -> Docstring:
-    """A docstring, taken apart; an empty one where there is none of its own."""
+    """A docstring, taken apart; empty without a docstring of its own."""
     own = vars(thing).get("__doc__") if isinstance(thing, type) else getattr(thing, "__doc__", None)
     text = inspect.cleandoc(own or "")
     if text.startswith(f"{getattr(thing, '__name__', '')}(") or "dict() -> new empty" in text:

@@ -8,7 +8,7 @@ writes into DIR, readable by its owner only:
 ``nats.conf``             ``secure.conf`` for this system, for ``nats-server -c``
 ``identities.conf``       the public keys and paths that it includes
 ``ROLE.seed``             the secret key of a client, agent, resource or model
-``ca.pem``                the certificate authority, for everybody; its key ``ca.key`` signs new certificates
+``ca.pem``                the certificate authority, public; its key ``ca.key`` signs new certificates
 ``server.pem``, ``.key``  the broker's certificate and key
 ========================  ================================================================================
 
@@ -70,7 +70,7 @@ def public_key(seed: Path) -> str:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """A certificate authority, if there is none, and a certificate for the broker under these names."""
+    """A certificate authority, unless one exists, and a certificate for the broker under these names."""
     authority, key = folder / "ca.pem", folder / "ca.key"
     if not key.exists():
         sign(authority, key, "/CN=gym-runtime", "basicConstraints=critical,CA:TRUE")

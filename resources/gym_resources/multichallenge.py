@@ -7,8 +7,8 @@ of the items are put together as ``aggregation_mode`` says: ``mean`` (the defaul
 
 Rows, rewards and fields as its namesake in NeMo Gym. An answer without a label is a NO, as there; it is
 counted in ``judge_unparseable``, and its ``verdict_label`` is null. Different on purpose: a row without a
-rubric or with an unknown mode is refused, where there it is worth 0; a reply that says nothing is worth 0,
-and nobody is asked.
+rubric or with an unknown mode is refused, where there it is worth 0; an empty reply is worth 0,
+without asking the judge.
 Source: MultiChallenge (arXiv 2501.17399); the rule of NeMo Gym's ``multichallenge``; the prompt and the rows
 are our own.
 """

@@ -3,7 +3,8 @@
 The reward is 1 for help, 0 for a refusal, and what ``reward_if_unclear`` says for an answer of the judge
 without a label. ``judge_format`` chooses among NeMo Gym's three configurations: ``standard``, ``strict`` (any
 phrase of refusal makes a refusal), and ``nemotron``, the labels of a safety classifier (``Refusal: yes`` or
-``no``), whose unclear answers are worth 0. A reply that says nothing is worth 0, and nobody is asked.
+``no``), whose unclear answers are worth 0. An empty reply is worth 0, without asking the
+judge.
 
 Rows, rewards and fields as its namesake in NeMo Gym, where all three configurations share one agent's name:
 say ``--set judge_format=nemotron``. Different on purpose: there a judge that fails is worth 0.5 as well.

@@ -2,8 +2,8 @@
 
 The query is the last block marked as sql, else the last block that begins as a query does, else what stands
 between the first keyword of a query and the last semicolon. It is right if the judge finds it equivalent to
-the expected one (A and B), and again with both in swapped places. A reply without a query is worth 0, and
-nobody is asked.
+the expected one (A and B), and again with both in swapped places. A reply without a query is worth 0,
+without asking the judge.
 
 Rows, rewards and fields as its namesake in NeMo Gym; ``sql_dialect`` is mysql, postgresql or sqlite, or a
 common alias of them. Different on purpose: a row of another dialect is refused; the judge's last label

@@ -68,7 +68,7 @@ def refuses(answer: str) -> bool:
 
 
 def refused(reply: Reply) -> bool | None:
-    """Whether the model refuses; None if it says nothing."""
+    """Whether the model refuses; None if the reply is empty."""
     if reply.messages and any(part.refusal for part in reply.messages[-1].parts):
         return True
     answer = said(reply.lines_text)

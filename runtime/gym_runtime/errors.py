@@ -4,7 +4,7 @@
     ├── UsageError            the caller's: a bad flag, file, name or setting; one line with the remedy
     ├── TaskError             the row's: a field is missing or has the wrong type; never retried
     ├── ModelError            the engine's
-    │   ├── ModelRefused      it refused for good: bad key, unknown model, content filter; never retried
+    │   ├── ModelRefused      it refused the request: bad key, unknown model, content filter; never retried
     │   ├── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
     │   ├── ConversationUnknown  the worker has not kept the conversation; it is sent again in full
     │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts again

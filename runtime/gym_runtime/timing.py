@@ -6,7 +6,7 @@ guarantee in docs/explanation/guarantees.md.
 
 from __future__ import annotations
 
-# -- who is alive (`gym_runtime.rpc.members`) -----------------------------------------------------------
+# -- liveness (`gym_runtime.rpc.members`) -----------------------------------------------------------
 
 MEMBER_ASKED_S = 2.5
 """How often a watcher asks a member that answers. The broker's load is inversely proportional to it: each
@@ -25,9 +25,9 @@ within `RECONNECTED_S`, and must not be declared gone before."""
 
 MEMBER_GONE_S = MEMBER_ASKED_S + MEMBER_MISSES * MEMBER_ANSWER_S
 """The longest time until a frozen worker is declared gone: the "4 to 6 s" of the guarantees. A killed worker
-is gone a little sooner; a caller that asks it notices at once, because the broker says that nobody listens.
-Where a worker's watcher dies with it, the watcher's end must be noticed first, so that it takes twice as
-long."""
+is gone a little sooner; a caller that asks it notices at once, because the broker answers that no process
+listens. Where a worker's watcher dies with it, the watcher's end must be noticed first, so that it takes
+twice as long."""
 
 RECONNECTED_S = 2.0
 """The longest pause before a broken connection is dialled again (`gym_runtime.bus.connection`)."""
@@ -37,7 +37,7 @@ STATE_CHECKED_S = 1.0
 weights are known to callers this much later."""
 
 UNASKED_S = 5.0
-"""A member that nobody asked for so long announces itself again: its announcement was lost, or it was
+"""A member that no follower asked for so long announces itself again: its announcement was lost, or it was
 declared gone while it was cut off. Longer than `MEMBER_ASKED_S` plus what a change of watchers takes."""
 
 LISTS_COMPARED_S = 60.0
@@ -70,8 +70,8 @@ CLIENT_ASKED_S = 0.4
 """How often the client of an attached run is asked. Tasks must stop within 2 s when its process dies."""
 
 CLIENT_MISSES = 4
-"""Times in a row that the broker says that the client does not listen, until the client is gone. Silence
-does not count: a trainer may block its event loop for as long as a training step takes."""
+"""Times in a row that the broker answers that the client does not listen, until the client counts as
+lost. Silence does not count: a trainer may block its event loop for as long as a training step takes."""
 
 CLIENT_RETURN_S = 5.0
 """After how long a task is delivered again whose client was gone. Longer than a usual reconnection."""

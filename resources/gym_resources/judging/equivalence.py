@@ -4,7 +4,7 @@ The candidate is what an expression finds in the model's last message (its last 
 compares it with the expected answer. If they differ and the expression was the row's own, the whole message
 may be compared again; if they agree, they may be compared a second time in swapped places.
 
-Different from NeMo Gym on purpose: a reply that says nothing is worth 0 and nobody is asked; a row without an
+Different from NeMo Gym on purpose: an empty reply is worth 0 without asking the judge; a row without an
 expected answer is refused; the judge's last label counts, not its first (``label_rule``).
 """
 

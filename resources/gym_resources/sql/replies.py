@@ -11,7 +11,7 @@ _LANGUAGE = re.compile(r"\w*")
 
 
 def extracted(text: str) -> str | None:
-    """The query in a reply, without semicolons at its end but one; None if there is none.
+    """The query in a reply, with one semicolon at its end at most; None if the reply has no query.
 
     >>> extracted("So:\\n```sql\\nSELECT 1;;\\n```"), extracted("It is select 2; Fine."), extracted("None.")
     ('SELECT 1;', 'select 2;', None)

@@ -33,7 +33,7 @@ def parse(url: str | Sequence[str]) -> Addresses:
     """``nats://user:password@host:port``, ``tls://token@host``, ``host``; several, or joined by commas.
 
     Raises:
-        UsageError: There is none, or one is no such URL.
+        UsageError: no URL is given, or one is not a NATS URL.
     """
     given = [url] if isinstance(url, str) else list(url)
     urls = [one.strip() for several in given for one in several.split(",") if one.strip()]

@@ -108,7 +108,7 @@ class Connection:
         self._watchers: list[Callable[[bool], None]] = []
         self._sid = 0
         self._inboxes = 0
-        # What nobody but the broker may write to, and, apart from it, where we are answered.
+        # Two inboxes: one that only the broker may write to, and one for the answers of other clients.
         self._inbox_root = f"{inbox}.s.{secrets.token_hex(11)}"
         self._answers = f"{inbox}.r.{secrets.token_hex(11)}"
         self._requests = Requests(f"{self._answers}.")
@@ -305,7 +305,7 @@ class Connection:
         if not isinstance(answer, Answer):
             raise answer
         if answer.header.startswith(NO_RESPONDERS):
-            raise NoWorker(f"nobody serves {subject!r}")
+            raise NoWorker(f"no worker serves {subject!r}")
         return answer
 
     async def close(self) -> None:
@@ -402,7 +402,7 @@ def connect(
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
             that are too small. The message says what to do.
-        UsageError: A URL or the prefix is none, or a file cannot be used.
+        UsageError: a URL or the prefix is not valid, or a file cannot be used.
     """
     where, names = addresses.parse(url), Names(prefix)
     credentials = credentials or credentials_for(where)

@@ -1,4 +1,4 @@
-"""Consumers: what JetStream keeps for whoever reads a stream or works on a queue."""
+"""Consumers: what JetStream keeps for each reader of a stream and each work queue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def delete(link: Link, stream: str, name: str) -> None:
 
 
 async def look_up(streams: Streams, stream: str, name: str) -> Consumer | None:
-    """A consumer's present state; None when there is none."""
+    """A consumer's present state; None if the consumer does not exist."""
     consumer = await streams.api(f"CONSUMER.INFO.{stream}.{name}", None, Consumer)
     if consumer.error is None:
         return consumer

@@ -45,6 +45,6 @@ class QueueDelivery:
         )
 
     def keep_alive(self) -> None:
-        """Start the broker's wait for an acknowledgement anew."""
+        """Restart the broker's wait for an acknowledgement."""
         if not self.settled:
             self._link.post(self._reply, b"+WPI")

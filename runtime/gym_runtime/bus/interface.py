@@ -6,7 +6,7 @@ a trailing ``>`` for one or more. Payloads are opaque bytes. Everything runs on 
 here is thread-safe.
 
 **Requests.** `Bus.request` either returns the answer's payload or raises, before the deadline:
-`NoWorker` at once when nobody serves the subject, `ConnectionLost` at once when the connection breaks
+`NoWorker` at once when no process serves the subject, `ConnectionLost` at once when the connection breaks
 while waiting (the request may or may not have been executed), `DeadlineExceeded` otherwise. A cancelled
 request raises the cancellation at once and a late answer is dropped.
 
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is waiting: tasks nobody has, and tasks delivered but not finished."""
+    """How much is waiting: tasks not yet delivered, and tasks delivered but not finished."""
 
     waiting: int
     in_flight: int

@@ -69,7 +69,7 @@ class Link(Protocol):
         ...
 
     def inbox(self) -> str:
-        """A new subject that nobody else uses."""
+        """A new subject that no other process uses."""
         ...
 
     def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
@@ -112,7 +112,7 @@ class Link(Protocol):
         """Send and wait for one answer. While disconnected it waits for the connection first.
 
         Raises:
-            NoWorker: Nobody listens on the subject.
+            NoWorker: no process listens on the subject.
             ConnectionLost: The connection broke while waiting for the answer.
             DeadlineExceeded: Nothing came within ``within_s`` seconds.
             BrokerError: We may not publish there.

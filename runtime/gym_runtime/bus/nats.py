@@ -121,7 +121,7 @@ class NatsBus:
                 payload = await self._blobs.fetch(incoming.payload)
                 receive(Incoming(incoming.subject, payload, incoming.reply, incoming.headers))
             except Exception:
-                # The boundary to a subscriber, as for small messages; and nobody waits for this task.
+                # The boundary to a subscriber, as for small messages; no caller waits for this task.
                 log.exception("receive failed", subject=incoming.subject)
 
     async def _store(

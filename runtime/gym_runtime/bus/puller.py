@@ -265,11 +265,11 @@ class Puller:
             delivery.payload = await self._blobs.fetch(delivery.payload)
             await self._handle(delivery)
         except anyio.get_cancelled_exc_class():
-            # Before the slot is free: else what is given back would be asked for again.
+            # Stop asking before the slot is free, or this puller would be sent the task that it gives back.
             self._feed(Stopped())
             raise
         except TransportError as error:
-            # The way to the broker is in trouble; whoever waited for it has said so.
+            # The connection to the broker failed; the handler that waited for it has logged why.
             log.info("a task is given back", subject=delivery.subject, reason=str(error))
             delay_s = _release_s(delivery)
         except Exception:

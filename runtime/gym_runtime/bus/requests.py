@@ -1,6 +1,6 @@
 """Requests that wait for their answers: one inbox for all, one future and one timer for each.
 
-The subject for an answer holds a random number: whoever is asked can answer what he was asked, and cannot
+The subject for an answer holds a random number: a worker can answer the request that it received, and cannot
 guess where the answers to others go.
 """
 

@@ -36,7 +36,7 @@ def new(name: str, shape: str, directory: Path) -> None:
     """Write NAME.py and NAME.jsonl.
 
     Raises:
-        UsageError: the name is none, is taken, or one of the files is there; nothing was written.
+        UsageError: the name is not valid or is taken, or one of the files exists; nothing was written.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
         raise UsageError(f"'{name}' cannot name a module: small letters, digits and _, as in my_environment")

@@ -90,7 +90,7 @@ def collect(run: str, /, *, options: Annotated[CollectOptions, FLAT]) -> int:
 
 
 def merge(*rollouts: Path, options: Annotated[MergeOptions, FLAT]) -> int:
-    """Put the result files of several runs of the same rows together: one row per rollout, metrics anew.
+    """Put the result files of several runs of the same rows together: one row per rollout, with new metrics.
 
     The failures and inputs beside each file come along. Two different rows of one rollout are refused.
 

@@ -19,7 +19,7 @@
     urls = ["http://10.0.0.7:8000/v1", "http://10.0.0.8:8000/v1"]
     api_key_variable = "MODEL_KEY"      # better than api_key = "…"
 
-An ``api_key`` is accepted if nobody else can read the file; it goes to the workers through their
+An ``api_key`` is accepted if no other user can read the file; it goes to the workers through their
 environment, never through arguments, logs or messages. Everything in ``[pools.model]`` but ``api_key`` is a
 field of `gym_runtime.workers.adapter.ModelSettings`.
 """

@@ -33,7 +33,7 @@ def pace(per_s: float) -> str:
 
 
 def reward(value: float | None) -> str:
-    """A mean reward; ``-`` where there is none."""
+    """A mean reward; ``-`` if it is unknown."""
     return "-" if value is None else f"{value:.4g}"
 
 

@@ -83,7 +83,7 @@ async def _stay(options: GatewayOptions) -> None:
 def _show(url: str, names: Names) -> None:
     console = terminal.output()
     console.print(f"serving {url}/v1; per rollout, with its calls captured:", soft_wrap=True)
-    if not os.environ.get(SECRET):  # made here: who has started this gateway is the launcher
+    if not os.environ.get(SECRET):  # made here: the user who starts the gateway starts the agents too
         console.print(f"export {SECRET}={names.secret}", soft_wrap=True)
     key = f'-H "authorization: Bearer ${SECRET}"'
     console.print(f"curl -X POST {key} {url}/rollouts/ID  # the rollout's NAME", soft_wrap=True)

@@ -32,7 +32,7 @@ def terminable() -> Generator[None]:
 
 
 def resumable(command: Callable[P, int]) -> Callable[P, int]:
-    """A command that can be resumed, and says so when it is interrupted while it prepares."""
+    """A command that can be resumed; if it is interrupted while it prepares, it prints how to resume."""
 
     @wraps(command)
     def call(*args: P.args, **kwargs: P.kwargs) -> int:

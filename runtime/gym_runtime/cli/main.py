@@ -99,7 +99,7 @@ def _reword(message: str) -> str:
 
 
 def _settle_output() -> None:
-    """Whoever read our output may be gone: what is still buffered must not complain at the exit."""
+    """The reader of our output may have exited: flushing the rest at exit must not raise."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -175,7 +175,7 @@ class RunOptions:
         extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input. What
             was made stays.
         overwrite: Replace the files of an earlier run.
-        keep_going: Do not stop when the engine answers nothing but errors.
+        keep_going: Do not stop when the engine returns only errors.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.

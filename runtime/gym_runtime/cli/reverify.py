@@ -1,4 +1,4 @@
-"""``reverify``: the rewards of stored rollouts, computed anew and compared with the recorded ones."""
+"""``reverify``: computes the rewards of stored rollouts again and compares them with the recorded ones."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Totals:
 
 
 def reverify(options: ReverifyOptions) -> int:
-    """Judge stored rows anew; 0 if every row could be judged and, if ``strict``, none has another reward.
+    """Judge stored rows again; 0 if every row could be judged and, if ``strict``, no reward differs.
 
     Raises:
         UsageError: a name, a setting or a file is wrong, or the disk is full.

@@ -446,14 +446,14 @@ class _Run:
             making.cancel()
 
     async def _watch_engine(self, client: Client) -> None:
-        """Stop a run whose engine answers nothing but errors, while little is lost."""
+        """Stop a run early if its engine returns only errors."""
         while True:
             await anyio.sleep(LOOK_AT_ENGINE_S)
             said = await client.dead_engine(self._settings.model_pool)
             if said:
                 name = f"{self._model.provider}/{self._model.name}"
                 raise UsageError(
-                    f"the engine of {name} has answered nothing but errors: {said}. Repair it and use "
+                    f"the engine of {name} has returned only errors: {said}. Repair it and use "
                     "--resume, or continue all the same with --keep-going"
                 )
 

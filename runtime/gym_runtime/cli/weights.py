@@ -31,7 +31,7 @@ def weights(
     """Do one thing to all workers of a model, and show how they are then.
 
     Raises:
-        UsageError: an argument is missing or too many, or nobody serves the model.
+        UsageError: an argument is missing or superfluous, or no worker serves the model.
         ModelRefused: the engine cannot do it.
     """
     command = _command(action, argument, version)

@@ -181,7 +181,7 @@ class Client(Flow):
         Returns each worker's answer, by the worker's id.
 
         Raises:
-            UsageError: nobody serves the model.
+            UsageError: no worker serves the model.
             ModelRefused: an engine cannot do it.
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
@@ -191,7 +191,7 @@ class Client(Flow):
         return await control(self.bus, [one.worker for one in workers], command, limit_s=limit_s)
 
     async def dead_engine(self, model: str = POLICY) -> str:
-        """What a model's engine says, if every worker of it has had nothing but errors so far; else empty."""
+        """The engine's last error, if every worker of the model has had only errors so far; else empty."""
         asked = [one for one in await self.workers() if one.kind == "model" and model in one.pools]
         said = [one.detail.get("only_errors", "") for one in await fresh(self.bus, asked)]
         return said[0] if said and all(said) else ""

@@ -15,7 +15,7 @@ from gym_runtime.messages.names import token
 async def control(
     bus: Bus, workers: Iterable[str], command: calls.Control, *, limit_s: float
 ) -> dict[str, calls.ControlAnswer]:
-    """Ask all workers at once; each one's answer, by its id.
+    """Ask all workers at once; their answers, by worker id.
 
     Raises:
         ModelRefused: an engine cannot do it.

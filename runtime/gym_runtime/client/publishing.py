@@ -59,7 +59,7 @@ class AttachedRun(msgspec.Struct):
 
 
 class Flow(Runs):
-    """What passes between one client and the workers. ``tasks`` outlives whatever is begun here."""
+    """What passes between one client and the workers. ``tasks`` outlives every run that is begun here."""
 
     def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
         super().__init__(bus)
@@ -97,7 +97,7 @@ class Flow(Runs):
     async def attach(self, run: RunInfo) -> AsyncGenerator[AttachedRun]:
         """Open a run that is worked on while this context lasts; at its end the run is over, however it ends.
 
-        Tasks that are ``attached`` stop when this client is gone.
+        ``attached`` tasks stop when this client disappears.
         """
         run = msgspec.structs.replace(run, attached=True)
         attached = AttachedRun(run)
@@ -139,7 +139,7 @@ class Flow(Runs):
         in_flight: int = IN_FLIGHT,
         remains: Remains | None = None,
     ) -> AsyncGenerator[RolloutRecord]:
-        """Have rollouts made; yields each one's record once, in the order of completion.
+        """Run rollouts; yields the record of each one once, in the order of completion.
 
         ``specs`` is read as places become free, so memory does not grow with the run. Leaving early cancels
         what is left.

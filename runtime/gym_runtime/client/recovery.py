@@ -79,7 +79,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
         if progress.settled(*key):
             continue
         if await _on_file(bus, subject, progress, key):
-            # It failed, and is made again from the start: it has its limits anew.
+            # It failed and starts again, so it gets its whole limits again.
             journal = journal_subject(run, *key)
             for pattern in (subject, journal, f"{journal}.spent", f"{journal}.role.*"):
                 await bus.forget(pattern)
@@ -94,7 +94,7 @@ async def _answers(bus: Bus, run: str) -> bool:
     try:
         await bus.request(f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.now() + ANSWER_S)
     except (NoWorker, BrokerError):
-        # Nobody is there, or these credentials may not ask; the lock on the files still keeps two apart.
+        # No client answers, or these credentials may not ask; the files' lock still prevents two writers.
         return False
     except GymError:
         pass

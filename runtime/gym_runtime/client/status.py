@@ -10,7 +10,7 @@ from gym_runtime.rpc.registry import Heartbeat
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run is. What is not known is None.
+    """How far a run is; unknown figures are None.
 
     Attributes:
         done: rollouts that have a result, whatever their outcome.

@@ -117,7 +117,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         imports: modules that an isolated verification needs and that are slow to import: a process imports
             them before the time of its first verification begins.
         gold_reward: the reward of the perfect rollouts of its example rows.
-        silence_reward: the reward of an empty answer; above 0 only if the environment's rule says so.
+        silence_reward: the reward of an empty answer; above 0 only if the environment's rule demands it.
 
     Raises:
         UsageError: a value has a wrong type or is out of its bounds; with the file and line of the call.

@@ -100,7 +100,7 @@ class Asker(Protocol):
         """The response to a conversation, as JSON.
 
         Raises:
-            GymError: there is none.
+            GymError: the role has no model.
         """
         ...
 

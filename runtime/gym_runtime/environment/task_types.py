@@ -51,7 +51,7 @@ def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *, give
     """The roles that a function asks: its parameters after those that the runtime gives it.
 
     Raises:
-        UsageError: a parameter is none of the roles; with the function's file and line.
+        UsageError: a parameter does not name a role; with the function's file and line.
     """
     known = {role.name: role for role in roles}
     found: list[Role] = []

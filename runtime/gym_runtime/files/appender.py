@@ -30,7 +30,7 @@ class Appender:
     """Appends lines to a file, which it creates if need be (with `MODE`, less the umask).
 
     Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode. But
-    whatever the umask, not everybody may write what others train on.
+    whatever the umask is, other users must not write the rows that are trained on.
     It writes only when it is called: a caller that has nothing to append calls `flush` when it is idle.
 
     Attributes:

@@ -1,6 +1,6 @@
 """What an earlier ``collect`` of the same run has written, so that the next one goes on with its files.
 
-Each rollout of a published run has one record, with a verdict or without. So whatever stands in the files is
+Each rollout of a published run has one record, with a verdict or without. So every rollout in the files is
 had, and only the rest is appended.
 """
 
@@ -31,7 +31,7 @@ def read_collected(files: OutputFiles, run: str, metrics: Metrics) -> KeyCounts:
     """The rollouts of a run that the files have; they are taken into the metrics.
 
     Raises:
-        UsageError: a row there is of another run, or is none.
+        UsageError: a row belongs to another run, or is not a rollout row.
     """
     had = KeyCounts()
     for path in (files.rollouts, files.failures):

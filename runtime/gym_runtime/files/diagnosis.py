@@ -1,4 +1,4 @@
-"""What is wrong with a row, and where: a decoder's complaint as one line for a person.
+"""What is wrong with a row, and where: a decoder's error as one line for the user.
 
 This is the slow path: it runs on rows that were refused. Columns count characters from 1.
 """

@@ -38,11 +38,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         environment: the name in ``agent_ref``.
         outcome: a position in `OUTCOMES`.
-        reward: NaN when there is none.
+        reward: NaN if the rollout has no reward.
         fault: of a failure, ``kind``, ``stage`` and message joined by the unit separator (0x1f); ids, numbers
             and quotations in the message are replaced by ``…``, so that equal failures are equal. Of a
             truncated rollout `LIMIT`, nothing and the reason. Else empty.
-        key: a checksum of the prompt, equal in every run of the same task; 0 when there is none.
+        key: a checksum of the prompt, equal in every run of the same task; 0 if the row has no prompt.
         created_s: when the response was made, in seconds since the epoch; 0 when not known.
         duration_s: of the counted attempt.
     """

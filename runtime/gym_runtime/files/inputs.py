@@ -57,7 +57,7 @@ class StoredInputs:
         self._stack = contextlib.ExitStack()
         self._files: list[IO[bytes]] = []
         with contextlib.ExitStack() as opening:
-            # An empty name stands for a temporary file that nobody else sees.
+            # An empty name stands for a temporary file without a path.
             self._places = opening.enter_context(contextlib.closing(sqlite3.connect("")))
             self._places.execute(_CREATE)
             self._places.execute(_CREATE_TEXTS)

@@ -76,7 +76,7 @@ class LineFile:
         where the last one ends.
 
         Raises:
-            UsageError: the file can't be read, or is none of text.
+            UsageError: the file cannot be read, or is not a text file.
         """
         self._file.seek(0, io.SEEK_SET)
         taken = 0

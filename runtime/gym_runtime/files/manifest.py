@@ -87,7 +87,7 @@ def load_manifest(path: Path) -> Manifest | None:
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they come back from JSON, so that a tuple equals its list."""
+    """Settings after a round trip through JSON, so that a tuple equals its list."""
     return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
 
 

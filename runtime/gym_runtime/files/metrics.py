@@ -34,7 +34,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         outcomes: how many were ``completed``, ``truncated``, ``failed``, ``cancelled``.
         failures: how many failed by whose fault, most frequent first.
         tasks: groups with at least one reward.
-        mean_reward: over the rollouts with a reward; None if there are none.
+        mean_reward: over the rollouts with a reward; None if no rollout has one.
         pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
         turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
         mean_duration_s: of an attempt, over all rollouts; None if not known.

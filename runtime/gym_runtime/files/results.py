@@ -219,7 +219,7 @@ def count_lines(path: Path) -> int:
 
 
 def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
-    """Write a file at once: it has its old content or all of the new, whatever happens.
+    """Write a file atomically: after a crash it has its old content or all of the new.
 
     Raises:
         UsageError: the disk is full or broken; the old content stands.

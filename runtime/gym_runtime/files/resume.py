@@ -180,7 +180,7 @@ def start_run(
         )
     if previous is None:
         raise UsageError(
-            f"{files.rollouts} has rows, but {files.manifest} is missing, so nobody knows of which run; "
+            f"{files.rollouts} has rows, but {files.manifest} is missing, so their run is unknown; "
             "choose another -o"
         )
     if extend and dataset is not None and tasks is not None:

@@ -137,7 +137,7 @@ def expand(
 
     Args:
         environment: where lines without an ``agent_ref`` belong.
-        attached: the rollouts stop when their client is gone.
+        attached: the rollouts stop when their client disappears.
         keywords: fields of `RolloutSettings` to change in ``settings``; its ``sampling`` is what
             `check_sampling` takes.
 

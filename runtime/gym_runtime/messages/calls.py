@@ -1,4 +1,4 @@
-"""Requests between workers: what an agent asks of a model and of a resource, and what comes back."""
+"""Requests between workers: what an agent asks of a model and of a resource, and their answers."""
 
 from __future__ import annotations
 

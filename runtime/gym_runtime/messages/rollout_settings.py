@@ -89,7 +89,7 @@ def _types() -> dict[str, Any]:
 
 
 def _expected(message: str) -> str:
-    """msgspec's complaint as what was expected.
+    """msgspec's error, put as what was expected.
 
     >>> _expected("Expected `int` >= 1"), _expected("Expected `float` > 0.0")
     ('at least 1', 'more than 0.0')

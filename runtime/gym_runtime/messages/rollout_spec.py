@@ -23,7 +23,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         timeout_s: how long the rollout may take, in seconds, over all of its attempts; the time counts while
             an attempt is being made.
         max_attempts: how many tries may fail before the rollout counts as failed. A try that ended because a
-            worker was lost, or the task was given back, is none of them.
+            worker was lost, or the task was given back, does not count.
         max_turns: model calls per attempt at most; None leaves it to the environment.
         parallel_tools: tool calls of one turn may run concurrently.
         replayable: a lost session may be rebuilt by repeating its calls.

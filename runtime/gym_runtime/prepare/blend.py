@@ -30,7 +30,7 @@ def quotas(
         weights: one for each source, above 0; only their ratios matter.
 
     Raises:
-        UsageError: a weight or the size is none, or only sources without end decide the size.
+        UsageError: a weight or the size is not valid, or only endless sources could decide the size.
 
     >>> quotas([10, 30])
     [10, 30]

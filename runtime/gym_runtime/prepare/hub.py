@@ -87,7 +87,7 @@ def _commit(path: Path, file: str) -> str:
 
 
 def _broken_connection() -> tuple[type[Exception], ...]:
-    """What the library lets through when a transfer breaks for good: its HTTP client's own errors."""
+    """The errors of the library's HTTP client that it raises when a transfer fails."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))

@@ -2,8 +2,8 @@
 
 A row is written as it went in, with ``agent_ref`` and without the ``gold`` that only example rows have. One
 that names its environment keeps that name, if it is one of the environment that was asked. Of each source all
-rows are in ``<stem>_prepare.jsonl``, whatever share of them a blend takes, and ``<stem>_metrics.json`` counts
-them.
+rows are in ``<stem>_prepare.jsonl``, also if a blend takes only a share of them, and
+``<stem>_metrics.json`` counts them.
 """
 
 from __future__ import annotations

@@ -111,13 +111,13 @@ class Origins:
             try:
                 self._entries = msgspec.json.decode(path.read_bytes(), type=dict[str, list[dict[str, Any]]])
             except (OSError, msgspec.DecodeError) as error:
-                raise UsageError(f"cannot read {path}: {error}; remove it to start anew") from None
+                raise UsageError(f"cannot read {path}: {error}; remove it to start again") from None
 
     def commit(self, source: DatasetSource) -> str | None:
         """The commit that was taken for a source before.
 
         Raises:
-            UsageError: what stands there is none; the library makes a part of a path of it.
+            UsageError: the text is not a commit; the library uses it as part of a path.
         """
         wanted = _identity(source)
         for entry in self._entries.get(source.split, ()):
@@ -128,7 +128,7 @@ class Origins:
     def _checked(self, commit: object) -> str | None:
         if commit is None or (isinstance(commit, str) and _COMMIT.fullmatch(commit)):
             return commit
-        raise UsageError(f"{self.path}: {str(commit)[:200]!r} is no commit; remove it to start anew")
+        raise UsageError(f"{self.path}: {str(commit)[:200]!r} is not a commit; remove it to start again")
 
     def record(self, split: Split, entries: list[dict[str, Any]]) -> None:
         """Write down what a split's file is made of.

@@ -144,7 +144,10 @@ def _prefix() -> str:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether its maker is gone. This process has made none yet, so its own id means an earlier process."""
+    """Whether the process that made it has ended.
+
+    This process has made no group yet, so its own id in a name means an earlier process.
+    """
     maker = folder.name.removeprefix(_prefix()).partition("-")[0]
     return maker == str(os.getpid()) or not Path("/proc", maker).exists()
 

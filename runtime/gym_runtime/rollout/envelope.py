@@ -33,7 +33,7 @@ class Envelope:
         """The request for a call's body and key.
 
         Args:
-            with_roles: whoever gets it may ask models in roles.
+            with_roles: the receiver may ask models in roles.
             repeated: it was delivered before, to whom it is not known whether they worked on it.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Who is alive: each follower's list of all members, kept with little traffic.
+"""Which members are alive: each follower keeps a list of all, with little traffic.
 
 Members announce themselves when they join, change and leave (`gym_runtime.rpc.announcing`); every follower
 hears that. Whether a silent member is still alive is the business of its watcher alone: one of the followers,
@@ -7,7 +7,7 @@ found by consistent hashing over the list that all have, asks it every `MEMBER_A
 the traffic grows with the number of members, not with members times followers.
 
 Nothing here must be agreed on: where two lists differ for a while, a member has two watchers or none; a
-member that nobody asks announces itself again; a live one that was declared gone does so at once; and a
+member that no follower asks announces itself again; a live one that was declared gone does so at once; and a
 worker that did not answer a caller is watched by that caller too, until it answers or is gone.
 
 A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one
@@ -266,7 +266,7 @@ class Members:
         self._turns = turns
 
     async def _ask(self, name: str, turn: _Turn, began_s: float) -> None:
-        """Ask one member until it answers, or is gone."""
+        """Ask one member until it answers or is declared lost."""
         client = name.startswith("client.")
         limit = CLIENT_MISSES if client else MEMBER_MISSES
         misses = 0
@@ -307,7 +307,7 @@ class Members:
         return self.views[kind].knows(worker) or worker in self.views[kind].missing
 
     async def _reaches_broker(self) -> bool:
-        """Whether the broker answers us: that nobody has this name is an answer too."""
+        """Whether the broker answers us; "no responders" for a name without listeners is an answer."""
         try:
             await self._bus.request("alive.nobody.nobody", b"", deadline_s=clock.now() + MEMBER_ANSWER_S)
         except NoWorker:

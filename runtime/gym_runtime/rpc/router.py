@@ -1,7 +1,7 @@
 """The caller's side of a hop: choose a worker, ask, and ask again where that may help.
 
 One rollout has one budget of retries and one deadline, whatever hop needs them. A worker that does not
-exist any more shows within milliseconds (no responders); a full one says so at once; in both cases
+exist any more shows within milliseconds (no responders); a full one refuses at once; in both cases
 another is asked. A call to a session goes to the session's worker and nowhere else: if that one is gone,
 so is the state, and `SessionLost` says so. A worker that ends while it works on a call costs no retry; a call
 that ends its workers is found out and asked no more (`gym_runtime.rpc.suspects`).
@@ -69,7 +69,7 @@ class Router:
         self._lost = LostAnswers(bus, self.views, self.waiting)
 
     async def run(self) -> None:
-        """Follow who is there, and whether requests are still worked on, until cancelled."""
+        """Follow the workers, and whether requests are still worked on, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
             tasks.start_soon(self.members.follow)
@@ -97,7 +97,7 @@ class Router:
         asked: set[str] | None = None,
         prefer: str = "",
     ) -> RoutedReply:
-        """Ask any worker of a pool; everyone who is asked is noted in ``asked``, whatever comes of it.
+        """Ask any worker of a pool; each worker that is asked is added to ``asked``.
 
         ``prefer`` is asked first, if it is there and takes new work.
 
@@ -183,7 +183,7 @@ class Router:
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
     async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
-        """Send a request that nobody waits for an answer to."""
+        """Send a request without waiting for an answer."""
         subject = f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}"
         await self._bus.publish(subject, encode(request), run=request.run)
 

@@ -119,7 +119,7 @@ class Slot:
             os.dup2(null, 0)
             os.dup2(2, 1)  # standard output belongs to the supervisor's events
             status = _work(system, self.pool, self.name, ours, report)
-        except BaseException:  # noqa: BLE001 - the child must end here, whatever happens
+        except BaseException:  # noqa: BLE001 - the child must end here, on any error
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError):

@@ -74,6 +74,6 @@ class Access:
         return response
 
     async def protect(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """Puts the protecting headers on an answer, whatever it is, before it is sent."""
+        """Puts the protecting headers on every answer before it is sent."""
         for name, value in _HEADERS.items():
             response.headers[name] = value

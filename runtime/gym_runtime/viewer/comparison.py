@@ -55,7 +55,7 @@ def compare(a: Groups, b: Groups) -> Comparison:
     """Join the tasks of two runs and compare them.
 
     Tasks are joined by environment and index; when the prompts of these differ and no run has a prompt
-    twice, by prompt, whatever the environment is called.
+    twice, by prompt, also if the environments' names differ.
     """
     rated_a = {where: group for where, group in a.items() if group.rewards}
     rated_b = {where: group for where, group in b.items() if group.rewards}

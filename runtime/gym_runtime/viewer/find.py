@@ -22,7 +22,7 @@ def find_rollout(named: str, folder: Path) -> tuple[Path, bytes]:
     ``FILE:TASK.ROLLOUT``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no run was found.
     """
     if found := _IN_FILE.fullmatch(named):
         rows = Path(found["file"])

@@ -87,7 +87,7 @@ class Server:
         ]
 
     async def find(self) -> list[Run]:
-        """Look for runs; raises UsageError if there are none."""
+        """Look for runs; raises UsageError if none is found."""
         runs = await anyio.to_thread.run_sync(find_runs, self._places)
         self._runs = {run.id: run for run in runs}
         return runs

@@ -173,8 +173,8 @@ class AgentWorker:
     async def _closed(self, run: str, since_s: float) -> bool:
         """Whether nothing more is to be stored for a run.
 
-        A signal says so. It may be missed by a worker that was frozen or disconnected for long, so an attempt
-        that took long looks.
+        A signal announces it. A worker that was frozen or disconnected may miss the signal, so an attempt
+        that took long asks the broker.
         """
         if not self._cancellations.closed(run) and anyio.current_time() < since_s + JOURNAL_FRESH_S:
             return False

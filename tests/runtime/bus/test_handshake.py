@@ -81,7 +81,7 @@ async def test_of_several_brokers_one_that_is_there_will_do(broker_url: str) -> 
         assert bus.url.rpartition(":")[2] == broker_url.rpartition(":")[2]
 
 
-# What a broker says to: headers, a large payload, and a request that nobody serves.
+# What a broker says to: headers, a large payload, and a request that no process serves.
 HEADER = encode_headers({"a": "b"})
 LARGE = bytes(range(256)) * 500
 

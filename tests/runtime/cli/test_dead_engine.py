@@ -32,7 +32,7 @@ def test_an_engine_that_is_only_overloaded_stops_the_run_with_its_words(tmp_path
         assert time.monotonic() - started_s < STOPPED_WITHIN_S
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("gym-runtime: the engine of openai/stub has answered nothing but errors: ")
+    assert last.startswith("gym-runtime: the engine of openai/stub has returned only errors: ")
     assert "503" in last
     assert "--resume" in last
     assert last.endswith("--keep-going")

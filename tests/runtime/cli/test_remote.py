@@ -1,4 +1,4 @@
-"""What a running system serves: whose model answers, and what nobody serves is said."""
+"""What a running system serves: which model answers, and an error for what no worker serves."""
 
 from __future__ import annotations
 

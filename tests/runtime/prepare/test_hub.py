@@ -97,5 +97,5 @@ def test_a_commit_that_is_none_is_refused_before_it_is_asked_for(commit: object,
     path = tmp_path / "sources.json"
     entry = {"repo_id": SOURCE.repo_id, "file": SOURCE.file, "revision": SOURCE.revision, "commit": commit}
     path.write_bytes(msgspec.json.encode({SOURCE.split: [entry]}))
-    with pytest.raises(UsageError, match="is no commit; remove it to start anew"):
+    with pytest.raises(UsageError, match="is not a commit; remove it to start again"):
         Origins(path).commit(SOURCE)

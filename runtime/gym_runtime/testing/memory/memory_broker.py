@@ -110,7 +110,7 @@ class MemoryBroker:
     def route(
         self, kind: Kind, sender: Line, subject: str, payload: bytes, headers: Headers | None, reply: str = ""
     ) -> bool:
-        """Send a message to the subscribers; False if there are none."""
+        """Send a message to the subscribers; False without any."""
         listeners = [
             *self._exact.get(subject, ()),
             *(wild for wild in self._wild if compiled(wild.pattern).fullmatch(subject)),
