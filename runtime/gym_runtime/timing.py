@@ -1,7 +1,9 @@
-"""The delays that guarantees depend on, or that two parts must agree on: unit, reason, and what needs each.
+"""The delays of the runtime: unit, reason, and what needs each.
 
 Units are seconds. The assertions state how they depend on each other; a change that breaks one breaks a
-guarantee in docs/explanation/guarantees.md.
+guarantee in docs/explanation/guarantees.md. Three kinds stand elsewhere: the limits of a sandbox in
+`gym_runtime.sandbox`, what only the display of a command needs in `gym_runtime.cli.display`, and what belongs
+to one engine or environment in its module.
 """
 
 from __future__ import annotations
@@ -166,3 +168,237 @@ HASTY_KILL_S = 3.0
 it kills those that still run. Longer than `ORPHAN_DRAIN_S`, so that they can give their tasks back."""
 
 assert HASTY_KILL_S > ORPHAN_DRAIN_S, "workers would be killed before they have given their tasks back"
+
+# -- the connection to the broker (`gym_runtime.bus.connection`) ----------------------------------------
+
+DIAL_S = 4.0
+"""How long the first connection may take, over all addresses."""
+
+CONNECT_TIMEOUT_S = 2
+"""How long one address may take to connect and greet, before the next address is tried."""
+
+PING_INTERVAL_S = 5
+"""The interval of pings. A dead peer is noticed after two unanswered ones."""
+
+RECONNECT_S = (0.05, RECONNECTED_S)
+"""The first and the longest pause between two rounds of dialling; it doubles, with jitter."""
+
+DISCONNECT_S = 2.0
+"""How long a closing connection may take to send what it has buffered."""
+
+SETTLE_S = 2.0
+"""How long an ended subscription waits for the messages that the broker had already sent to it."""
+
+REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
+"""The pauses between tries to read a chunk that a replica does not have yet."""
+
+SIGNAL_LIFE_S = 300
+"""For requests, answers and signals: the other side fetches them when they arrive."""
+
+# -- what the broker stores (`gym_runtime.bus.streams`) -------------------------------------------------
+
+PATIENCE_S = 60.0
+"""How long storing is tried while the broker is silent or full. Then the rollout or the run fails with that
+reason."""
+
+STORE_ANSWER_S = 10.0
+"""How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
+
+API_ANSWER_S = 5.0
+"""How long a request to JetStream's API waits for its answer."""
+
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""The pauses between tries; the last one repeats, and each has jitter."""
+
+DUPLICATE_WINDOW_S = 75
+"""How long the broker remembers the ids of what it stored: longer than anything is repeated for."""
+
+EPHEMERAL_S = 5.0
+"""An ephemeral consumer is there at once, or lies with a node that is not."""
+
+# -- reading streams and pulling tasks (`gym_runtime.bus.puller`, `gym_runtime.bus.reader`) -------------
+
+EXPIRES_S = 30.0
+"""A pull lives half as long as the wait for an acknowledgement, and this long at most: when the tasks of a
+frozen worker are delivered again, its open pulls must be gone, or it would get them back."""
+
+HEARTBEAT_S = 5.0
+"""How often the broker says that an open pull is alive; without it the pull is repeated."""
+
+PULL_TICK_S = 0.5
+"""How often a puller looks for silence, and keeps its tasks alive where that is due."""
+
+PULL_CLEANUP_S = 2.0
+"""How long a puller that ends waits for the tasks that are on their way, to give them back."""
+
+RESTORE_S = 1.0
+"""The pause before a consumer that cannot be made again is tried once more."""
+
+RELEASE_S = (0.0, 0.2, 1.0, 5.0)
+"""How long a task is put back for after its 1st, 2nd, … failed delivery."""
+
+PULL_PAUSE_S = 0.25
+"""After a refusal that is not the ordinary end of a pull: asking at once would spin."""
+
+INACTIVE_S = 60.0
+"""After how long without a reader the broker removes its consumer. Longer than a reconnection takes."""
+
+READ_PAUSE_S = 0.2
+"""The pause after a fruitless read; it grows with their number."""
+
+# -- rollouts (`gym_runtime.rollout`, `gym_runtime.workers`) --------------------------------------------
+
+ATTEMPT_PAUSE_S = 5.0
+"""The longest pause between two attempts of a rollout; it doubles up to this."""
+
+JOURNAL_READ_S = 10.0
+"""How long one read of a journal may take until its entries are counted again."""
+
+SESSION_CLOSED_S = 60.0
+"""How long the request that closes a session counts. The rollout's own deadline may have passed."""
+
+NOTE_S = 1.0
+"""How often an agent worker looks for rollouts whose time must be noted (`gym_runtime.rollout.account`)."""
+
+GIVE_BACK_S = 2.0
+"""How long a worker that stops may take to note that it gives a task back."""
+
+CONVERSATION_IDLE_S = 30.0
+"""A conversation that was not continued for so long is dropped; its next turn sends the whole again."""
+
+ENGINE_FIRST_PAUSE_S = 0.25
+"""The pause before a failed call at an engine is repeated; it doubles, with jitter."""
+
+ENGINE_LONGEST_PAUSE_S = 30.0
+"""The longest such pause."""
+
+NEWS_EVERY_S = 10.0
+"""A model worker logs an engine's errors at most this often."""
+
+SESSION_IDLE_S = 60.0
+"""After how long without a call a session's rollout is looked up, in case it is over."""
+
+CLOSE_LIMIT_S = 5.0
+"""How long a session's `close` may take; then it is abandoned, with a warning."""
+
+# -- requests that wait (`gym_runtime.rpc`) -------------------------------------------------------------
+
+LEAVE_S = 1.0
+"""How long a member that leaves may take to announce it."""
+
+MEMBER_TICK_S = 0.1
+"""Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
+new assignments."""
+
+SAME_DEATH_S = 2.0
+"""Concurrent calls of one rollout that lose the same worker within this time count as one death."""
+
+LIST_S = 2.0
+"""How long a follower may take to send its list of members."""
+
+STALL_S = 60.0
+"""A worker that keeps requests waiting for longer is named in the log."""
+
+STALL_LOOK_S = 10.0
+"""How often an agent worker looks for such requests."""
+
+# -- clients (`gym_runtime.client`) ---------------------------------------------------------------------
+
+CONTROL_S = 600.0
+"""How long a command to model workers, such as new weights, may take by default."""
+
+CANCEL_GRACE_S = 2.0
+"""How long a cancelled run's client waits for the records of rollouts that were ending."""
+
+CLIENT_ANSWER_S = 2.0
+"""How long another client is given to answer that it still has a run."""
+
+LATE_S = (0.1, 0.4)
+"""When a cancelled run is looked at again: what was on its way to the broker when its worker was told has
+arrived."""
+
+ABANDONED_S = 24 * 3600
+"""A run without a client is closed by others after so long."""
+
+CLIENT_RECONNECT_S = 5.0
+"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
+
+FLUSH_S = 0.2
+"""How long a row may be in memory before it is written to its file."""
+
+SYNC_S = 5.0
+"""How often a file of rows is flushed to the disk."""
+
+ENGINE_LOOK_S = 2.0
+"""How often `run` asks whether the engine returns only errors."""
+
+START_NOTE_S = 2.0
+"""After how long `run` prints that it is still starting."""
+
+# -- processes (`gym_runtime.system`, `gym_runtime.processes`) ------------------------------------------
+
+BROKER_START_S = 10.0
+"""How long the private broker may take to start."""
+
+BROKER_STOP_S = 5.0
+"""How long it may take to end after SIGTERM, until it is killed."""
+
+BROKER_POLL_S = 0.001
+"""How often its files are looked at while it starts."""
+
+RESTART_WINDOW_S = 60.0
+"""The time in which a worker's restarts are counted, until its slot gives up."""
+
+RESTART_FIRST_PAUSE_S = 0.05
+"""The pause before a worker is started again; it doubles."""
+
+RESTART_LONGEST_PAUSE_S = 1.6
+"""The longest such pause."""
+
+HASTY_S = 1.0
+"""How long workers may drain when the supervisor's owner is gone."""
+
+CALLERS_LOOK_S = 0.25
+"""How often a draining worker looks for callers (`CALLERS_GONE_S`)."""
+
+BLOCKED_S = 2.0
+"""A step of the event loop that takes longer is reported: no other rollout of the worker runs meanwhile."""
+
+REMOVAL_PAUSE_S = 0.005
+"""The pause between two tries to remove a control group whose processes are ending."""
+
+LIMIT_SIGNAL_S = 0.5
+"""How often the signal of a reached limit is repeated: some libraries catch every exception."""
+
+EXPORT_STOP_S = 2.0
+"""How long the end of a process waits for a collector of traces."""
+
+# -- the gateway's HTTP (`gym_runtime.gateway`) ---------------------------------------------------------
+
+BODY_S = 60.0
+"""How long a client may take to send a request's body."""
+
+RETRY_AFTER_S = 1.0
+"""What `Retry-After` says when the gateway is full."""
+
+LONGEST_WAIT_S = 3600
+"""The longest `Retry-After` that is passed on from an engine."""
+
+GATEWAY_STOP_S = 5.0
+"""How long calls in progress may take when the gateway stops."""
+
+HEADERS_S = 30.0
+"""How long a client may take to send a request's headers."""
+
+KEEP_ALIVE_S = 75.0
+"""How long an idle connection of a client stays open; longer than the clients' own limits, so that they close
+it."""
+
+LINGER_S = 2.0
+"""How long a refused body is still read, so that the client reads the refusal."""
+
+QUIET_S = 15.0
+"""How often a stream that waits for the engine sends a comment, so that proxies keep it open."""
+
+WRITE_S = 60.0
+"""How long a client may leave a stream unread."""

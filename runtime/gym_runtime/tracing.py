@@ -13,12 +13,13 @@ from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from gym_runtime.timing import EXPORT_STOP_S
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Tracer
 
-STOP_S = 2.0
 
 _tracer: Tracer | None = None
 _provider: TracerProvider | None = None
@@ -63,11 +64,11 @@ def start(service: str) -> None:
 
 
 def stop() -> None:
-    """Export the remaining spans; wait at most `STOP_S` seconds for a collector that does not answer."""
+    """Export the remaining spans; wait at most `EXPORT_STOP_S` for a collector that does not answer."""
     global _tracer, _provider, _exporter
     if _provider is not None and _exporter is not None:
         # The SDK would retry for longer than a worker may take to stop.
-        give_up = threading.Timer(STOP_S, _exporter.shutdown)
+        give_up = threading.Timer(EXPORT_STOP_S, _exporter.shutdown)
         give_up.start()
         _provider.shutdown()
         give_up.cancel()

@@ -36,6 +36,7 @@ from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import run_of
 from gym_runtime.errors import BrokerError, PayloadTooLarge
+from gym_runtime.timing import REPLICA_PAUSES_S, SIGNAL_LIFE_S
 
 MAGIC = b"\x00gym-blob\x00"
 CHUNK_BYTES = 1024 * 1024
@@ -50,9 +51,6 @@ TAG_BYTES = 16
 
 SPARE = 1.25
 """How much longer than need be a chunk is kept, so that messages of some later time may name it too."""
-REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
-SIGNAL_LIFE_S = 300
-"""For requests, answers and signals: the other side fetches them when they arrive."""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):

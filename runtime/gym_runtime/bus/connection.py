@@ -62,16 +62,11 @@ from gym_runtime.errors import (
     PayloadTooLarge,
     UsageError,
 )
-from gym_runtime.timing import RECONNECTED_S
+from gym_runtime.timing import CONNECT_TIMEOUT_S, DIAL_S, DISCONNECT_S, PING_INTERVAL_S, RECONNECT_S
 
 log = structlog.get_logger(__name__)
 
-DIAL_S = 4.0
-CONNECT_TIMEOUT_S = 2
-CLOSE_S = 2.0
-PING_INTERVAL_S = 5
 PINGS_OUTSTANDING = 2
-RECONNECT_S = (0.05, RECONNECTED_S)
 PENDING_BYTES = 32 * 1024 * 1024
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 _CLOSED = "the connection to the broker is closed"
@@ -320,7 +315,7 @@ class Connection:
         self._outgoing.wake()
         try:
             if not unsent:
-                with anyio.move_on_after(CLOSE_S):
+                with anyio.move_on_after(DISCONNECT_S):
                     self._socket.close()
                     await self._socket.lost.wait()
         finally:

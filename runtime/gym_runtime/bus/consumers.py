@@ -13,9 +13,7 @@ from gym_runtime.bus.jetstream import NO_CONSUMER, NO_STREAM, Consumer
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
 from gym_runtime.errors import BrokerError
-
-EPHEMERAL_S = 5.0
-"""An ephemeral consumer is there at once, or lies with a node that is not."""
+from gym_runtime.timing import EPHEMERAL_S
 
 
 async def create(

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from gym_runtime.bus.subjects import Names
+from gym_runtime.timing import DUPLICATE_WINDOW_S
 
 DAY_S = 24 * 3600
-DUPLICATE_WINDOW_S = 75
-"""How long the broker remembers the ids of what it stored: a little longer than anything is repeated for."""
 
 ALREADY_STORED = {10071, 10164}
 STREAM_NAME_IN_USE = 10058

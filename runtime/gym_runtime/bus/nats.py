@@ -24,11 +24,10 @@ from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.errors import BrokerError, DeadlineExceeded
-from gym_runtime.timing import TASK_ACK_WAIT_S
+from gym_runtime.timing import SETTLE_S, TASK_ACK_WAIT_S
 
 log = structlog.get_logger(__name__)
 
-SETTLE_S = 2.0
 FETCHES = 8
 """Large incoming messages that are fetched at the same time."""
 

@@ -22,10 +22,10 @@ from typing import Literal
 
 import msgspec
 
+from gym_runtime.timing import PULL_PAUSE_S
+
 SILENCE = 2.5
 MOST_ASKED = 256
-PAUSE_S = 0.25
-"""After a refusal that is not the ordinary end of a pull: asking at once would spin."""
 
 
 class Phase(StrEnum):
@@ -163,12 +163,14 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
         case Ended(now_s, number, left, refused):
             state = msgspec.structs.replace(state, heard_s=now_s, pulls=_end(state.pulls, number, left))
             if refused:
-                state = msgspec.structs.replace(state, paused_until_s=now_s + PAUSE_S)
+                state = msgspec.structs.replace(state, paused_until_s=now_s + PULL_PAUSE_S)
             return _ask(state, now_s)
         case Vanished(now_s):
             if state.phase is not Phase.OPEN:
                 return state, []
-            state = msgspec.structs.replace(state, phase=Phase.DOWN, pulls=(), paused_until_s=now_s + PAUSE_S)
+            state = msgspec.structs.replace(
+                state, phase=Phase.DOWN, pulls=(), paused_until_s=now_s + PULL_PAUSE_S
+            )
             return state, ["restore"]
         case Finished(now_s):
             return _ask(msgspec.structs.replace(state, busy=state.busy - 1), now_s)

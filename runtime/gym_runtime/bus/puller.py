@@ -41,24 +41,16 @@ from gym_runtime.bus.pull import (
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, description, status
 from gym_runtime.errors import ConnectionLost, GymError, TransportError
+from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PULL_CLEANUP_S, PULL_TICK_S, RELEASE_S, RESTORE_S
 
 log = structlog.get_logger(__name__)
 
-EXPIRES_S = 30.0
-"""A pull lives half as long as the wait for an acknowledgement, and this long at most: when the tasks of a
-frozen worker are delivered again, its open pulls must be gone, or it would get them back."""
-HEARTBEAT_S = 5.0
 MAX_ACK_PENDING = 65536
 """Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
-TICK_S = 0.5
 MAX_WAITING = 65536
 """Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
-CLEANUP_S = 2.0
-RESTORE_S = 1.0
 ORDINARY = (404, 408)
 """Statuses that end a pull after its time; anything else refuses it."""
-RELEASE_S = (0.0, 0.2, 1.0, 5.0)
-"""How long a task is put back for after its 1st, 2nd, … failed delivery."""
 
 
 class Puller:
@@ -130,7 +122,7 @@ class Puller:
                     delivery.give_back(0.0)
             # Dropping the inbox ends the open pulls at the broker; what it has sent already comes back.
             self._feed(Stopped())
-            with anyio.move_on_after(CLEANUP_S, shield=True):
+            with anyio.move_on_after(PULL_CLEANUP_S, shield=True):
                 await self._link.settle()
             self._link.unlisten(self._sid)
         if self._link.closed:
@@ -199,7 +191,7 @@ class Puller:
 
     async def _tick(self) -> None:
         while True:
-            await anyio.sleep(TICK_S)
+            await anyio.sleep(PULL_TICK_S)
             self._feed(Ticked(time.monotonic()))
 
     async def _keep_alive(self) -> None:

@@ -20,15 +20,12 @@ from gym_runtime.bus.jetstream import Kept, Stamp
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, description, status
+from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, INACTIVE_S, READ_PAUSE_S
 
 BATCH = 256
 LOW_WATER = 128
 BATCH_BYTES = 4 * 1024 * 1024
-EXPIRES_S = 30.0
-HEARTBEAT_S = 5.0
 SILENCE = 2.5
-INACTIVE_S = 60.0
-PAUSE_S = 0.2
 COMPLETED = ("Batch Completed", "Message Size Exceeds MaxBytes")
 """What a pull with a limit of bytes ends with."""
 NS = 10**9
@@ -100,7 +97,7 @@ class Reader:
     async def _open(self, policy: dict[str, Any]) -> None:
         self._drop()
         if self._fruitless:
-            await anyio.sleep(PAUSE_S * self._fruitless)
+            await anyio.sleep(READ_PAUSE_S * self._fruitless)
         await self._link.wait_up()
         self._fruitless = min(self._fruitless + 1, 10)
         # From here on the loss of the connection makes it stale again.

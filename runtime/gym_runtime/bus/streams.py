@@ -39,13 +39,10 @@ from gym_runtime.bus.link import Answer, Link
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers, status
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
+from gym_runtime.timing import API_ANSWER_S, PATIENCE_S, PAUSES_S, STORE_ANSWER_S
 
 log = structlog.get_logger(__name__)
 
-PATIENCE_S = 60.0
-ATTEMPT_S = 10.0
-OPEN_S = 5.0
-PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
 FULL_REMEDY = ": make room at the broker, then go on with --resume"
 OURS = "Gym-Id"
@@ -122,7 +119,7 @@ class Streams:
     async def _once(self, verb: str, body: dict[str, Any] | None, kind: type[T]) -> T:
         payload = b"" if body is None else msgspec.json.encode(body)
         try:
-            answer = await self._link.ask(f"$JS.API.{verb}", payload, within_s=OPEN_S)
+            answer = await self._link.ask(f"$JS.API.{verb}", payload, within_s=API_ANSWER_S)
         except NoWorker as error:
             raise BrokerError(f"{NO_JETSTREAM} ({error})") from error
         except DeadlineExceeded as error:
@@ -152,7 +149,7 @@ class Streams:
                 attempts += 1
                 left_s = max(0.1, give_up - time.monotonic())
                 answer = await self._link.ask(
-                    subject, payload, header=header, within_s=min(ATTEMPT_S, left_s)
+                    subject, payload, header=header, within_s=min(STORE_ANSWER_S, left_s)
                 )
                 return answer, attempts
             except (NoWorker, ConnectionLost, DeadlineExceeded) as error:

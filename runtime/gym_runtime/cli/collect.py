@@ -25,8 +25,7 @@ from gym_runtime.files.lock import Lock
 from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
 from gym_runtime.messages.outcomes import RolloutRecord
-
-FLUSH_S = 0.2
+from gym_runtime.timing import FLUSH_S
 
 
 def collect(options: CollectOptions) -> int:

@@ -48,11 +48,9 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from gym_runtime.timing import ENGINE_LOOK_S, FLUSH_S, START_NOTE_S
 from gym_runtime.workers.adapter import ModelSettings
 
-FLUSH_S = 0.2
-LOOK_AT_ENGINE_S = 2.0
-START_NOTE_S = 2.0
 COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
 NOTHING_LEFT = (
     "the interrupted run left nothing on this broker: what was in progress is made from the start (a broker "
@@ -448,7 +446,7 @@ class _Run:
     async def _watch_engine(self, client: Client) -> None:
         """Stop a run early if its engine returns only errors."""
         while True:
-            await anyio.sleep(LOOK_AT_ENGINE_S)
+            await anyio.sleep(ENGINE_LOOK_S)
             said = await client.dead_engine(self._settings.model_pool)
             if said:
                 name = f"{self._model.provider}/{self._model.name}"

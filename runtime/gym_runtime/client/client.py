@@ -34,9 +34,9 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
+from gym_runtime.timing import CONTROL_S
 from gym_runtime.workers.adapter import ModelSettings
 
-CONTROL_S = 600.0
 POLICY = "policy"
 """The pool of the policy, which may also answer in a role."""
 AnyRow = Mapping[str, Any] | bytes | str

@@ -30,10 +30,10 @@ from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.timing import CANCEL_GRACE_S
 
 IN_FLIGHT = 4096
 PUBLISHERS = 64
-CANCEL_GRACE_S = 2.0
 SHED = 10_000
 """Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""
 T = TypeVar("T")

@@ -26,8 +26,7 @@ from gym_runtime.messages.outcomes import Cancelled, Failed, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.journal import journal_subject
-
-ANSWER_S = 2.0
+from gym_runtime.timing import CLIENT_ANSWER_S
 
 
 def _nothing_settled(task_index: int, rollout_index: int) -> bool:
@@ -92,7 +91,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
 
 async def _answers(bus: Bus, run: str) -> bool:
     try:
-        await bus.request(f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.now() + ANSWER_S)
+        await bus.request(f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.now() + CLIENT_ANSWER_S)
     except (NoWorker, BrokerError):
         # No client answers, or these credentials may not ask; the files' lock still prevents two writers.
         return False

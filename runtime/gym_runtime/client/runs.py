@@ -17,14 +17,7 @@ from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWor
 from gym_runtime.messages.names import token
 from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run, encode_run
 from gym_runtime.rollout.journal import Sweep
-
-ANSWER_S = 2.0
-LATE_S = (0.1, 0.4)
-"""When a cancelled run is looked at again: what was on its way to the broker when its worker was told has
-arrived."""
-ABANDONED_S = 24 * 3600
-RECONNECT_S = 5.0
-"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
+from gym_runtime.timing import ABANDONED_S, CLIENT_ANSWER_S, CLIENT_RECONNECT_S, LATE_S
 
 
 class Runs:
@@ -147,7 +140,7 @@ class Runs:
     async def _answers(self, subject: str) -> bool:
         """Whether a client serves a subject; if that is not known, it may."""
         try:
-            await self.bus.request(subject, b"", deadline_s=clock.now() + ANSWER_S)
+            await self.bus.request(subject, b"", deadline_s=clock.now() + CLIENT_ANSWER_S)
         except NoWorker:
             return False
         except (ConnectionLost, DeadlineExceeded):
@@ -164,7 +157,7 @@ class Runs:
             subject = f"alive.client.{token(info.run, 'run')}"
             if due and not await self._answers(subject):
                 # A client that only has to reconnect answers the second time.
-                await anyio.sleep(RECONNECT_S)
+                await anyio.sleep(CLIENT_RECONNECT_S)
                 if not await self._answers(subject):
                     await self.close_run(info, state="cancelled")
 

@@ -25,8 +25,7 @@ from gym_runtime.environment.verdict import Reply, Verdict, is_reward
 from gym_runtime.errors import GymError, ResourceError, TaskError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.items import tool_output, user_message
-
-CLOSE_LIMIT_S = 5.0
+from gym_runtime.timing import CLOSE_LIMIT_S
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode

@@ -17,10 +17,9 @@ from pathlib import Path
 import msgspec
 
 from gym_runtime.errors import UsageError
+from gym_runtime.timing import FLUSH_S, SYNC_S
 
-FLUSH_S = 0.2
 FLUSH_BYTES = 2**20
-SYNC_S = 5.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BLOCK_BYTES = 2**16
 MODE = 0o664

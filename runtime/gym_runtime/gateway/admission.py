@@ -13,12 +13,11 @@ import anyio
 from aiohttp import web
 
 from gym_runtime.gateway.dialect import Problem, Refusal
+from gym_runtime.timing import BODY_S, RETRY_AFTER_S
 
 MAX_BODY_BYTES = 32 * 2**20
 """As Anthropic has it."""
 MAX_HELD_BYTES = 512 * 2**20
-BODY_S = 60.0
-RETRY_AFTER_S = 1.0
 
 
 class Admission:

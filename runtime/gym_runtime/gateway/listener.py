@@ -10,18 +10,14 @@ import anyio
 from aiohttp import web
 
 from gym_runtime.gateway.server import Gateway, Handler
-
-STOP_S = 5.0
-HEADERS_S = 30.0
-KEEP_ALIVE_S = 75.0
-LINGER_S = 2.0
+from gym_runtime.timing import GATEWAY_STOP_S, HEADERS_S, KEEP_ALIVE_S, LINGER_S
 
 
 @asynccontextmanager
 async def serving(
     gateway: Gateway, *, host: str = "127.0.0.1", port: int = 0, headers_s: float = HEADERS_S
 ) -> AsyncGenerator[str]:
-    """Serve until the context ends, which gives calls in progress `STOP_S`; yields ``http://HOST:PORT``.
+    """Serve until the context ends, which gives calls in progress `GATEWAY_STOP_S`; yields ``http://HOST:PORT``.
 
     A connection has ``headers_s`` for the headers of its first request, and `KEEP_ALIVE_S` for each next one.
 
@@ -35,7 +31,7 @@ async def serving(
         app,
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=STOP_S,
+        shutdown_timeout=GATEWAY_STOP_S,
         keepalive_timeout=KEEP_ALIVE_S,
         lingering_time=LINGER_S,
         auto_decompress=False,  # a small body may decompress to gigabytes

@@ -31,9 +31,7 @@ from gym_runtime.errors import (
     TransportError,
 )
 from gym_runtime.gateway.dialect import ApiDialect, Problem
-
-RETRY_AFTER_S = 1.0
-LONGEST_WAIT_S = 3600
+from gym_runtime.timing import LONGEST_WAIT_S, RETRY_AFTER_S
 
 
 def problem_of(error: GymError) -> Problem:

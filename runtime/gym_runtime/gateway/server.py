@@ -45,11 +45,10 @@ from gym_runtime.gateway.responses import RESPONSES
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.recordings.entry import make_entry
+from gym_runtime.timing import QUIET_S, WRITE_S
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES)
 CAPACITY = 1024
-QUIET_S = 15.0
-WRITE_S = 60.0
 LARGE_BYTES = 2**20
 _PREFIXES = (
     "",

@@ -13,10 +13,9 @@ import anyio
 
 from gym_runtime.processes import cgroups, tree
 from gym_runtime.processes.child import Child
-from gym_runtime.timing import KILL_LIMIT_S
+from gym_runtime.timing import KILL_LIMIT_S, REMOVAL_PAUSE_S
 
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
-REMOVAL_PAUSE_S = 0.005
 
 
 class Bounded(Child):

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
-AGAIN_S = 0.5
+from gym_runtime.timing import LIMIT_SIGNAL_S
+
 T = TypeVar("T")
 
 
@@ -32,8 +33,8 @@ def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
     before = signal.signal(signal.SIGVTALRM, stop)
     try:
         try:
-            # The signal is repeated every `AGAIN_S`, because some libraries catch every exception.
-            signal.setitimer(signal.ITIMER_VIRTUAL, limit_s, AGAIN_S)
+            # The signal is repeated every `LIMIT_SIGNAL_S`, because some libraries catch every exception.
+            signal.setitimer(signal.ITIMER_VIRTUAL, limit_s, LIMIT_SIGNAL_S)
             return step()
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)

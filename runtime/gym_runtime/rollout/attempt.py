@@ -41,8 +41,7 @@ from gym_runtime.rollout.record import make_record
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rollout.staleness import staleness
 from gym_runtime.rpc.router import Router
-
-LONGEST_PAUSE_S = 5.0
+from gym_runtime.timing import ATTEMPT_PAUSE_S
 
 
 class Attempts:
@@ -143,7 +142,7 @@ class Attempts:
                 self.account.attempt_over(failed=failed)
                 await self._note()
                 await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, ATTEMPT_PAUSE_S)
         return self._record(Cancelled(), None)
 
     async def _note(self, *, working: bool = True) -> None:

@@ -24,13 +24,12 @@ from msgspec import Raw
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.messages.names import token
-from gym_runtime.timing import JOURNAL_FRESH_S
+from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""
 
 DIGEST_BYTES = 9
-READ_S = 10.0
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -116,8 +115,8 @@ class Journal:
         while count := (await bus.counts(self._subject)).get(self._subject, 0):
             self._records, self._sequence = [], 0
             # Counted records may be deleted before they are read, and then reading would wait for new ones
-            # for ever: after `READ_S` they are counted again.
-            with anyio.move_on_after(READ_S):
+            # for ever: after `JOURNAL_READ_S` they are counted again.
+            with anyio.move_on_after(JOURNAL_READ_S):
                 async for record in bus.records(self._subject):
                     self._records.append(_decode(record.payload))
                     self._sequence, self._known_s = record.sequence, anyio.current_time()

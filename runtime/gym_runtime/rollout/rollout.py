@@ -29,8 +29,7 @@ from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rollout.times import RolloutTimes
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
-
-CLOSE_S = 60.0
+from gym_runtime.timing import SESSION_CLOSED_S
 
 _encode = msgspec.json.Encoder().encode
 _decode_any = msgspec.json.Decoder().decode
@@ -278,7 +277,7 @@ class Rollout:
         """Tell each worker that may hold the session that the rollout is over; wait for no answer."""
         request = calls.Request(
             body=calls.pack(calls.CloseSession(session=self._session.name)),
-            deadline_s=clock.now() + CLOSE_S,  # not the rollout's, which may have passed
+            deadline_s=clock.now() + SESSION_CLOSED_S,  # not the rollout's, which may have passed
             rollout=self.task.rollout_id,
             attempt=self.attempt,
         )

@@ -24,9 +24,7 @@ import anyio
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.timing import CALLS_ANSWERED_S, STATE_CHECKED_S, UNASKED_S
-
-LEAVE_S = 1.0
+from gym_runtime.timing import CALLS_ANSWERED_S, LEAVE_S, STATE_CHECKED_S, UNASKED_S
 
 
 def _state(heartbeat: Heartbeat) -> tuple[object, ...]:

@@ -40,15 +40,13 @@ from gym_runtime.timing import (
     MEMBER_ANSWER_S,
     MEMBER_ASKED_S,
     MEMBER_MISSES,
+    MEMBER_TICK_S,
     ROLL_CALL_S,
 )
 
 KINDS = ("agent", "resource", "model", "client")
 ASKED_TOGETHER = 16
 """So many questions leave in one write, which costs the broker less; more would block the event loop."""
-TICK_S = 0.1
-"""Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
-new assignments."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -242,9 +240,9 @@ class Members:
                         next_s = min(next_s, now_s + _interval_s(name))
                     else:
                         next_s = min(next_s, turn.due_s)
-                with anyio.move_on_after(max(TICK_S, next_s - now_s)):
+                with anyio.move_on_after(max(MEMBER_TICK_S, next_s - now_s)):
                     await self._wake.wait()
-                    await anyio.sleep(TICK_S)
+                    await anyio.sleep(MEMBER_TICK_S)
 
     def _assign(self) -> None:
         """Find out which members are ours to watch."""

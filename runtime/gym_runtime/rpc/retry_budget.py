@@ -11,11 +11,10 @@ from __future__ import annotations
 import anyio
 
 from gym_runtime.errors import GymError
+from gym_runtime.timing import SAME_DEATH_S
 
 RETRIES = 32
 LOSSES = 64
-SAME_DEATH_S = 2.0
-"""Concurrent calls of one rollout that lose the same worker within this time count as one death."""
 
 
 class Budget:

@@ -17,10 +17,9 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
-from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S
+from gym_runtime.timing import LIST_S, MEMBER_ANSWER_S, ROLL_CALL_S
 
 WORKERS = ("agent", "resource", "model")
-LIST_S = 2.0
 LIST_TRIES = 2
 ASKED_AT_ONCE = 64
 

@@ -1,7 +1,7 @@
 """The watchdog logs which requests stall, before their deadlines pass.
 
-Every `LOOK_S` it looks at the requests that an agent worker's rollouts wait for. It logs one line for each
-worker (or pool) that has kept requests waiting for longer than `STALL_S`, however many they are.
+Every `STALL_LOOK_S` it looks at the requests that an agent worker's rollouts wait for. It logs one line for
+each worker (or pool) that has kept requests waiting for longer than `STALL_S`, however many they are.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import anyio
 from gym_runtime.logs import logger
 from gym_runtime.rpc.in_flight import InFlightRequest
 from gym_runtime.rpc.router import Router
-
-STALL_S = 60.0
-LOOK_S = 10.0
+from gym_runtime.timing import STALL_LOOK_S, STALL_S
 
 
 class Stalls:
@@ -32,7 +30,7 @@ class Stalls:
     async def watch(self) -> None:
         """Look until cancelled."""
         while True:
-            await anyio.sleep(LOOK_S)
+            await anyio.sleep(STALL_LOOK_S)
             self.look()
 
     def look(self) -> None:

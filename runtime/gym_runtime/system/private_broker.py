@@ -29,10 +29,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gym_runtime.errors import BrokerError
+from gym_runtime.timing import BROKER_POLL_S, BROKER_START_S, BROKER_STOP_S
 
-START_S = 10.0
-STOP_S = 5.0
-POLL_S = 0.001
 LOG_TAIL_LINES = 12
 MAX_LOG_BYTES = 64 * 1024 * 1024
 GARBAGE_PERCENT = "50"
@@ -129,7 +127,7 @@ class Broker:
         return self.start()
 
     def stop(self) -> None:
-        """End it with SIGTERM, and after `STOP_S` with SIGKILL. Does nothing when it does not run."""
+        """End it with SIGTERM, and after `BROKER_STOP_S` with SIGKILL. Does nothing when it does not run."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -138,7 +136,7 @@ class Broker:
             process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
-            process.wait(STOP_S)
+            process.wait(BROKER_STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -167,7 +165,7 @@ class Broker:
         process = self._process
         assert process is not None
         file = self._ports / f"nats-server_{process.pid}.ports"
-        give_up = time.monotonic() + START_S
+        give_up = time.monotonic() + BROKER_START_S
         while True:
             # The broker may not have written the whole file yet.
             with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
@@ -178,9 +176,9 @@ class Broker:
             if time.monotonic() > give_up:
                 self.stop()
                 raise BrokerError(
-                    f"nats-server accepted no connections within {START_S:.0f} s:\n{self._log_tail()}"
+                    f"nats-server accepted no connections within {BROKER_START_S:.0f} s:\n{self._log_tail()}"
                 )
-            time.sleep(POLL_S)
+            time.sleep(BROKER_POLL_S)
 
     def _log_tail(self) -> str:
         try:

@@ -25,12 +25,10 @@ from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, TransportError, UsageError, leaf
 from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, RESTART_WINDOW_S
 
 MAX_RESTARTS = 20
-RESTART_WINDOW_S = 60.0
 MAX_FALSE_STARTS = 5
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.6
 GC_THRESHOLD = (50_000, 20, 100)
 """Rare collections: thousands of rollouts in flight are live objects, which each one would scan in vain."""
 TITLE_CHARS = 60
@@ -160,7 +158,7 @@ class Slot:
         if self._false_starts >= MAX_FALSE_STARTS:
             raise UsageError(f"{what}; it failed {self._false_starts} times to get ready; see its log above")
         deaths = self._deaths.count(what)
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(deaths - 1, 7))
+        pause_s = min(RESTART_LONGEST_PAUSE_S, RESTART_FIRST_PAUSE_S * 2 ** min(deaths - 1, 7))
         self.start_at_s = time.monotonic() + pause_s
 
 

@@ -32,9 +32,8 @@ from gym_runtime.errors import GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
-from gym_runtime.timing import HASTY_KILL_S
+from gym_runtime.timing import HASTY_KILL_S, HASTY_S
 
-HASTY_S = 1.0
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 
 

@@ -28,15 +28,10 @@ from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.starting import ended_at_once
-from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
+from gym_runtime.timing import BLOCKED_S, CALLERS_GONE_S, CALLERS_LOOK_S, ORPHAN_DRAIN_S
 from gym_runtime.workers.adapter import Adapter, ModelSettings
 
-CALLERS_LOOK_S = 0.25
-
-
 ERROR_CHARS = 500
-BLOCKED_S = 2.0
-"""A step of the event loop that takes longer is reported: no other rollout of the worker runs meanwhile."""
 
 
 def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:

@@ -31,13 +31,10 @@ from gym_runtime.rollout.journal import Journal, journal_subject
 from gym_runtime.rollout.record import make_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
-from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
+from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S, JOURNAL_FRESH_S, NOTE_S
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
 from gym_runtime.workers.turns import MAX_LOSSES, Turn, Turns
-
-NOTE_S = 1.0
-GIVE_BACK_S = 2.0
 
 
 class AgentWorker:

@@ -3,8 +3,8 @@
 A call that continues a conversation says how many items the worker has kept. If the worker has not kept
 exactly these (another worker has them, they were evicted, a repeated call has added more), it raises
 `ConversationUnknown`, and the rollout sends the whole conversation. So a conversation may be dropped at any
-time: one that was not continued for `IDLE_S` is dropped, and `LIMIT_BYTES` bounds the rest, of which the
-least recently used is dropped first.
+time: one that was not continued for `CONVERSATION_IDLE_S` is dropped, and `LIMIT_BYTES` bounds the rest, of
+which the least recently used is dropped first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from gym_runtime import clock
 from gym_runtime.errors import ConversationUnknown
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, prefix_after
+from gym_runtime.timing import CONVERSATION_IDLE_S
 
 LIMIT_BYTES = 256 * 1024 * 1024
-IDLE_S = 30.0
 CONVERSATION_BYTES = 1500
 ITEM_BYTES = 300
 """Memory of the Python objects, in addition to the bytes that they hold."""
@@ -80,7 +80,7 @@ class Conversations:
         self._drop(call.conversation)
         self._kept[call.conversation] = kept
         self.size_bytes += kept.size_bytes
-        self._tidy(clock.now() - IDLE_S)
+        self._tidy(clock.now() - CONVERSATION_IDLE_S)
         return replace(answer, kept=len(items) if call.conversation in self._kept else 0)
 
     def _tidy(self, before_s: float) -> None:

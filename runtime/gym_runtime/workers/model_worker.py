@@ -24,15 +24,17 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
-from gym_runtime.timing import ENGINE_ONLY_ERRORS_S
+from gym_runtime.timing import (
+    ENGINE_FIRST_PAUSE_S,
+    ENGINE_LONGEST_PAUSE_S,
+    ENGINE_ONLY_ERRORS_S,
+    NEWS_EVERY_S,
+)
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.pace import Pace
 
 MAX_TRIES = 8
-FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 30.0
-NEWS_EVERY_S = 10.0
 MOST_NEWS = 100
 ONLY_ERRORS = 3
 """An engine is reported as dead when all calls since its start have failed, at least this many, and for at
@@ -102,7 +104,7 @@ async def ask_engine(
     Raises:
         ModelRefused, ModelUnavailable: what the engine said at the end.
     """
-    pause_s = FIRST_PAUSE_S
+    pause_s = ENGINE_FIRST_PAUSE_S
     for tries in range(1, MAX_TRIES + 1):
         if pace is not None:
             await pace.turn()
@@ -122,7 +124,7 @@ async def ask_engine(
             say = logger().warning if notices.is_news(str(error), clock.now()) else logger().info
             say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
             await anyio.sleep(wait_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 2, ENGINE_LONGEST_PAUSE_S)
     raise AssertionError("MAX_TRIES is at least 1")
 
 

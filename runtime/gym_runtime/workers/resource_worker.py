@@ -29,10 +29,9 @@ from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
-from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
+from gym_runtime.timing import SESSION_IDLE_S, SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import Entry, Sessions
 
-IDLE_S = 60.0
 LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks models in roles")
@@ -103,7 +102,7 @@ class ResourceWorker:
         while True:
             await anyio.sleep(SESSIONS_SWEPT_S)
             try:
-                await self.close_settled(IDLE_S, LOOKED_AT)
+                await self.close_settled(SESSION_IDLE_S, LOOKED_AT)
             except GymError as error:
                 logger().info("idle sessions were not checked", error=str(error))
 

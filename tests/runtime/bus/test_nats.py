@@ -677,7 +677,7 @@ async def test_a_lost_record_is_read_again(
             take(self, subject, reply, header, payload)
 
     monkeypatch.setattr(reader.Reader, "_on_message", losing)
-    monkeypatch.setattr(reader, "PAUSE_S", 0.0)
+    monkeypatch.setattr(reader, "READ_PAUSE_S", 0.0)
     monkeypatch.setattr(reader, "HEARTBEAT_S", 0.2)
     async with connect(broker_url, prefix=prefix) as bus:
         async with anyio.create_task_group() as tasks:
@@ -695,7 +695,7 @@ async def test_a_lost_record_is_read_again(
 async def test_records_go_on_when_their_consumer_vanished(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "PAUSE_S", 0.0)
+    monkeypatch.setattr(reader, "READ_PAUSE_S", 0.0)
     async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("runs.1", b"a")
         records = bus.records("runs.>")

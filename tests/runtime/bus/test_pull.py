@@ -6,7 +6,7 @@ from collections import deque
 
 import msgspec
 from gym_runtime.bus.pull import (
-    PAUSE_S,
+    PULL_PAUSE_S,
     SILENCE,
     Ask,
     Beat,
@@ -89,9 +89,9 @@ def test_a_wrong_booking_is_put_right() -> None:
 def test_a_refused_pull_waits_before_it_asks_again() -> None:
     state, commands = step(opened(8), Ended(1.0, 1, left=8, refused=True))
     assert commands == []
-    state, commands = step(state, Ticked(1.0 + PAUSE_S / 2))
+    state, commands = step(state, Ticked(1.0 + PULL_PAUSE_S / 2))
     assert commands == []
-    state, commands = step(state, Ticked(1.0 + PAUSE_S))
+    state, commands = step(state, Ticked(1.0 + PULL_PAUSE_S))
     assert commands == [Ask(2, 8)]
 
 
@@ -134,7 +134,7 @@ def test_a_vanished_consumer_is_restored_once() -> None:
     assert step(state, Vanished(1.0))[1] == []
     state, commands = step(state, Opened(1.0))
     assert commands == []
-    assert step(state, Ticked(1.0 + PAUSE_S))[1] == [Ask(2, 8)]
+    assert step(state, Ticked(1.0 + PULL_PAUSE_S))[1] == [Ask(2, 8)]
 
 
 def test_a_stopped_worker_takes_nothing_new() -> None:

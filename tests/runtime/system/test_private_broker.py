@@ -84,7 +84,7 @@ def test_stopping_a_frozen_one(broker: Broker) -> None:
 
 
 def test_force_follows_politeness(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "STOP_S", 0.05)
+    monkeypatch.setattr(broker_module, "BROKER_STOP_S", 0.05)
     monkeypatch.setattr(subprocess.Popen, "terminate", lambda process: None)
     broker.stop()
     assert broker.poll() == -signal.SIGKILL

@@ -14,14 +14,12 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.rpc.stalls import LOOK_S, STALL_S
 from gym_runtime.testing.background import Mailbox, background, hosting, settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBus
 from gym_runtime.testing.small_system import Engine, Hang, answer
-from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
+from gym_runtime.timing import CLIENT_DROPPED_S, SESSION_IDLE_S, SESSIONS_SWEPT_S, STALL_LOOK_S, STALL_S
 from gym_runtime.workers.adapter import CallContext
-from gym_runtime.workers.resource_worker import IDLE_S
 from msgspec import Raw
 from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 
@@ -201,7 +199,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         await here.gym.publish(here.tasks("one", 5))
         await here.engine.calls.until(10)
         capsys.readouterr()
-        await anyio.sleep(STALL_S + LOOK_S + 1)
+        await anyio.sleep(STALL_S + STALL_LOOK_S + 1)
         (line,) = [line for line in capsys.readouterr().out.splitlines() if "requests stall" in line]
         assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
@@ -230,7 +228,7 @@ async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_
             body=calls.pack(opened), deadline_s=clock.now() + 3600, key="k", rollout="one.0.0"
         )
         await here.gym.bus.request(f"resource.{NAME}", calls.encode(request), deadline_s=request.deadline_s)
-        await anyio.sleep(IDLE_S + 2 * SESSIONS_SWEPT_S)
+        await anyio.sleep(SESSION_IDLE_S + 2 * SESSIONS_SWEPT_S)
         assert len(here.resource.sessions) == 1
         if closed:
             await here.gym.close_run(info)

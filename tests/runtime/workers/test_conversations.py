@@ -29,7 +29,8 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
-from gym_runtime.workers.conversations import IDLE_S, Conversations
+from gym_runtime.timing import CONVERSATION_IDLE_S
+from gym_runtime.workers.conversations import Conversations
 from msgspec import Raw
 from runtime.workers.hosting import announced
 
@@ -178,7 +179,7 @@ async def test_what_nobody_continues_is_forgotten() -> None:
     conversations = Conversations()
     call = calls.ModelCall(params=Raw(b"{}"), input=[], conversation="old")
     conversations.keep(call, answer("a"))
-    await anyio.sleep(IDLE_S + 1)
+    await anyio.sleep(CONVERSATION_IDLE_S + 1)
     conversations.keep(msgspec.structs.replace(call, conversation="new"), answer("a"))
     assert len(conversations) == 1
     assert conversations.complete(msgspec.structs.replace(call, conversation="new", known=1)).input

@@ -10,12 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime import Session, Task, clock
-from gym_runtime.environment.resource import CLOSE_LIMIT_S
 from gym_runtime.errors import GymError, ResourceError, SessionLost
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.testing.background import background
 from gym_runtime.testing.clock import BACKEND, run
-from gym_runtime.timing import SESSIONS_SWEPT_S
+from gym_runtime.timing import CLOSE_LIMIT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import REMEMBERED_ANSWERS, Entry, Sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st

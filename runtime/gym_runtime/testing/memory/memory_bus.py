@@ -23,13 +23,12 @@ from gym_runtime.errors import (
 )
 from gym_runtime.testing.memory.line import CLOSED, Line
 from gym_runtime.testing.memory.memory_puller import Puller
-from gym_runtime.timing import TASK_ACK_WAIT_S
+from gym_runtime.timing import PATIENCE_S, TASK_ACK_WAIT_S
 
 if TYPE_CHECKING:
     from gym_runtime.testing.memory.memory_broker import MemoryBroker
     from gym_runtime.testing.memory.stored import Stream
 
-PATIENCE_S = 60.0
 _INBOX = "_INBOX:"
 _NAMES = Names("gym")
 

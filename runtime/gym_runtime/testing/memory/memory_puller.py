@@ -13,13 +13,12 @@ from gym_runtime.bus.interface import Delivery, Headers
 from gym_runtime.testing.memory.faults import Kind
 from gym_runtime.testing.memory.line import Action, Line
 from gym_runtime.testing.memory.work_queue import Carry, Consumer, Task, WorkQueue
+from gym_runtime.timing import RELEASE_S
 
 log = structlog.get_logger(__name__)
 
 BEATS = 3
 """How often a delivery is kept alive within the time after which it would be given up."""
-RELEASE_S = (0.0, 0.2, 1.0, 5.0)
-"""How long a task waits in the queue after its 1st, 2nd, … delivery that its handler did not settle."""
 
 
 class MemoryDelivery:
