@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from enum import Enum
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import gym_runtime
@@ -14,6 +13,12 @@ from docstrings import fields_table, one_line, parsed, prose, short, table
 
 CHAPTERS = {
     "The client": ("client",),
+    "Settings and results": (
+        "messages.rollout_settings",
+        "messages.sampling",
+        "messages.outcomes",
+        "rollout.groups",
+    ),
     "Writing environments": (
         "environment.environment",
         "environment.shapes",
@@ -32,13 +37,6 @@ CHAPTERS = {
     "Items and responses": ("messages.items", "messages.responses"),
     "Errors": ("errors",),
     "Logs": ("logs",),
-}
-RESULTS = {
-    "gym_runtime.messages.rollout_settings": ["RolloutSettings"],
-    "gym_runtime.messages.sampling": ["Sampling"],
-    "gym_runtime.messages.outcomes": ["RolloutRecord", "Completed", "Truncated", "Failed", "Cancelled"],
-    "gym_runtime.rollout.groups": ["Group"],
-    "gym_runtime.client.status": ["Status"],
 }
 INTRODUCTION = """# Python
 
@@ -62,9 +60,6 @@ def page() -> str:
             del homes[name]
     if homes:
         raise ValueError(f"name a chapter of .ci/reference/python_api.py for {sorted(homes)}")
-    parts.append("## Settings and results\n\nWhat `Client.rollouts` and `Client.groups` take and yield.")
-    for module, names in RESULTS.items():
-        parts += [entry(name, getattr(import_module(module), name)) for name in names]
     return "\n\n".join(parts)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gym_runtime.assets.asset import Asset as Asset
     from gym_runtime.client import Client as Client
+    from gym_runtime.client import Status as Status
     from gym_runtime.client import connect as connect
     from gym_runtime.environment import catalogue as catalogue
     from gym_runtime.environment.catalogue import suggest as suggest
@@ -63,6 +64,11 @@ if TYPE_CHECKING:
     from gym_runtime.messages.items import decode_item as decode_item
     from gym_runtime.messages.items import decode_items as decode_items
     from gym_runtime.messages.items import user_message as user_message
+    from gym_runtime.messages.outcomes import Cancelled as Cancelled
+    from gym_runtime.messages.outcomes import Completed as Completed
+    from gym_runtime.messages.outcomes import Failed as Failed
+    from gym_runtime.messages.outcomes import RolloutRecord as RolloutRecord
+    from gym_runtime.messages.outcomes import Truncated as Truncated
     from gym_runtime.messages.packing import pack_ids as pack_ids
     from gym_runtime.messages.packing import pack_logprobs as pack_logprobs
     from gym_runtime.messages.packing import unpack_ids as unpack_ids
@@ -73,7 +79,10 @@ if TYPE_CHECKING:
     from gym_runtime.messages.responses import Response as Response
     from gym_runtime.messages.responses import Usage as Usage
     from gym_runtime.messages.responses import decode_response as decode_response
+    from gym_runtime.messages.rollout_settings import RolloutSettings as RolloutSettings
+    from gym_runtime.messages.sampling import Sampling as Sampling
     from gym_runtime.rollout.agent import Agent as Agent
+    from gym_runtime.rollout.groups import Group as Group
     from gym_runtime.rollout.rollout import Rollout as Rollout
     from gym_runtime.sandbox import Interpreter as Interpreter
     from gym_runtime.sandbox import Limits as Limits
@@ -86,7 +95,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "assets.asset": "Asset",
-    "client": "Client connect",
+    "client": "Client Status connect",
     "environment.catalogue": "catalogue suggest",
     "environment.environment": "DatasetSource Environment published",
     "environment.prompt": "Prompt quoted",
@@ -102,10 +111,14 @@ _NAMES = {
     "messages.calls": "Control ControlAnswer ModelAnswer ModelCall Prefix Tokens WeightSpan",
     "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning "
     "decode_item decode_items user_message",
+    "messages.outcomes": "Cancelled Completed Failed RolloutRecord Truncated",
     "messages.packing": "pack_ids pack_logprobs unpack_ids",
     "messages.responses": "CreateParams IncompleteDetails InputTokensDetails OutputTokensDetails "
     "Response Usage decode_response",
+    "messages.rollout_settings": "RolloutSettings",
+    "messages.sampling": "Sampling",
     "rollout.agent": "Agent",
+    "rollout.groups": "Group",
     "rollout.rollout": "Rollout",
     "sandbox": "Interpreter Limits Sandbox",
     "workers.adapter": "Adapter CallContext Controllable ModelSettings check_url",

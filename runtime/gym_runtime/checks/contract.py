@@ -8,24 +8,24 @@ from __future__ import annotations
 import ast
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from gym_runtime.environment import examples, requirements, schema_examples
+from gym_runtime.checks import tool_rules
+from gym_runtime.checks.subject import Rule, Subject
+from gym_runtime.environment import examples, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
-from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.replay import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
-from gym_runtime.environment.schemas import schema_problems
 from gym_runtime.environment.shapes import Episode
-from gym_runtime.environment.tools import SERVER_ERROR, hearing_errors
-from gym_runtime.environment.verdict import Verdict, make_response
+from gym_runtime.environment.tools import hearing_errors
+from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
 
 BLOCKED_S = 0.5
@@ -44,7 +44,6 @@ ODD_ANSWERS: tuple[Scripted, ...] = (
 )
 """A role that says nothing, stops short, or only thinks."""
 WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
-BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,31 +58,6 @@ class Finding(msgspec.Struct, frozen=True):
     passed: bool
     detail: str = ""
     warning: bool = False
-
-
-class Subject(msgspec.Struct, frozen=True):
-    """The environment that is checked, and its examples."""
-
-    environment: LoadedEnvironment
-    examples: list[Example]
-
-    @property
-    def resource(self) -> Resource:
-        return self.environment.resource
-
-    async def judge(self, example: Example, response: bytes) -> Verdict:
-        """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON."""
-        return await self.judge_with(example, response, example.answers())
-
-    async def judge_with(self, example: Example, response: bytes, answers: ScriptedAnswers) -> Verdict:
-        """As `judge`, with these answers of the models in roles."""
-        models = answers.models(self.resource.roles)
-        verdict = await judge_recorded(self.environment, example.row, response, models)
-        _encode(verdict)
-        return verdict
-
-
-Rule = Callable[[Subject], Awaitable[list[str]]]
 
 
 async def check(environment: LoadedEnvironment) -> list[Finding]:
@@ -266,76 +240,6 @@ def _refused(resource: Resource, row: bytes) -> bool:
     return False
 
 
-async def _tools_match(subject: Subject) -> list[str]:
-    problems: list[str] = []
-    for example in subject.examples:
-        task = subject.resource.task(example.row)
-        for raw in task.responses_create_params.tools:
-            tool = cast("Mapping[str, Any]", msgspec.json.decode(raw))
-            problems += [f"row {example.number}: {problem}" for problem in _tool_problems(subject, tool)]
-    return problems
-
-
-def _tool_problems(subject: Subject, tool: Mapping[str, Any]) -> Iterator[str]:
-    name = tool.get("name")
-    parameters = tool.get("parameters")
-    if tool.get("type") != "function" or not isinstance(name, str):
-        return
-    if not isinstance(parameters, dict):
-        yield f"the tool '{name}' has no parameters"
-        return
-    shown = cast("Mapping[str, Any]", parameters)
-    yield from (f"the tool '{name}': {problem}" for problem in schema_problems(shown))
-    known = subject.resource.tools
-    if not known:
-        return
-    if name not in known:
-        yield f"the tool '{name}' is not one of the environment's: {', '.join(known)}"
-        return
-    own = known[name].definition()["parameters"]
-    odd = set(shown.get("properties", ())) ^ set(own["properties"])
-    if odd:
-        yield f"the tool '{name}' differs from the environment's in: {', '.join(sorted(odd))}"
-
-
-async def _tools_work(subject: Subject) -> list[str]:
-    problems: list[str] = []
-    with hearing_errors() as heard:
-        for example in subject.examples:
-            before = len(heard)
-            await examples.play(subject.resource, example)
-            problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
-        for name, tool in subject.resource.tools.items():
-            before = len(heard)
-            arguments = _encode(schema_examples.example(tool.definition()["parameters"])).decode()
-            models = subject.examples[0].answers().models(subject.resource.roles)
-            async with session_of(subject.resource, subject.examples[0].row, models) as session:
-                await subject.resource.call_tool(session, name, arguments)
-            problems += [f"{name}({arguments}): {error}" for error in dict.fromkeys(heard[before:])]
-    return problems
-
-
-async def _answers_bad_calls(subject: Subject) -> list[str]:
-    resource, problems = subject.resource, list[str]()
-    for name, arguments in _bad_calls(resource):
-        models = subject.examples[0].answers().models(resource.roles)
-        async with session_of(resource, subject.examples[0].row, models) as session:
-            answer = cast("object", await resource.call_tool(session, name, arguments))
-            if not isinstance(answer, str):
-                problems.append(f"{name}({arguments:.20}) answers {answer!r}, which is not a text")
-            elif answer == SERVER_ERROR:
-                problems.append(f"{name}({arguments:.20}) broke the tool")
-    return problems
-
-
-def _bad_calls(resource: Resource) -> Iterator[tuple[str, str]]:
-    yield "no_such_tool", "{}"
-    for name, tool in resource.tools.items():
-        yield from ((name, arguments) for arguments in BROKEN_ARGUMENTS)
-        wrong = {parameter: {"wrong": "type"} for parameter in tool.definition()["parameters"]["required"]}
-        yield name, _encode(wrong).decode()
-
-
 async def _verify_us(subject: Subject) -> float:
     """The median time of a verification, in microseconds."""
     times_ns: list[int] = []
@@ -364,9 +268,9 @@ RULES: dict[str, Rule] = {
     "judging twice gives the same verdict": _judges_alike,
     "playing twice gives the same answers": _plays_alike,
     "bad rows are refused": _refuses_bad_rows,
-    "the rows' tools are the environment's": _tools_match,
-    "tools do not raise": _tools_work,
-    "bad calls are answered": _answers_bad_calls,
+    "the rows' tools are the environment's": tool_rules.tools_match,
+    "tools do not raise": tool_rules.tools_work,
+    "bad calls are answered": tool_rules.answers_bad_calls,
 }
 ROLE_RULES: dict[str, Rule] = {"a role that fails is no reward": _roles_that_misbehave}
 """For environments that ask models in roles."""

@@ -4,8 +4,8 @@
         async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
             print(record.reward)
 
-Each of `runs`, `flow` and `gym` builds on the one before: runs and what is known of them, what passes between
-a client and the workers, and what a trainer asks for.
+Each of the modules `runs`, `publishing` and `client` builds on the one before: runs and what is known of
+them, what passes between a client and the workers, and what a trainer asks for.
 """
 
 from gym_runtime.client.client import Client as Client
