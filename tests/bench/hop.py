@@ -16,8 +16,8 @@ from pathlib import Path
 import anyio
 import psutil
 import uvloop
-from gym_runtime.bus.connection import NatsBus, connect
 from gym_runtime.bus.interface import Incoming
+from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.system.private_broker import Broker
 
 IN_FLIGHT = 64

@@ -26,8 +26,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 import psutil
-from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.bus.nats import connect
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.members import ring_of, watcher
 from gym_runtime.rpc.registry import Heartbeat

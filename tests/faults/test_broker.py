@@ -27,7 +27,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 from gym_runtime import connect
-from gym_runtime.bus import connection as nats
+from gym_runtime.bus import nats
 from gym_runtime.bus.jetstream import ESSENTIALS
 from gym_runtime.client import make_pools
 from gym_runtime.errors import BrokerError

@@ -22,12 +22,11 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import connect
-from gym_runtime.bus import addresses, identity, nkeys
-from gym_runtime.bus import connection as nats
-from gym_runtime.bus.connection import NatsBus
+from gym_runtime.bus import addresses, connection, identity, nats, nkeys
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
 from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.link import Role
+from gym_runtime.bus.nats import NatsBus
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.environment import catalogue
@@ -488,7 +487,7 @@ def in_full(verb: str) -> str:
     return f"$JS.API.{verb.replace('FILTER', STREAMS.get(stream, ''))}"
 
 
-class Probe(nats.Connection):
+class Probe(connection.Connection):
     """Says what the broker refused."""
 
     refused: set[str]

@@ -18,9 +18,9 @@ from typing import Any, cast
 import anyio
 import msgspec
 import pytest
-from gym_runtime.bus import connection as nats
-from gym_runtime.bus.connection import NatsBus
+from gym_runtime.bus import nats
 from gym_runtime.bus.interface import INLINE_BYTES
+from gym_runtime.bus.nats import NatsBus
 from gym_runtime.client import Client, RunInfo, runs
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 from gym_models.replay import Adapter as Replay
-from gym_runtime.bus.connection import connect as connect_bus
+from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.checks.reverification import environments_of, reverify
 from gym_runtime.cli import main
 from gym_runtime.client import Client, RunInfo

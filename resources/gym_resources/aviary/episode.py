@@ -9,6 +9,7 @@ call the observation asks for one; the reward stays as it was.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -25,18 +26,18 @@ _reading = threading.Lock()
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class AviaryEpisode(Episode[T]):
+class AviaryEpisode(Episode[T], ABC):
     """Plays the environment that `make` returns."""
 
     environment: Environment[Any]
 
+    @abstractmethod
     def make(self) -> Environment[Any]:
         """The library's environment for the task. Runs in a thread: it may import, read and download.
 
         Raises:
             TaskError: the task does not exist.
         """
-        raise NotImplementedError
 
     async def open(self) -> None:
         self.environment = await anyio.to_thread.run_sync(self.make, abandon_on_cancel=True)

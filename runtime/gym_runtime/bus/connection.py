@@ -1,14 +1,13 @@
-"""The NATS bus: the promises of `gym_runtime.bus.interface`, kept by one connection to a NATS broker.
+"""One connection to a NATS broker: the `gym_runtime.bus.link.Link` below a `gym_runtime.bus.nats.NatsBus`.
 
-`connect` opens it and makes a `NatsBus` of it. `Connection` is the `gym_runtime.bus.link.Link` beneath: it
-speaks the protocol of `gym_runtime.bus.wire` over a `Socket`. Messages go from the socket to a plain
+It speaks the protocol of `gym_runtime.bus.wire` over a `Socket`. Messages go from the socket to a plain
 function, what is sent goes through an `Outgoing` list, and requests share one inbox.
 
 Laws:
 
 1. There is one socket at a time. When it is lost, or `PINGS_OUTSTANDING` pings are not answered, requests
    in flight fail at once and `run` connects again, to any server of the cluster, for as long as it takes.
-2. What is sent while there is none is kept, up to `PENDING_BYTES`, and sent after the subscriptions.
+2. What is sent without a socket is kept, up to `PENDING_BYTES`, and sent after the subscriptions.
 3. An error of the broker costs one socket at most, never the connection.
 
 It does not use nats-py 2.16, which queues each message for a task (5.0 µs of CPU for a message of 256 bytes,
@@ -24,26 +23,23 @@ import random
 import re
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import anyio
 import structlog
 
-from gym_runtime.bus import addresses, refusals
+from gym_runtime.bus import refusals
 from gym_runtime.bus.addresses import Addresses
 from gym_runtime.bus.handshake import Refused, shake_hands
-from gym_runtime.bus.identity import Identity, credentials_for, trust
+from gym_runtime.bus.identity import Identity
 from gym_runtime.bus.interests import Interest, Interests
-from gym_runtime.bus.link import Answer, Listener, Role
-from gym_runtime.bus.nats import NatsBus
+from gym_runtime.bus.link import Answer, Listener
 from gym_runtime.bus.outgoing import Outgoing
 from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.servers import Servers
 from gym_runtime.bus.socket import Socket
-from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import (
     CRLF,
     NO_RESPONDERS,
@@ -371,65 +367,3 @@ class Connection:
             self._requests.deny(subject, f"the broker does not let these credentials publish to {subject!r}")
         else:
             self._interests.deny(subject)
-
-
-def connect(
-    url: str | Sequence[str],
-    *,
-    prefix: str = "gym",
-    name: str = "gym-runtime",
-    role: Role = "client",
-    credentials: Path | None = None,
-    tls: ssl.SSLContext | None = None,
-    replicas: int | None = None,
-) -> AbstractAsyncContextManager[NatsBus]:
-    """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
-
-    User and password, or a token, stand in the URL; ``credentials`` is a file with an NKey seed or a NATS
-    ``.creds`` file. It and ``tls`` come from the environment where they are not given
-    (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart.
-
-    A client creates the streams that are missing; a worker does so when it needs one. Each is kept
-    ``replicas`` times, by default three in a cluster and once on a single broker; existing ones keep their
-    operator's settings. Leaving the context sends what is buffered and disconnects. Like a task group, of
-    which it holds one, it is left by the task that entered it, and after what was entered later.
-
-    Raises:
-        BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
-            that are too small. The message says what to do.
-        UsageError: a URL or the prefix is not valid, or a file cannot be used.
-    """
-    where, names = addresses.parse(url), Names(prefix)
-    credentials = credentials or credentials_for(where)
-    return _connected(where, names, name, role, credentials, tls or trust(), replicas)
-
-
-@asynccontextmanager
-async def _connected(
-    where: Addresses,
-    names: Names,
-    name: str,
-    role: Role,
-    credentials: Path | None,
-    tls: ssl.SSLContext | None,
-    replicas: int | None,
-) -> AsyncGenerator[NatsBus]:
-    link = Connection(where, inbox=names.inbox(role), name=name, credentials=credentials, tls=tls)
-    failure: Exception | None = None
-    await link.dial()
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(link.run)
-            bus = NatsBus(link, names, replicas, tasks)
-            try:
-                await bus.open(create=role == "client")
-                yield bus
-            except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
-                failure = error
-            tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await link.close()
-    if failure is not None:
-        # The task group would have made an exception group of it.
-        raise failure

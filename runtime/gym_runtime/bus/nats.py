@@ -1,4 +1,4 @@
-"""`NatsBus`: the methods of `gym_runtime.bus.interface.Bus` on one link to a NATS broker.
+"""`connect`, and `NatsBus`: the methods of `gym_runtime.bus.interface.Bus` on one link to a NATS broker.
 
 Each is a few lines over the parts: streams, reader, puller, blobs. A payload above `INLINE_BYTES`
 is fetched before it is handed over, so a large message may arrive after smaller ones that were sent later.
@@ -6,18 +6,23 @@ is fetched before it is handed over, so a large message may arrive after smaller
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime import clock
-from gym_runtime.bus import consumers
+from gym_runtime.bus import addresses, consumers
+from gym_runtime.bus.addresses import Addresses
 from gym_runtime.bus.blobs import Blobs, is_reference, must_travel_by_reference
+from gym_runtime.bus.connection import Connection
+from gym_runtime.bus.identity import credentials_for, trust
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
-from gym_runtime.bus.link import Link
+from gym_runtime.bus.link import Link, Role
 from gym_runtime.bus.puller import Puller
 from gym_runtime.bus.reader import Reader
 from gym_runtime.bus.streams import Streams
@@ -220,3 +225,65 @@ class NatsBus:
 
     async def aclose(self) -> None:
         await self._link.close()
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    prefix: str = "gym",
+    name: str = "gym-runtime",
+    role: Role = "client",
+    credentials: Path | None = None,
+    tls: ssl.SSLContext | None = None,
+    replicas: int | None = None,
+) -> AbstractAsyncContextManager[NatsBus]:
+    """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
+
+    User and password, or a token, stand in the URL; ``credentials`` is a file with an NKey seed or a NATS
+    ``.creds`` file. It and ``tls`` come from the environment where they are not given
+    (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart.
+
+    A client creates the streams that are missing; a worker does so when it needs one. Each is kept
+    ``replicas`` times, by default three in a cluster and once on a single broker; existing ones keep their
+    operator's settings. Leaving the context sends what is buffered and disconnects. Like a task group, of
+    which it holds one, it is left by the task that entered it, and after what was entered later.
+
+    Raises:
+        BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
+            that are too small. The message says what to do.
+        UsageError: a URL or the prefix is not valid, or a file cannot be used.
+    """
+    where, names = addresses.parse(url), Names(prefix)
+    credentials = credentials or credentials_for(where)
+    return _connected(where, names, name, role, credentials, tls or trust(), replicas)
+
+
+@asynccontextmanager
+async def _connected(
+    where: Addresses,
+    names: Names,
+    name: str,
+    role: Role,
+    credentials: Path | None,
+    tls: ssl.SSLContext | None,
+    replicas: int | None,
+) -> AsyncGenerator[NatsBus]:
+    link = Connection(where, inbox=names.inbox(role), name=name, credentials=credentials, tls=tls)
+    failure: Exception | None = None
+    await link.dial()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            bus = NatsBus(link, names, replicas, tasks)
+            try:
+                await bus.open(create=role == "client")
+                yield bus
+            except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
+                failure = error
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await link.close()
+    if failure is not None:
+        # The task group would have made an exception group of it.
+        raise failure

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 import anyio
 
 from gym_runtime import logs
-from gym_runtime.bus.connection import connect
+from gym_runtime.bus.nats import connect
 from gym_runtime.cli import terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options import GatewayOptions

@@ -12,8 +12,8 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gym_runtime import clock
-from gym_runtime.bus.connection import connect as connect_bus
 from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
 from gym_runtime.client.pools import make_pools, require_roles

@@ -19,8 +19,8 @@ import anyio
 import msgspec
 
 from gym_runtime import clock, logs, tracing
-from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.nats import connect
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, UsageError

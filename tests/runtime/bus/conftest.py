@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from gym_runtime.bus import connection as nats
+from gym_runtime.bus import nats
 from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.interface import Bus

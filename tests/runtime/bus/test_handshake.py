@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
-from gym_runtime.bus import connection as nats
-from gym_runtime.bus.connection import connect
+from gym_runtime.bus import connection
+from gym_runtime.bus.nats import connect
 from gym_runtime.bus.wire import (
     CRLF,
     PING,
@@ -68,7 +68,7 @@ async def saying(*lines: bytes) -> AsyncGenerator[str]:
 async def test_what_is_no_broker_or_does_not_want_us_is_said(
     lines: tuple[bytes, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats, "DIAL_S", 0.5)
+    monkeypatch.setattr(connection, "DIAL_S", 0.5)
     async with saying(*lines) as url:
         with pytest.raises(BrokerError, match=message):
             async with connect(url):

@@ -20,12 +20,12 @@ from typing import Any
 import anyio
 import pytest
 import uvloop
-from gym_runtime.bus import blobs, reader
-from gym_runtime.bus import connection as nats
+from gym_runtime.bus import blobs, connection, reader
 from gym_runtime.bus import nats as client
-from gym_runtime.bus.connection import Connection, NatsBus, connect
+from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, QueueDepth, Record
 from gym_runtime.bus.link import Answer
+from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import (
     BrokerError,
@@ -90,7 +90,7 @@ async def until_empty(bus: NatsBus) -> None:
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead broker is noticed within a second."""
-    monkeypatch.setattr(nats, "PING_INTERVAL_S", 0.2)
+    monkeypatch.setattr(connection, "PING_INTERVAL_S", 0.2)
 
 
 # ---- connecting
@@ -98,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.asyncio
 async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats, "DIAL_S", 0.3)
+    monkeypatch.setattr(connection, "DIAL_S", 0.3)
     with pytest.raises(BrokerError, match=r"no broker at nats://127\.0\.0\.1:9 .*nats-server -js"):
         async with connect("nats://me:secret@127.0.0.1:9"):
             pass
@@ -106,7 +106,7 @@ async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytes
 
 @pytest.mark.asyncio
 async def test_a_frozen_broker_is_unreachable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats, "DIAL_S", 0.3)
+    monkeypatch.setattr(connection, "DIAL_S", 0.3)
     with frozen(broker.pid), pytest.raises(BrokerError, match="no broker at"):
         async with connect(broker.url):
             pass
@@ -213,7 +213,7 @@ async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: st
 async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats, "PENDING_BYTES", 1_000_000)
+    monkeypatch.setattr(connection, "PENDING_BYTES", 1_000_000)
     published = 0
     async with connect(broker.url) as bus:
         with frozen(broker.pid), anyio.move_on_after(0.4) as scope:
@@ -230,7 +230,7 @@ async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there
 async def test_a_full_buffer_does_not_outlast_a_requests_deadline(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats, "PENDING_BYTES", 1_000_000)
+    monkeypatch.setattr(connection, "PENDING_BYTES", 1_000_000)
     async with connect(broker.url) as bus:
         with frozen(broker.pid):
             with anyio.move_on_after(0.2):
@@ -399,7 +399,7 @@ async def test_a_cancelled_ping_does_not_end_the_reading(broker_url: str, prefix
 async def test_a_ping_that_was_never_sent_is_not_sent_after_a_restart(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats, "PENDING_BYTES", 1_000_000)
+    monkeypatch.setattr(connection, "PENDING_BYTES", 1_000_000)
     async with connect(broker.url) as bus, anyio.create_task_group() as tasks:
         link, back = link_of(bus), anyio.Event()
         link.watch(lambda up: back.set() if up else None)
@@ -945,7 +945,7 @@ async def test_overlapping_patterns_are_refused(broker_url: str, prefix: str) ->
 
 WORKER = """
 import sys, anyio
-from gym_runtime.bus.connection import connect
+from gym_runtime.bus.nats import connect
 
 async def main(url, prefix):
     async with connect(url, prefix=prefix) as bus:

@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime import clock
-from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.bus.nats import connect
 from gym_runtime.errors import NoWorker
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.members import Members, ring_of, watcher

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from gym_runtime.bus.connection import connect
+from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError
 from gym_runtime.system import private_broker as broker_module
 from gym_runtime.system.private_broker import Broker, find_binary
