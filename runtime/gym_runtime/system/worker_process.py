@@ -79,7 +79,9 @@ async def work(
         UsageError, BrokerError: it cannot start; the message says why.
     """
     logs.start(worker)
-    tracing.start(f"gym-runtime-{pool.kind}")
+    service = f"gym-runtime-{pool.kind}"
+    logs.export(service, worker)
+    tracing.start(service, worker)
     try:
         async with AsyncExitStack() as stack:
             with ended_at_once(lifeline):
@@ -91,6 +93,7 @@ async def work(
             await _Life(system, pool, worker, bus, member).live(lifeline, ready)
     finally:
         tracing.stop()
+        logs.stop_export()
 
 
 class _Life:
