@@ -32,6 +32,7 @@ from gym_runtime.rpc.roll_call import all_workers, fresh
 LOOK_S = 2.0
 FORGOTTEN_S = 600.0
 """A worker that has been silent for so long is added to those that are gone, and only its name is kept."""
+STATES = ("serving", "draining", "paused", "only_errors")
 SEVERAL = "several"
 """The pool of a worker that serves more than one."""
 
@@ -158,7 +159,9 @@ class SystemFigures:
         for worker in self._present:
             kind = worker.kind
             pool = worker.pools[0] if len(worker.pools) == 1 else SEVERAL
-            add(metric_names.WORKERS, kind, pool, _state(worker))
+            state = _state(worker)
+            for one in STATES:  # a series that comes and goes with its state cannot be alerted on
+                add(metric_names.WORKERS, kind, pool, one, by=one == state)
             add(metric_names.CAPACITY, kind, pool, by=worker.capacity)
             add(metric_names.IN_USE, kind, pool, by=worker.in_use)
             if worker.figures is not None:

@@ -251,7 +251,7 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
         lambda: len(hosted.sessions),
         lambda: hosted.service.load,
         drain,
-        hosted.service.meter,
+        hosted.meter,
         lambda: detail,
     )
 
@@ -318,6 +318,6 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             lambda: service.in_use,
             lambda: service.load,
             lambda: _finish(bus, lambda: service.in_use, service.drained),
-            service.meter,
+            hosted.meter,
             detail,
         )

@@ -175,6 +175,7 @@ class ModelWorker:
     Attributes:
         weight_version: of the newest answer; empty until the engine reports one.
         paused: the engine generates nothing until a ``resume`` command.
+        meter: what it has counted.
     """
 
     def __init__(
@@ -199,8 +200,9 @@ class ModelWorker:
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
+        self.meter = self.service.meter
         provider, name = model
-        self._health = EngineHealth(self.service.meter, ("chat", *model))
+        self._health = EngineHealth(self.meter, ("chat", *model))
         about = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": provider,

@@ -55,6 +55,9 @@ class ResourceWorker:
         worker: this worker's id.
         environments: by name.
         capacity: calls in progress at most; sessions between calls do not count.
+
+    Attributes:
+        meter: what it has counted.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class ResourceWorker:
             capacity=capacity,
             handle=self._handle,
         )
+        self.meter = self.service.meter
 
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Serve until cancelled; then every session is closed."""
@@ -134,7 +138,7 @@ class ResourceWorker:
             raise
         finally:
             took_s = max(0.0, clock.now() - started_s)
-            self.service.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
+            self.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
 
     async def _called(
         self, environment: LoadedEnvironment, call: calls.ResourceCall, request: calls.Request, budget: Budget
