@@ -22,4 +22,4 @@ class Counter(Session[Counted]):
         return Verdict(float(self.task.number % 2))
 
 
-environment = Environment(resource=Counter, description="Counts.", domain="test", roles=("judge",))
+environment = Environment(resource=Counter, description="Counts.", domain="other", roles=("judge",))

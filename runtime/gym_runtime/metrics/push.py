@@ -83,7 +83,7 @@ def _exported(metric: Metric, figures: Figures, started_ns: int, now_ns: int) ->
         data = _histogram(metric, figures, started_ns, now_ns)
     else:
         points = [
-            NumberDataPoint(_attributes(metric, one.labels), started_ns, now_ns, one.value)
+            NumberDataPoint(_attributes(metric, one.labels), started_ns, now_ns, float(one.value))
             for one in figures.counts
             if one.name == metric.name
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.to_thread
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import background
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.metrics import push
 from gym_runtime.metrics.exposition import CONTENT_TYPE, exposition
 from gym_runtime.metrics.gathering import SystemFigures
@@ -33,7 +33,7 @@ async def serving(bus: Bus, *, host: str = "127.0.0.1", port: int = 0) -> AsyncG
     async def metrics(request: web.Request) -> web.Response:
         age_s = anyio.current_time() - figures.looked_s
         if age_s > STALE_S:
-            return web.Response(status=503, text="the workers have not been reached yet, or for too long\n")
+            return web.Response(status=503, text="the broker was not reached for too long\n")
         text = await anyio.to_thread.run_sync(exposition, figures.figures())
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
@@ -49,6 +49,8 @@ async def serving(bus: Bus, *, host: str = "127.0.0.1", port: int = 0) -> AsyncG
             raise UsageError(
                 f"cannot listen on {host}:{port}: {error.strerror}; choose another port"
             ) from None
+        with suppress(GymError):  # the next look is soon, and says why there are no figures
+            await figures.look()
         async with background() as tasks:
             tasks.start_soon(figures.follow)
             if push.wanted():

@@ -106,18 +106,21 @@ async def test_a_system_is_served_and_pushed(monkeypatch: pytest.MonkeyPatch) ->
                 await arrived.wait()
     finally:
         await runner.cleanup()
-    metric = next(metrics["gym.rollouts"] for metrics in pushed if "gym.rollouts" in metrics)
+    metric = pushed[-1]["gym.rollouts"]
     [point] = metric.sum.data_points
     assert (point.as_double, metric.sum.is_monotonic, metric.sum.aggregation_temporality) == (7.0, True, 2)
     assert {one.key for one in point.attributes} == {"gym.environment", "gym.outcome"}
-    reward = next(metrics["gym.rollout.reward"] for metrics in pushed if "gym.rollout.reward" in metrics)
-    assert reward.histogram.data_points[0].count == 7
+    assert pushed[-1]["gym.rollout.reward"].histogram.data_points[0].count == 7
 
 
 @pytest.mark.anyio
-async def test_without_figures_the_target_is_down() -> None:
-    async with running_client() as here, serving(here.gym.bus) as url, aiohttp.request("GET", url) as answer:
-        assert answer.status == 503
+async def test_with_old_figures_the_target_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_client() as here, serving(here.gym.bus) as url:
+        async with aiohttp.request("GET", url) as answer:
+            assert answer.status == 200
+        monkeypatch.setattr("gym_runtime.metrics.server.STALE_S", -1.0)
+        async with aiohttp.request("GET", url) as answer:
+            assert answer.status == 503
 
 
 @pytest.mark.anyio
