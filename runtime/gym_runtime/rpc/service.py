@@ -11,7 +11,7 @@ from the others (`gym_runtime.rpc.suspects`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
 import anyio
 import msgspec
@@ -191,7 +191,7 @@ class Service:
 
     def _span(self, pool: str, request: Request, headers: Headers | None) -> AbstractContextManager[None]:
         if not headers:
-            return tracing.continued("", None)
+            return nullcontext()
         name, kind, attributes = self.traced or (f"{self.kind} {pool}", "server", {})
         more = {"gym.worker": self.worker, "gym.pool": pool, "gen_ai.conversation.id": request.rollout}
         return tracing.continued(name, headers, {**attributes, **more}, kind=kind)
