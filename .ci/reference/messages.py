@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, outcomes, rollout_spec, run_info
+from gym_runtime.messages import calls, figures, outcomes, rollout_spec, run_info
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -54,7 +54,15 @@ CHAPTERS = {
         (TurnRecord, "`journal.<run>.<block>.<task>.<rollout>` in the stream JOURNAL, one per turn"),
         (Answered, ""),
     ],
-    "Workers": [(Heartbeat, "what a worker says of itself")],
+    "Workers": [
+        (
+            Heartbeat,
+            "`join.<kind>.<worker>`, `gone.<kind>.<worker>`, and the answer on `alive.<kind>.<worker>`",
+        ),
+        (figures.Figures, "in a `Heartbeat` or a `RunInfo`"),
+        (figures.Count, "an array in `Figures`"),
+        (figures.Distribution, "an array in `Figures`"),
+    ],
 }
 
 

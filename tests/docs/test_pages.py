@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from docs.pages import PAGES, ROOT
+from gym_runtime.messages.metric_names import METRICS, prometheus_name
 
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
 WALKS = ROOT / "docs" / "explanation" / "walks.md"
@@ -94,3 +95,17 @@ def test_walks_name_methods_that_exist() -> None:
     for owner, method in named:
         found = [source for source in sources if re.search(rf"^class {owner}\b", source, re.MULTILINE)]
         assert any(f"def {method}(" in source for source in found), f"{owner}.{method}"
+
+
+def test_every_metric_is_documented() -> None:
+    page = (ROOT / "docs" / "how-to" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `((?:gym|gen_ai)_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [
+        (
+            prometheus_name(metric),
+            metric.kind,
+            ", ".join(f"`{label.replace('.', '_')}`" for label in metric.labels),
+            metric.about,
+        )
+        for metric in METRICS
+    ]

@@ -74,7 +74,7 @@ class Reader:
         for module, extra in EXTRAS.items():
             if f" {module}" in command:
                 pytest.importorskip(module, reason=f"needs pip install 'gym-runtime[{extra}]'")
-        if re.match(r"gym-runtime (start|gateway|view)\b", command):
+        if re.match(r"gym-runtime (start|gateway|view|metrics)\b", command):
             self._stack.enter_context(self._staying(command))
             return
         done = subprocess.run(

@@ -15,10 +15,11 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from gym_runtime import logs, tracing
+from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
 from gym_runtime.errors import Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
+from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.responses import NULL
@@ -44,6 +45,9 @@ class AgentWorker:
         worker: this worker's id.
         agents: by name; the worker pulls from the queue of each.
         slots: rollouts in flight at most, over all agents.
+
+    Attributes:
+        meter: what it has counted.
     """
 
     def __init__(self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int) -> None:
@@ -53,6 +57,7 @@ class AgentWorker:
         self._bus = bus
         self._agents = dict(agents)
         self._router = Router(bus, own=worker)
+        self.meter = self._router.meter
         self._running: dict[str, dict[str, Attempts]] = {}
         self._cancellations = Cancellations()
         self._clients = ClientWatch(bus, self._router.members)
@@ -137,6 +142,10 @@ class AgentWorker:
             if self._clients.gone_s(task.run) > CLIENT_DROPPED_S:
                 return await delivery.ack()
             return await delivery.release(CLIENT_RETURN_S)
+        if delivery.deliveries == 1:
+            # The broker's clock may be ahead of this machine's.
+            waited_s = max(0.0, clock.now() - delivery.stored_s)
+            self.meter.observe(QUEUE_WAIT, waited_s, task.environment)
         self.in_use += 1
         try:
             await self._run(task, delivery, subject)
@@ -199,10 +208,11 @@ class AgentWorker:
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)
-            with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
+            with tracing.span(f"invoke_agent {task.environment}", _about(task), parent=delivery.headers):
                 if self._cancellations.cover(task):
                     attempts.cancel()
                 record = await self._made(attempts, turn, known=known)
+                _note(record, self.worker)
                 if attempts.detached and isinstance(record.outcome, Cancelled):
                     await self._note_given_back(attempts)
                     has_it = False
@@ -270,3 +280,41 @@ class AgentWorker:
                     await attempts.account.note(working=True)
                 except GymError as error:
                     logger().info("the time of a rollout was not stored", error=str(error))
+
+
+def _about(task: RolloutSpec) -> tracing.Attributes:
+    """What a rollout's span says from the beginning."""
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": task.environment,
+        "gen_ai.conversation.id": task.rollout_id,
+        "gym.agent": task.agent,
+        "gym.environment": task.environment,
+        "gym.model": task.model,
+        "gym.run": task.run,
+        "gym.task_index": task.task_index,
+        "gym.rollout_index": task.rollout_index,
+    }
+
+
+def _note(record: RolloutRecord, worker: str) -> None:
+    """What a rollout's span says at its end; a failed rollout is an error."""
+    if not tracing.recording():
+        return
+    outcome = record.outcome
+    numbers = record.numbers
+    tracing.note(
+        {
+            "gym.worker": worker,
+            "gym.attempt": record.attempt,
+            "gym.outcome": type(outcome).__name__.lower(),
+            "gym.turns": record.turns,
+            "gym.tool_calls": record.tool_calls,
+            "gen_ai.usage.input_tokens": int(numbers.get("input_tokens", 0)),
+            "gen_ai.usage.output_tokens": int(numbers.get("output_tokens", 0)),
+            **({} if record.reward is None else {"gym.reward": record.reward}),
+        }
+    )
+    if isinstance(outcome, Failed):
+        tracing.note({"gym.stage": outcome.fault.stage})
+        tracing.fail(outcome.fault.name, outcome.fault.message)

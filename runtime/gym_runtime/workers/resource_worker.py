@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import clock
+from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
@@ -23,6 +23,7 @@ from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.metric_names import RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
@@ -34,6 +35,12 @@ from gym_runtime.workers.sessions import Entry, Sessions
 
 LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
+_OPERATIONS: dict[type, str] = {
+    calls.OpenSession: "open",
+    calls.CallTool: "tool",
+    calls.Step: "step",
+    calls.Verify: "verify",
+}
 _asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks models in roles")
 
 
@@ -47,6 +54,9 @@ class ResourceWorker:
         worker: this worker's id.
         environments: by name.
         capacity: calls in progress at most; sessions between calls do not count.
+
+    Attributes:
+        meter: what it has counted.
     """
 
     def __init__(
@@ -66,6 +76,7 @@ class ResourceWorker:
             capacity=capacity,
             handle=self._handle,
         )
+        self.meter = self.service.meter
 
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Serve until cancelled; then every session is closed."""
@@ -114,12 +125,29 @@ class ResourceWorker:
         if isinstance(call, calls.CloseSession):
             await self.sessions.close(call.session)
             return calls.pack(None)
+        started_s, error = clock.now(), "cancelled"
+        operation = _OPERATIONS[type(call)]
+        tracing.note({"gym.environment": pool, "gym.operation": operation})
+        try:
+            answer = await self._called(environment, call, request, budget)
+            error = ""
+            return answer
+        except Exception as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            took_s = max(0.0, clock.now() - started_s)
+            self.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
+
+    async def _called(
+        self, environment: LoadedEnvironment, call: calls.ResourceCall, request: calls.Request, budget: Budget
+    ) -> Raw:
         if environment.resource.roles:
             _asking.set(
                 RoleCalls(
                     self._router,
                     self._limits,
-                    environment=pool,
+                    environment=environment.name,
                     request=request,
                     budget=budget,
                     worker=self._worker,

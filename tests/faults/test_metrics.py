@@ -1,0 +1,59 @@
+"""Killing workers of a real system leaves the count of rollouts exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import anyio
+import pytest
+from gym_runtime import connect
+from gym_runtime.client import make_pools
+from gym_runtime.messages import metric_names
+from gym_runtime.metrics.gathering import SystemFigures
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, running
+from gym_runtime.testing.background import hosting
+from gym_runtime.workers.adapter import ModelSettings
+from stubs import stub_engine
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
+NAME = "example_session_state_mgmt"
+ROLLOUTS = 600
+KILLED = {100: "agent", 200: "resource", 300: "model", 400: "agent"}
+
+
+def kill(system: System, kind: str) -> None:
+    os.kill(next(event.pid for event in system.workers.values() if event.kind == kind), signal.SIGKILL)
+
+
+async def test_the_sum_of_rollouts_is_the_number_of_results() -> None:
+    rows = [
+        {"responses_create_params": {"input": "go"}, "initial_count": 3, "expected_count": 4, "n": number}
+        for number in range(ROLLOUTS)
+    ]
+    with stub_engine.running("--latency-s", "0.02") as engine:
+        model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+        pools = make_pools([NAME], model, workers=2, concurrency=64)
+        async with (
+            running(SystemSpec(pools=pools)) as system,
+            connect(nats=system.url) as gym,
+            hosting() as tasks,
+        ):
+            figures = SystemFigures(gym.bus)
+            tasks.start_soon(figures.follow)
+            received = 0
+            async for _ in gym.rollouts(rows, environment=NAME):
+                received += 1
+                if received in KILLED:
+                    kill(system, KILLED[received])
+            assert received == ROLLOUTS
+            with anyio.fail_after(20):
+                while figures.figures().total(metric_names.ROLLOUTS) < ROLLOUTS:
+                    await anyio.sleep(0.1)
+            await figures.look()
+            found = figures.figures()
+            assert found.total(metric_names.ROLLOUTS, {"gym.environment": NAME}) == ROLLOUTS
+            assert found.distribution(metric_names.ROLLOUT_DURATION).count == ROLLOUTS
+            # Of what workers count of their own work, the last seconds of the killed ones are missing.
+            assert found.distribution(metric_names.HOP_DURATION, {"gym.hop": "verify"}).count > ROLLOUTS / 2
