@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -143,12 +144,15 @@ async def prometheus(folder: Path, target: str) -> AsyncGenerator[str]:
     (folder / "prometheus.yml").write_text(text)
     (folder / "rules.yml").write_text(RULES.read_text().replace("[5m]", "[10s]").replace("[15m]", "[10s]"))
     files = ("--config.file", str(folder / "prometheus.yml"), "--storage.tsdb.path", str(folder / "data"))
-    command = ["prometheus", *files, "--web.listen-address", "127.0.0.1:0"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["prometheus", *files, "--web.listen-address", address]
     async with await anyio.open_process(command, stdout=None) as process:
         assert process.stderr is not None
         lines = TextReceiveStream(process.stderr)
         said = ""
-        while not (found := re.search(r"address=(127\.0\.0\.1:\d+)", said)):
+        while "Server is ready" not in said:
             said += await lines.receive()
         try:
             async with anyio.create_task_group() as tasks:
@@ -158,7 +162,7 @@ async def prometheus(folder: Path, target: str) -> AsyncGenerator[str]:
                         pass
 
                 tasks.start_soon(read)
-                yield f"http://{found[1]}"
+                yield f"http://{address}"
                 tasks.cancel_scope.cancel()
         finally:
             process.terminate()

@@ -20,7 +20,7 @@ from stubs import stub_engine
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 NAME = "example_session_state_mgmt"
 ROLLOUTS = 600
-KILLED = {100: "agent", 200: "resource", 300: "model", 400: "agent"}
+KILLED = {100: "agent", 200: "resource", 300: "model"}
 
 
 def kill(system: System, kind: str) -> None:

@@ -457,8 +457,8 @@ MAY_PUBLISH: dict[Role, list[str]] = {
 }
 MAY_HEAR: dict[Role, list[str]] = {
     "client": [
-        *JOIN,
-        *("gym.alive.client.w", "gym.gone.client.w", "gym.call", "gym.follow.r"),
+        *(*JOIN, *GONE),
+        *("gym.alive.client.w", "gym.call", "gym.follow.r"),
         *("_INBOX.gym.client.r.x.1", "_INBOX.gym.client.s.x.1"),
     ],
     "agent": [

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, wr
 from gym_runtime.files.resume import Progress, start_run
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.metrics.push import pushing
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import ENGINE_LOOK_S, FLUSH_S, START_NOTE_S
@@ -389,6 +390,8 @@ class _Run:
                 )
                 missing = self._missing(dataset, progress, inputs, remains)
                 async with (
+                    # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
+                    nullcontext() if self._options.broker.urls else pushing(client.bus),
                     anyio.create_task_group() as group,
                     aclosing(client.make(missing, info, in_flight=in_flight, remains=remains)) as records,
                 ):

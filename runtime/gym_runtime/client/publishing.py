@@ -318,7 +318,8 @@ class Flow(Runs):
             now = await self.run(run)
             if not complete and now.state == "finished":
                 await self.stored_run(run)
-            now = counted.told(now) if complete else now
+            if complete:
+                self._counted[run] = counted
             if now.state != "active" and not now.closed:
                 await self.finish_run(now, state=now.state)
 

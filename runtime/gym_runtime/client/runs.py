@@ -12,6 +12,7 @@ from gym_runtime import clock
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.client.background import background
+from gym_runtime.client.progress import Counter
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token
@@ -26,6 +27,7 @@ class Runs:
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self._sweeps: dict[str, Sweep] = {}
+        self._counted: dict[str, Counter] = {}
 
     async def open_run(self, run: RunInfo) -> None:
         """Make a run known, so that others can collect, list and cancel it.
@@ -89,7 +91,13 @@ class Runs:
         await self._close_unless_followed(info)
 
     async def finish_run(self, run: RunInfo, *, state: str = "finished") -> None:
-        """Say that a run is over. It is closed now, or by the last of the other clients that follow it."""
+        """Say that a run is over. It is closed now, or by the last of the other clients that follow it.
+
+        A client that has collected all of it says what it has counted, too.
+        """
+        counted = self._counted.pop(run.run, None)
+        if counted is not None:
+            run = counted.told(run)
         info = msgspec.structs.replace(run, state=state)
         await self.bus.append(f"runs.{token(run.run, 'run')}", encode_run(info))
         await self._close_unless_followed(info)

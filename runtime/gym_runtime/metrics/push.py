@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from gym_runtime import tracing
-from gym_runtime.errors import UsageError
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.background import background
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.metric_names import METRICS, Metric
+from gym_runtime.metrics.gathering import SystemFigures
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Histogram, MetricsData, Sum
@@ -31,6 +35,24 @@ LAST_S = 5.0
 def wanted() -> bool:
     """Whether the environment asks for metrics to be pushed."""
     return tracing.exports("metrics")
+
+
+@asynccontextmanager
+async def pushing(bus: Bus) -> AsyncGenerator[None]:
+    """Push the metrics of a system until the context ends, if the environment asks for it."""
+    if not wanted():
+        yield
+        return
+    figures = SystemFigures(bus)
+    async with background() as tasks:
+        tasks.start_soon(figures.follow)
+        tasks.start_soon(push, figures.figures)
+        try:
+            yield
+        finally:
+            # What is pushed last has everything.
+            with anyio.move_on_after(LAST_S, shield=True), suppress(GymError):
+                await figures.look()
 
 
 async def push(figures: Callable[[], Figures]) -> None:

@@ -52,6 +52,11 @@ class Started:
             assert stream is not None
             stream.close()
 
+    def output_line(self) -> str:
+        """The next line on standard output."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rstrip()
+
     def error_line(self) -> str:
         """The next line on standard error."""
         return self._errors.get(timeout=15)

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,14 @@ def test_the_command_line_wins_over_the_file(file: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_system_stays_says_what_is_ready_restarts_and_ends_cleanly(tmp_path: Path) -> None:
-    with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
+    arguments = ("resource:mcqa", "agent", "model", "--model", "scripted/message", "--metrics", "0")
+    with Started(tmp_path, *arguments) as started:
         table = [line.split("  ")[0] for line in started.lines]
         assert {"kind", "resource", "agent", "model"} <= set(table)
         assert any("policy = scripted/message" in line for line in started.lines)
+        metrics = started.output_line().removeprefix("metrics: ")
+        with urllib.request.urlopen(metrics, timeout=10) as page:
+            assert b'gym_workers{gym_pool="mcqa",gym_state="serving"' in page.read()
         victim = next(int(line.split()[-1]) for line in started.lines if line.startswith("resource"))
         os.kill(victim, signal.SIGKILL)
         assert started.error_line() == (

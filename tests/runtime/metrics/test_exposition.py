@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
@@ -69,19 +70,17 @@ def test_prometheus_own_tool_accepts_the_text() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-@pytest.mark.anyio
-async def test_a_system_is_served_and_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pushed: list[Any] = []
-    arrived = anyio.Event()
+@pytest.fixture
+async def pushed(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[list[dict[str, Any]]]:
+    """What a collector gets, each time: the metrics by name."""
+    arrived: list[dict[str, Any]] = []
 
     async def export(request: web.Request) -> web.Response:
         message = ExportMetricsServiceRequest()
         message.ParseFromString(await request.read())
         for resource in message.resource_metrics:
             for scope in resource.scope_metrics:
-                pushed.append({metric.name: metric for metric in scope.metrics})
-        if any("gym.rollouts" in metrics for metrics in pushed):
-            arrived.set()
+                arrived.append({metric.name: metric for metric in scope.metrics})
         return web.Response(content_type="application/x-protobuf")
 
     app = web.Application()
@@ -89,28 +88,39 @@ async def test_a_system_is_served_and_pushed(monkeypatch: pytest.MonkeyPatch) ->
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    port = runner.addresses[0][1]
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{runner.addresses[0][1]}")
+    yield arrived
+    await runner.cleanup()
+
+
+@pytest.mark.anyio
+async def test_a_system_is_served_and_pushed(
+    pushed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
-    try:
-        async with running_client() as here, serving(here.gym.bus) as url, aiohttp.ClientSession() as session:
-            _ = [record async for record in here.rollouts(7)]
-            labels = {"error_type": "", "gym_environment": NAME, "gym_outcome": "completed", "gym_stage": ""}
-            series = ("gym_rollouts_total", tuple(labels.items()))
-            served: dict[Any, float] = {}
-            with anyio.fail_after(20):
-                while served.get(series) != 7:
-                    async with session.get(url) as answer:
-                        served = samples(await answer.read() if answer.status == 200 else b"")
-                    await anyio.sleep(0.05)
-                await arrived.wait()
-    finally:
-        await runner.cleanup()
-    metric = pushed[-1]["gym.rollouts"]
-    [point] = metric.sum.data_points
-    assert (point.as_double, metric.sum.is_monotonic, metric.sum.aggregation_temporality) == (7.0, True, 2)
+    async with running_client() as here, serving(here.gym.bus) as url, aiohttp.ClientSession() as session:
+        _ = [record async for record in here.rollouts(7)]
+        labels = {"error_type": "", "gym_environment": NAME, "gym_outcome": "completed", "gym_stage": ""}
+        series = ("gym_rollouts_total", tuple(labels.items()))
+        served: dict[Any, float] = {}
+        with anyio.fail_after(10):
+            while served.get(series) != 7 or not any("gym.rollouts" in metrics for metrics in pushed):
+                async with session.get(url) as answer:
+                    served = samples(await answer.read())
+                await anyio.sleep(0.05)
+
+
+@pytest.mark.anyio
+async def test_what_is_pushed_last_has_everything(pushed: list[dict[str, Any]]) -> None:
+    async with running_client() as here, push.pushing(here.gym.bus):
+        _ = [record async for record in here.rollouts(7)]
+    [metrics] = pushed
+    counted = metrics["gym.rollouts"].sum
+    [point] = counted.data_points
+    assert (point.as_double, counted.is_monotonic, counted.aggregation_temporality) == (7.0, True, 2)
     assert {one.key for one in point.attributes} == {"gym.environment", "gym.outcome"}
-    assert pushed[-1]["gym.rollout.reward"].histogram.data_points[0].count == 7
+    assert metrics["gym.rollout.reward"].histogram.data_points[0].count == 7
+    assert metrics["gym.workers"].WhichOneof("data") == "gauge"
 
 
 @pytest.mark.anyio

@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import msgspec
 import pytest
 from gym_models.scripted import Adapter as Scripted
 from gym_runtime import clock, logs
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
-from gym_runtime.messages import calls
-from gym_runtime.messages.responses import decode_response
+from gym_runtime.messages import calls, metric_names
+from gym_runtime.messages.responses import Response, Usage, decode_response
 from gym_runtime.testing.background import Mailbox, background
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
@@ -103,6 +104,26 @@ async def test_an_engine_that_is_overloaded_is_asked_again_until_it_answers() ->
     pauses_s = [after - before for before, after in zip(engine.asked_s, engine.asked_s[1:], strict=False)]
     assert pauses_s[0] >= 0.1
     assert pauses_s == sorted(pauses_s) or pauses_s[-1] > pauses_s[0]
+
+
+async def test_each_try_is_counted_with_its_error_and_its_tokens() -> None:
+    usage = Usage(input_tokens=7, output_tokens=3, total_tokens=10)
+    full = calls.ModelAnswer(response=Raw(msgspec.json.encode(Response(usage=usage))))
+    engine = Engine(lambda asked: full if asked == 3 else ModelUnavailable("overloaded"))
+    async with MemoryBroker().connect() as bus:
+        worker = ModelWorker(
+            bus, worker="one", pools=["policy"], adapter=engine, capacity=1, model=("openai", "q")
+        )
+        async with at_work(worker):
+            await call(bus, "model.policy", request(CALL, within_s=600))
+    found = worker.meter.figures()
+    of_model = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "q"}
+    duration, tokens = metric_names.ENGINE_DURATION, metric_names.ENGINE_TOKENS
+    assert found.distribution(duration, {**of_model, "error.type": "ModelUnavailable"}).count == 2
+    assert found.distribution(duration, {**of_model, "error.type": ""}).count == 1
+    assert found.distribution(tokens, {**of_model, "gen_ai.token.type": "input"}).total == 7
+    assert found.distribution(tokens, {**of_model, "gen_ai.token.type": "output"}).total == 3
+    assert found.total(metric_names.RETRIES, {"error.type": "ModelUnavailable"}) == 2
 
 
 async def test_each_reason_to_ask_again_is_a_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
