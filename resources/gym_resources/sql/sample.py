@@ -20,8 +20,8 @@ def compared(schema: str, expected: str, given: str) -> Execution:
 
     ``failed``: the given query cannot be executed, or takes more than `LIMIT_S` seconds of the processor.
     ``undecided``: SQLite does not understand the schema or the expected query, or this gives nothing but
-    NULL and 0, as on tables without data. Results are compared by Spider 2.0's rule; their order counts where the
-    expected query gives one. Runs what a model wrote, so it belongs in a process that can be killed.
+    NULL and 0, as on tables without data. Results are compared by Spider 2.0's rule; their order counts where
+    the expected query gives one. Runs what a model wrote, so it belongs in a process that can be killed.
     """
     try:
         wanted = execute(schema, expected, LIMIT_S)
