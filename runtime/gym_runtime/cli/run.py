@@ -32,8 +32,8 @@ from gym_runtime.cli.model_choice import POLICY, parse_model, parse_roles, parse
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
 from gym_runtime.client import Client, connect, make_pools
-from gym_runtime.client.pools import require_roles
 from gym_runtime.client.recovery import Remains
+from gym_runtime.client.roles import require_declared, require_roles
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
@@ -215,10 +215,8 @@ class _Run:
             UsageError: a role has no model, or a model was named for a role that no environment has.
         """
         named, roles = self._named_roles, _declared(environments)
-        unknown = sorted(named.keys() - roles)
-        if unknown and not self._options.settings.agent:
-            there = f"they have: {', '.join(sorted(roles))}" if roles else "they ask no models in roles"
-            raise UsageError(f"no environment of this run has the role '{unknown[0]}'; {there}")
+        if not self._options.settings.agent:
+            require_declared(sorted(named), environments)
         pools: dict[str, str] = {}
         for name in sorted(roles | named.keys()):
             model = named[name] if name in named else self._file_models.get(name)
