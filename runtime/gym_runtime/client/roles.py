@@ -72,7 +72,7 @@ async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> I
     remaining = iter(specs)
     first = list(islice(remaining, 1))
     served = await _served(workers, {pool for spec in first for pool in spec.roles.values()})
-    return _checked(chain(first, remaining), served)
+    return chain(list(_checked(first, served)), _checked(remaining, served))
 
 
 def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[RolloutSpec]:
