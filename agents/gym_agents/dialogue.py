@@ -4,17 +4,17 @@ A model in the role ``user`` plays the person whom the row's ``simulated_user`` 
 
     {"persona": "an impatient traveller", "goal": "Have order 7 sent to Oslo instead.", "max_messages": 10}
 
-Its calls executed as in the tool loop, the model answers in the end with a message; the user reads it and
-answers in turn. The user knows its persona and goal and what was said, but not the model's instructions, calls
-and their outputs; the model does not see persona and goal. If the row's input does not end with a message of
-the user, the user speaks first. It ends
+The model's calls are executed as in the tool loop, until it answers with a message instead; the user reads
+that and answers in turn. The user knows its persona and goal and what was said, but not the model's
+instructions, calls and their outputs; the model does not see persona and goal. If the row's input does not
+end with a message of the user, the user speaks first. It ends
 
 1. when the user says one of the ``stop`` signals; this message is not part of the transcript,
 2. when an answer of the model is incomplete,
 3. as truncated after ``max_turns`` answers of the model, or ``max_messages`` messages of the user.
 
-Only the model is trained: the user's messages stand in the transcript as input. Any environment with tools can
-be used: ``--agent dialogue --role user=PROVIDER/NAME``.
+Only the model is trained: the user's messages stand in the transcript as input. Any environment with tools
+can be used: ``--agent dialogue --role user=PROVIDER/NAME``.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Task:
 Answer:
 {answer}
 
-If it is right and complete, write {accept} and nothing else. Otherwise name its faults, the gravest one first,
-and what to do about them; do not write the answer yourself.
+If it is right and complete, write {accept} and nothing else. Otherwise name its faults, the gravest one
+first, and what to do about them; do not write the answer yourself.
 """)
 REVISE = Prompt("""\
 A critic says of your answer:
