@@ -141,10 +141,8 @@ def test_a_row_that_cannot_be_won_is_refused(fields: dict[str, Any], message: st
 
 
 def test_the_rows_are_those_of_the_generator_and_it_makes_every_kind_of_case() -> None:
-    rows = list(generate(3 * len(KINDS), 0))
-    assert rows == [
-        json.loads(line) for line in catalogue.environment(NAME).examples.read_text().splitlines()
-    ]
+    rows, file = list(generate(3 * len(KINDS), 0)), catalogue.environment(NAME).examples
+    assert rows == [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert rows[:5] == list(generate(5, 0)) != list(generate(5, 1))
     assert len({json.dumps(one["shop"]) for one in rows}) == len(rows)
     for one in rows:
