@@ -42,7 +42,7 @@ async def test_a_judge_is_not_asked_again_when_the_verifiers_process_is_killed(
     ]
     with stub_engine.running() as policy, stub_engine.running() as judge:
         models = {
-            engine: ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+            engine: ModelSettings(provider="openai", name="stub", urls=(engine.url,), api="responses")
             for engine in (policy, judge)
         }
         pools = make_pools(

@@ -67,9 +67,9 @@ def task(**fields: Any) -> bytes:
         ("return_item", {"order_id": "2", "sku": "LAMP-W"}, "done"),
         ("return_item", {"order_id": "2", "sku": "MUG-R"}, "has no item MUG-R"),
         ("return_item", {"order_id": "1", "sku": "TEE-S"}, "order 1 is pending"),
-        ("get_order", {"order_id": "2"}, '"paid": "96.50"'),
+        ("get_order", {"order_id": "2"}, '"paid":"96.50"'),
         ("get_order", {"order_id": "3"}, "identify the customer"),
-        ("list_options", {"name": "Trail shoe"}, '"in_stock": false'),
+        ("list_options", {"name": "Trail shoe"}, '"in_stock":false'),
         ("find_customer", {"name": "Bo Lindqvist", "postcode": "12345"}, "there is no customer"),
     ],
 )
