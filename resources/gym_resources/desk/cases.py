@@ -82,7 +82,7 @@ class Maker:
         if self.random.random() < 0.5:
             return f"order {order.order_id}"
         things = " and ".join(f"the {PRODUCTS[sku].name} ({PRODUCTS[sku].option})" for sku in order.items)
-        return f"your order of {things}, whose number you do not know"
+        return f"your order of {things} (you do not know its number)"
 
 
 def address(make: Maker) -> Case:
@@ -110,7 +110,8 @@ def exchange(make: Maker) -> Case:
 def giving_back(make: Maker) -> Case:
     order = make.order("delivered", make.random.sample(sorted(PRODUCTS), 2))
     sku = make.random.choice(order.items)
-    goal = f"From {make.named(order)} you want to return the {PRODUCTS[sku].name}. You keep the rest."
+    one = f"{PRODUCTS[sku].name} ({PRODUCTS[sku].option})"
+    goal = f"From {make.named(order)} you want to return the {one}. You keep the rest."
     return Case(goal, [("return_item", {"order_id": order.order_id, "sku": sku})])
 
 
