@@ -71,7 +71,7 @@ class Played:
 
 
 def _text(item: dict[str, Any]) -> str:
-    content = item.get("content") or item.get("output") or item.get("name")
+    content = item.get("content") or item.get("output") or item.get("name") or ""
     return content if isinstance(content, str) else content[0]["text"]
 
 
@@ -97,7 +97,7 @@ async def test_each_sees_what_is_said_and_not_what_the_other_is_told() -> None:
     assert played.said == [
         "user: A red book, please.",
         "function_call: look",
-        "function_call_output: a red book",
+        'function_call_output: "a red book"',
         "assistant: Here it is.",
         "user: Thanks!",
         "assistant: Good bye.",

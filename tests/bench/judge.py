@@ -3,11 +3,11 @@
     python tests/bench/judge.py                     # both cases
     python tests/bench/judge.py --case cpu          # or: occupancy
 
-The stub engine is policy and judge. ``cpu`` compares the processor time of an answer of the judge with that of
-one more turn of the policy: of rollouts with one turn, two, one and a judge. ``occupancy``: the judge answers
-after a second, and of 2,048 rollouts in flight as many are with the judge as the role allows. It is the share
-of that limit that was used: over all of the run, and from when the limit was first reached until the last
-question was asked, by what the judge itself had in flight, looked at every `LOOK_S` seconds.
+The stub engine is policy and judge. ``cpu`` compares the processor time of an answer of the judge with that
+of one more turn of the policy: of rollouts with one turn, two, one and a judge. ``occupancy``: the judge
+answers after a second, and of 2,048 rollouts in flight as many are with the judge as the role allows. It is
+the share of that limit that was used: over all of the run, and from when the limit was first reached until
+the last question was asked, by what the judge itself had in flight, looked at every `LOOK_S` seconds.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ async def system() -> AsyncGenerator[SmallSystem]:
         for name in (JUDGED, OPTIONAL, PLAIN):
             await system.add_resource(catalogue.environment(name), name=f"resource-{name}")
         await system.add_agent({"single_turn": Agent(), "tool_loop": Agent()})
-        await system.add_model(Engine(answer("A")))
+        await system.add_model(Engine(answer(r"\boxed{A}")))
         yield system
 
 
