@@ -385,6 +385,29 @@ async def is_42(task: Task, reply: Reply) -> Verdict:
     return Verdict(float(reply.text == "42"))
 
 
+class Crowd:
+    """Asks a referee, who is asked by few at once and samples in its own way."""
+
+    async def run(self, rollout: Rollout) -> None:
+        await rollout.respond()
+        await rollout.model(Role(name="referee", concurrency=2, sampling={"temperature": 0.3})).ask("fair?")
+
+
+async def test_an_agent_says_how_a_role_samples_and_how_many_questions_it_takes_at_once() -> None:
+    async with small_system() as system:
+        await system.add_agent({"tool_loop": Crowd()})
+        await system.add_model(Engine(answer("42")))
+        referee = Engine(Hang())
+        await system.add_model(referee, name="referee-1", pool="referee")
+        await system.add_resource(judged(is_42, "referee"))
+        await system.enqueue(*(made(roles={"referee": "referee"}, task=number) for number in range(5)))
+        await referee.calls.until(2)
+        await anyio.sleep(5)
+        assert [msgspec.json.decode(call.params)["temperature"] for call, _ in referee.calls.items] == [
+            0.3
+        ] * 2
+
+
 async def test_an_agent_that_asks_a_role_which_is_not_given_says_so() -> None:
     async with small_system() as system:
         await system.add_agent({"tool_loop": Debate()})
