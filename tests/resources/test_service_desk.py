@@ -55,6 +55,7 @@ def task(**fields: Any) -> bytes:
     [
         ("change_address", {"order_id": "#1", "address": "B 3"}, "done"),
         ("change_address", {"order_id": "1", "address": " "}, "address is empty"),
+        ("change_address", {"order_id": "1", "address": "B " * 500_000}, "longer than 300 characters"),
         ("change_address", {"order_id": "2", "address": "B 3"}, "order 2 is delivered"),
         ("cancel_order", {"order_id": "1"}, "done"),
         ("cancel_order", {"order_id": "2"}, "only pending orders can be changed"),

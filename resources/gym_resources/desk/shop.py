@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from gym_runtime import ToolError
 
+ADDRESS_CHARACTERS = 300
 _WORD = re.compile(r"\w+")
 
 Status = Literal["pending", "sent", "delivered", "cancelled"]
@@ -84,12 +85,12 @@ class Shop(msgspec.Struct):
         for order in self.orders:
             if order.order_id == order_id.strip().removeprefix("#"):
                 return order
-        raise ToolError(f"there is no order {order_id}")
+        raise ToolError(f"there is no order {order_id[:20]}")
 
     def change_address(self, order_id: str, address: str) -> None:
         order = self._pending(order_id)
-        if not address.strip():
-            raise ToolError("the address is empty")
+        if not address.strip() or len(address) > ADDRESS_CHARACTERS:
+            raise ToolError(f"the address is empty or longer than {ADDRESS_CHARACTERS} characters")
         order.address = " ".join(address.split())
 
     def cancel(self, order_id: str) -> None:
@@ -98,7 +99,7 @@ class Shop(msgspec.Struct):
     def exchange(self, order_id: str, sku: str, new_sku: str) -> None:
         order, new = self._pending(order_id), PRODUCTS.get(new_sku)
         if sku not in order.items:
-            raise ToolError(f"order {order.order_id} has no item {sku}")
+            raise ToolError(f"order {order.order_id} has no item {sku[:20]}")
         if new is None or new.name != PRODUCTS[sku].name:
             raise ToolError(f"{sku} can be exchanged for another option of the same product only")
         if not new.in_stock:
@@ -110,7 +111,7 @@ class Shop(msgspec.Struct):
         if order.status != "delivered":
             raise ToolError(f"order {order.order_id} is {order.status}; only delivered items can be returned")
         if order.returned.count(sku) >= order.items.count(sku):
-            raise ToolError(f"order {order.order_id} has no item {sku} that could be returned")
+            raise ToolError(f"order {order.order_id} has no item {sku[:20]} that could be returned")
         order.returned = sorted([*order.returned, sku])
 
     def _pending(self, order_id: str) -> Order:
