@@ -157,7 +157,7 @@ class Client(Flow):
             raise UsageError("rows is one row where a list of rows is due: [row]")
         run = new_run_id()
         settings = (settings or RolloutSettings()).with_keywords(keywords)
-        named = () if settings.agent else tuple(settings.roles)
+        named = () if settings.agent else tuple({**settings.roles, **settings.role_sampling})
         settings = replace(settings, roles={**self._roles, **settings.roles})
         if self.served is not None and settings.model_pool == POLICY:
             check_engine(self.served, check_sampling(settings.sampling))

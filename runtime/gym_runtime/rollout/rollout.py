@@ -269,7 +269,7 @@ class Rollout:
                 f"--role {role.name}=PROVIDER/NAME, or roles=('{role.name}',) in the environment",
                 stage=role.name,
             )
-        return Model(role, self.roles.ask)
+        return Model(role, self.roles.ask, self.task.role_sampling.get(role.name))
 
     async def verify(self) -> JudgedVerdict:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""

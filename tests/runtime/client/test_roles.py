@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from gym_agents.single_turn import Agent
 from gym_runtime.environment import catalogue
@@ -99,6 +100,29 @@ async def test_a_role_that_no_environment_of_the_run_has_is_refused(system: Smal
         system.client.rollouts(rows, environment=PLAIN, roles={"judge": "judge"})
     # An agent may ask models that no environment knows of.
     await rewards(system, [ROW], PLAIN, roles={"judge": "judge"}, agent="single_turn")
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        ({"jugde": {"temperature": 0}}, "has the role 'jugde'; did you mean 'judge'"),
+        ({"judge": {"temprature": 0}}, "no field 'temprature' .* did you mean 'temperature'"),
+        ({"judge": {"temperature": "cold"}}, "role_sampling of 'judge': Expected `float | null`, got `str`"),
+        ({"judge": 0}, "role_sampling is"),
+    ],
+)
+async def test_what_is_wrong_with_a_roles_sampling_is_said(
+    system: SmallSystem, sampling: Any, message: str
+) -> None:
+    await add_judge(system)
+    with pytest.raises(UsageError, match=message):
+        system.client.rollouts([ROW], environment=JUDGED, role_sampling=sampling)
+
+
+async def test_a_run_says_how_its_judge_samples(system: SmallSystem) -> None:
+    judge = await add_judge(system)
+    assert await rewards(system, [ROW], JUDGED, role_sampling={"judge": {"temperature": 0.5}}) == [1.0]
+    assert msgspec.json.decode(judge.calls.items[0][0].params)["temperature"] == 0.5
 
 
 async def test_rows_that_are_read_as_they_are_needed_are_checked_as_they_come(system: SmallSystem) -> None:
