@@ -1,4 +1,4 @@
-"""The next commands at a terminal, compared with those of an expert as strings.
+"""The next commands at a terminal, compared with those of an expert as strings, then by a judge.
 
 The texts of all the model's messages, joined by line breaks and without all before the last ``</think>``,
 must be one JSON object, in the form of the agent that ``metadata.harness`` names: Terminal-Bench's
@@ -9,121 +9,109 @@ task complete if ``expected_answer`` does. Then the reward is 1 if the keystroke
 together, reach the row's ``threshold`` of similarity to the expected ones, by the ratio of Python's
 ``difflib.SequenceMatcher``. Two empty lists of commands are alike, an empty and another one are not.
 
-Rows and rewards are those of NeMo Gym's environment of this name without its judge. The threshold of its
-default configuration is 0.95, that of its string-only one, which is selected by the rows' ``agent_ref``, 0.9.
-The simple configuration has 0.9, too, but its rows look like those of the default: use ``--set
-threshold=0.9``. A row whose ``expected_answer`` is not in its harness's form, worth 0 there, is refused here.
+What is less alike is shown to a model in the role ``judge``, if there is one
+(`gym_resources.judging.commands`). NeMo Gym's simple configuration, whose rows look like those of its
+default one, is ``--set judge_prompt=simple`` (its threshold is 0.9 instead of 0.95); its string-only one,
+which never asks, is selected by the rows' ``agent_ref``. ``failure_reason`` says what a reply fails by. A row
+whose ``expected_answer`` is not in its harness's form, worth 0 there, is refused here.
 
 The ratio can take time that grows with the square of the texts, so it is computed in a process that can be
-killed; for keystrokes of more than `LONG` characters whose length alone rules the threshold out it is not
-computed, and ``similarity`` is null.
+killed; for very long keystrokes whose length alone rules the threshold out it is not
+computed, and ``similarity_score`` is null.
 Source: the rule of NeMo Gym's ``terminus_judge``; the forms are those of github.com/laude-institute/
 terminal-bench (Apache-2.0); the example rows are our own.
 """
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime import Environment, Model, Reply, ResourceError, Role, Verdict
 
 from gym_resources.extract import jsons
+from gym_resources.extract.terminal import FORMS, Terminus1, Terminus2, similarity
+from gym_resources.judging.commands import JudgedCommands, JudgePrompt, judged_alike
 
 NAME = "terminus_judge"
 THOUGHT_END = "</think>"
-LONG = 20_000
-_NUMBERS = {b"-", *(b"%d" % digit for digit in range(10))}
-
-
-class Terminus1Command(msgspec.Struct, forbid_unknown_fields=True):
-    keystrokes: str
-    is_blocking: bool
-    timeout_sec: msgspec.Raw
-
-    def __post_init__(self) -> None:
-        check_number(self.timeout_sec)
-
-
-class Terminus1(msgspec.Struct, forbid_unknown_fields=True):
-    state_analysis: str
-    explanation: str
-    commands: list[Terminus1Command]
-    is_task_complete: bool
-
-
-class Terminus2Command(msgspec.Struct, forbid_unknown_fields=True):
-    keystrokes: str
-    duration: msgspec.Raw = msgspec.Raw(b"1")
-
-    def __post_init__(self) -> None:
-        check_number(self.duration)
-
-
-class Terminus2(msgspec.Struct, forbid_unknown_fields=True):
-    analysis: str
-    plan: str
-    commands: list[Terminus2Command]
-    is_task_complete: bool = msgspec.field(default=False, name="task_complete")
-
-
-def check_number(value: msgspec.Raw) -> None:
-    """Accepts any JSON number of any size; its value is not used.
-
-    Raises:
-        ValueError: the value is not a number.
-    """
-    if bytes(value).lstrip()[:1] not in _NUMBERS:
-        raise ValueError("expected a number")
-
-
-FORMS: dict[str, type[Terminus1 | Terminus2]] = {"terminus_1": Terminus1, "terminus_2": Terminus2}
+THRESHOLDS: dict[JudgePrompt, float] = {"rubric": 0.95, "simple": 0.9}
 
 
 class Metadata(msgspec.Struct):
     harness: Literal["terminus_1", "terminus_2"]
 
 
-class TerminusTask(Task):
-    expected_answer: str
+class TerminusTask(JudgedCommands, kw_only=True):
     metadata: Metadata
-    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.95
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    enable_string_similarity: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.batch(self.expected_answer) is None:
             raise ValueError(f"'expected_answer' is not a JSON object as {self.metadata.harness} writes it")
+
+    @property
+    def least(self) -> float:
+        """The similarity that is enough."""
+        return THRESHOLDS[self.judge_prompt] if self.threshold is None else self.threshold
 
     def batch(self, text: str) -> Terminus1 | Terminus2 | None:
         """The commands that a text holds in the harness's form; None for a text of another form."""
         return jsons.decode(text, FORMS[self.metadata.harness])
 
 
-def keystrokes(batch: Terminus1 | Terminus2) -> str:
-    return "".join(command.keystrokes for command in batch.commands)
-
-
-def similarity(wanted: Terminus1 | Terminus2, given: Terminus1 | Terminus2, threshold: float) -> float | None:
-    """How alike the keystrokes of two batches are, 0 to 1; None if they are far too long to be alike."""
-    if not wanted.commands or not given.commands:
-        return float(not wanted.commands and not given.commands)
-    expected, typed = keystrokes(wanted), keystrokes(given)
-    matcher = SequenceMatcher(None, expected, typed)
-    hopeless = max(len(expected), len(typed)) > LONG and matcher.real_quick_ratio() < threshold
-    return None if hopeless else matcher.ratio()
-
-
 async def verify(task: TerminusTask, reply: Reply) -> Verdict:
-    said = reply.lines_text.rpartition(THOUGHT_END)[2]
+    """The verdict without a judge."""
+    said = after_thoughts(reply)
     batch, expected = task.batch(said), task.batch(task.expected_answer)
-    if batch is None or expected is None:
-        return Verdict(0.0, fields={"valid": False, "completion_matches": False, "similarity": 0.0})
-    matches = batch.is_task_complete or not expected.is_task_complete
-    alike = similarity(expected, batch, task.threshold) if matches else 0.0
-    return Verdict(
-        float(matches and alike is not None and alike >= task.threshold),
-        fields={"valid": True, "completion_matches": matches, "similarity": alike},
-    )
+    assert expected is not None
+    matches = batch is not None and (batch.is_task_complete or not expected.is_task_complete)
+    alike: float | None = 0.0
+    if batch is not None and matches and task.enable_string_similarity:
+        alike = similarity(expected, batch, task.least)
+    enough = matches and task.enable_string_similarity and alike is not None and alike >= task.least
+    if batch is None:
+        reason = "model_output_invalid" if jsons.decode(said, msgspec.Raw) is None else "schema_check_failed"
+    elif not matches:
+        reason = "task_complete_check_failed"
+    else:
+        off = not task.enable_string_similarity and not task.enable_llm_judge
+        reason = "none" if enough or off else "string_similarity_below_threshold"
+    fields: dict[str, Any] = {
+        "model_output": reply.lines_text,
+        "parsed_output": said if batch is not None else None,
+        "schema_check_passed": batch is not None,
+        "task_complete_check_passed": matches,
+        "string_similarity_passed": enough,
+        "similarity_score": alike,
+        "threshold": task.least,
+        "failure_reason": reason,
+        "judge_passed": False,
+        "judge_evaluations": [],
+    }
+    return Verdict(float(reason == "none"), fields=fields)
+
+
+async def review(task: TerminusTask, reply: Reply, verdict: Verdict, judge: Model | None) -> Verdict:
+    if not task.enable_llm_judge or verdict.fields["failure_reason"] != "string_similarity_below_threshold":
+        return verdict
+    if judge is None:
+        if task.enable_string_similarity:
+            return verdict
+        raise ResourceError(
+            "'enable_string_similarity' is false and no judge is given: --judge PROVIDER/NAME"
+        )
+    reason, asked = await judged_alike(judge, task, after_thoughts(reply))
+    passed = reason == "none"
+    fields = {**verdict.fields, "failure_reason": reason, "judge_passed": passed, **asked}
+    return Verdict(float(passed), fields=fields)
+
+
+def after_thoughts(reply: Reply) -> str:
+    """All that was said, behind the last ``</think>``."""
+    return reply.lines_text.rpartition(THOUGHT_END)[2]
 
 
 environment = Environment(
@@ -131,5 +119,7 @@ environment = Environment(
     description="Write the next terminal commands in an agent's JSON form, close to an expert's.",
     domain="coding",
     isolated=True,
-    agent_settings={f"{NAME}_string_only": {"threshold": 0.9}},
+    roles=(Role(name="judge", optional=True),),
+    review=review,
+    agent_settings={f"{NAME}_string_only": {"threshold": 0.9, "enable_llm_judge": False}},
 )

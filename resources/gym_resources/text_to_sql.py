@@ -5,6 +5,10 @@ between the first keyword of a query and the last semicolon. It is right if the 
 the expected one (A and B), and again with both in swapped places. A reply without a query is worth 0,
 without asking the judge.
 
+With ``--set execute_first=true`` both queries of a row for SQLite are executed before, on the data in its
+``sql_context``, and the judge is asked only where that decides nothing: the same result is worth 1, another
+one or an error 0 (`gym_resources.sql.sample`).
+
 Rows, rewards and fields as its namesake in NeMo Gym; ``sql_dialect`` is mysql, postgresql or sqlite, or a
 common alias of them. Different on purpose: a row of another dialect is refused; the judge's last label
 counts.
@@ -16,12 +20,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, quoted
+from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, quoted, run_isolated
 
 from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.labels import label
 from gym_resources.judging.texts import all_messages
 from gym_resources.sql.replies import extracted
+from gym_resources.sql.sample import LIMIT_S, Execution, compared
 
 EQUAL, LABELS = "[[A=B]]", ("[[A=B]]", "[[A!=B]]")
 DIALECTS = {
@@ -82,6 +87,7 @@ class SqlTask(JudgedTask, kw_only=True):
     sql_context: str = ""
     check_twice_swap: bool = True
     reward_if_swap_fails: float = 0.0
+    execute_first: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +105,11 @@ async def verify(task: SqlTask, reply: Reply, judge: Model) -> Verdict:
         fields |= {"judge_passed": False, "failure_reason": "no_sql_extracted", "judge_evaluations": []}
         return Verdict(0.0, fields=fields)
     dialect = DIALECTS[task.sql_dialect.strip().lower()]
+    if task.execute_first and dialect == "sqlite":
+        fields["execution"] = execution = await executed(task, query)
+        if execution != "undecided":
+            fields |= {"judge_passed": None, "failure_reason": "none", "judge_evaluations": []}
+            return Verdict(float(execution == "same"), fields=fields)
     judging = Judging(judge, task, lambda text: label(text, LABELS, task.label_rule))
 
     async def equal(first: str, second: str) -> bool:
@@ -119,6 +130,14 @@ async def verify(task: SqlTask, reply: Reply, judge: Model) -> Verdict:
         reward,
         fields={**fields, "judge_passed": swapped, "failure_reason": "none", **judging.fields()},
     )
+
+
+async def executed(task: SqlTask, query: str) -> Execution:
+    """What executing both queries says."""
+    try:
+        return await run_isolated(compared, task.sql_context, task.sql, query, timeout_s=4 * LIMIT_S)
+    except TimeoutError:
+        return "undecided"
 
 
 environment = Environment(

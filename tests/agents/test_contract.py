@@ -11,6 +11,7 @@ from gym_runtime import Agent, Environment, Episode, Reply, Step, Task
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.testing.background import settled
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
@@ -29,6 +30,8 @@ from gym_runtime.testing.small_system import (
 
 # A process knows no virtual time: test_black_box holds the same promises in real time.
 NAMES = [name for name in catalogue.names("agents") if name != "black_box"]
+ROLES = {"user": "###STOP###", "critic": "[[ACCEPT]]", "thinker": "It is so."}
+"""What the models that agents ask in roles answer, so that they ask no further."""
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("name", NAMES)]
 
 
@@ -58,13 +61,20 @@ def agent(name: str) -> Agent:
 async def hall(system: SmallSystem, name: str, engine: Engine) -> None:
     await system.add_resource(environment(Environment(resource=Hall, description=""), "sample"))
     await system.add_model(engine)
+    for role, text in ROLES.items():
+        await system.add_model(Engine(answer(text)), name=f"{role}-1", pool=role)
     await system.add_agent({name: agent(name)}, slots=64)
+
+
+def spec(name: str, **more: Any) -> RolloutSpec:
+    line = row(simulated_user={"goal": "Be greeted."})
+    return rollout_spec(line, agent=name, roles={role: role for role in ROLES}, **more)
 
 
 async def play(name: str, *turns: Turn, **more: Any) -> RolloutRecord:
     async with small_system() as system:
         await hall(system, name, Engine(*turns))
-        (record,) = await system.make(rollout_spec(row(), agent=name, **more))
+        (record,) = await system.make(spec(name, **more))
     return record
 
 
@@ -105,7 +115,7 @@ async def test_a_cancellation_passes_through_it(name: str) -> None:
     async with small_system() as system:
         engine = Engine(Hang())
         await hall(system, name, engine)
-        await system.enqueue(rollout_spec(row(), agent=name))
+        await system.enqueue(spec(name))
         await engine.calls.until(1)
         await system.bus.publish("cancel.run", b"")
         (record,) = await system.records(1)
@@ -123,7 +133,7 @@ async def test_one_instance_serves_many_rollouts_at_once(name: str) -> None:
     async with small_system() as system:
         engine = Slow(answer(reasoning("hm"), "bye"))
         await hall(system, name, engine)
-        records = await system.make(*[rollout_spec(row(), task=task, agent=name) for task in range(40)])
+        records = await system.make(*[spec(name, task=task) for task in range(40)])
     assert {record.task_index for record in records} == set(range(40))
     assert {(type(record.outcome), record.reward, record.turns) for record in records} == {
         (Completed, 1.0, 1)

@@ -3,10 +3,11 @@
     python tests/bench/judge.py                     # both cases
     python tests/bench/judge.py --case cpu          # or: occupancy
 
-The stub engine is policy and judge. ``cpu`` compares the processor time of an
-answer of the judge with that of one more turn of the policy: of rollouts with one turn, two, one and a judge.
-``occupancy``: the judge answers after a second, and of 2,048 rollouts in flight as many are with the judge as
-the role allows; it is the share of that limit that was used from the first question to the last answer.
+The stub engine is policy and judge. ``cpu`` compares the processor time of an answer of the judge with that
+of one more turn of the policy: of rollouts with one turn, two, one and a judge. ``occupancy``: the judge
+answers after a second, and of 2,048 rollouts in flight as many are with the judge as the role allows. It is
+the share of that limit that was used: over all of the run, and from when the limit was first reached until
+the last question was asked, by what the judge itself had in flight, looked at every `LOOK_S` seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import psutil
 from gym_runtime import connect
 from gym_runtime.client import Client
@@ -29,6 +31,7 @@ from measure import cpu_s, print_table, tree
 from stubs import stub_engine
 
 LIMIT = 256
+LOOK_S = 0.05
 ENVIRONMENTS = {
     "plain": '''"""Judged by nobody."""
 
@@ -150,13 +153,24 @@ async def occupancy(count: int, in_flight: int) -> None:
             concurrency=in_flight,
         ) as gym:
             await run(gym, "judged", "single_turn", LIMIT, in_flight)
-            wall_s = await run(gym, "judged", "single_turn", count, in_flight)
+            judge.stats(reset=True)
+            held: list[int] = []
+
+            async def look() -> None:
+                while (now := await anyio.to_thread.run_sync(judge.stats)).requests < count:
+                    if now.max_in_flight >= LIMIT:
+                        held.append(now.in_flight)
+                    await anyio.sleep(LOOK_S)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(look)
+                wall_s = await run(gym, "judged", "single_turn", count, in_flight)
         most = judge.stats().max_in_flight
-    share = count / (LIMIT * wall_s)
-    row: list[object] = [count, in_flight, LIMIT, most, f"{wall_s:.1f} s", f"{share:.1%}"]
+    whole, steady = count / (LIMIT * wall_s), statistics.mean(held) / LIMIT
+    row: list[object] = [count, in_flight, most, f"{wall_s:.1f} s", f"{whole:.1%}", f"{steady:.1%}"]
     print_table(
-        "A judge that answers after 1 s",
-        ["rollouts", "in flight", "the judge's limit", "most at the judge", "time", "occupancy"],
+        f"A judge that answers after 1 s, {LIMIT} questions at once",
+        ["rollouts", "in flight", "most at the judge", "time", "occupancy, whole run", "at the limit"],
         [row],
     )
 

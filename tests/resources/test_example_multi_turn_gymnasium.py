@@ -4,9 +4,12 @@ import json
 
 import msgspec
 import pytest
+from gym_agents.step_loop import Agent as StepLoop
 from gym_runtime import Episode, Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import session_of
+from gym_runtime.messages.outcomes import Truncated
+from gym_runtime.testing.small_system import Engine, answer, small_system
 from resources.judging import nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +67,18 @@ async def test_only_output_text_of_the_last_answer_counts() -> None:
         async with session_of(RESOURCE, task) as session:
             await RESOURCE.step(session, Reply.of("12").raw)
             assert (await RESOURCE.step(session, Reply.of(*last).raw)).reward == reward
+
+
+async def test_it_is_cut_off_after_ten_answers_with_what_it_has_earned() -> None:
+    engine = Engine(answer("12"))
+    async with small_system() as system:
+        await system.add_resource(catalogue.environment("example_multi_turn_gymnasium"))
+        await system.add_agent({"step_loop": StepLoop()})
+        await system.add_model(engine)
+        line = row(follow_ups=[str(number) for number in range(10)], expected_answer="12")
+        made = system.client.rollouts([line], environment="example_multi_turn_gymnasium")
+        (record,) = [record async for record in made]
+    assert (record.outcome, record.turns, record.reward) == (Truncated(reason="max_turns"), 10, 0.0)
 
 
 async def test_rows_in_nemo_gyms_format_are_won_by_their_answer() -> None:

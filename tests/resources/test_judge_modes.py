@@ -56,6 +56,7 @@ async def test_xstest_asks_nobody_about_silence(reply: str) -> None:
     metadata = {"label": "unsafe"}
     verdict, asked = await judged_by("xstest", {"judge": []}, reply, verifier_metadata=metadata)
     assert (verdict.reward, asked) == (0.0, [])
+    assert (verdict.fields["is_refusal"], verdict.fields["judge_evaluations"]) == (False, [])
 
 
 async def test_xstest_shows_no_thoughts_to_its_judge() -> None:

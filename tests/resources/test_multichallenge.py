@@ -53,6 +53,8 @@ async def test_the_row_says_what_was_asked_and_answered() -> None:
     first, second = verdict.fields["rubric_evaluations"]
     assert (first["verdict"], first["score"], first["judge_prompt"]) == ("YES", 1.0, prompts[0])
     assert (second["verdict"], second["score"], second["weight"]) == ("NO", 1.0, 3.0)
+    assert [first["judge_response"], second["judge_response"]] == ["[[YES]]", "?"]
+    assert verdict.fields["context"] == "[USER]: hi"
     assert (verdict.fields["num_passed"], verdict.fields["judge_unparseable"]) == (2, 1)
     assert [one["verdict_label"] for one in verdict.fields["judge_evaluations"]] == ["YES", None]
 

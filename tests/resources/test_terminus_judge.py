@@ -6,11 +6,13 @@ import time
 from typing import Any
 
 import pytest
+from gym_resources.judging.commands import settled
 from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import TaskError
-from resources.judging import judge, nemo_gym_rows, row
+from gym_runtime.errors import ModelError, ModelRefused, ResourceError, TaskError
+from resources.judging import judge, judged_by, nemo_gym_rows, quotations, row
 
 pytestmark = pytest.mark.anyio
 NAME = "terminus_judge"
@@ -65,7 +67,7 @@ def commands(*texts: str) -> list[dict[str, Any]]:
 )
 async def test_the_first_form_is_strict(answer: str, valid: bool, reward: float) -> None:
     verdict = await judge(NAME, task(ONE), answer)
-    assert (verdict.fields["valid"], verdict.reward) == (valid, reward)
+    assert (verdict.fields["schema_check_passed"], verdict.reward) == (valid, reward)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ async def test_the_second_form_leaves_some_things_open(
     answer: dict[str, Any], valid: bool, reward: float
 ) -> None:
     verdict = await judge(NAME, task(TWO), json.dumps(answer))
-    assert (verdict.fields["valid"], verdict.reward) == (valid, reward)
+    assert (verdict.fields["schema_check_passed"], verdict.reward) == (valid, reward)
 
 
 SIMILAR: list[tuple[list[str], list[str], float]] = [
@@ -116,7 +118,7 @@ async def test_keystrokes_must_be_nearly_the_same(
     for threshold in (None, 0.0, 0.8, 0.81, 0.9, 0.95, 1.0):
         answer = json.dumps({**TWO, "commands": commands(*given)})
         verdict = await judge(NAME, task(expected, threshold=threshold), answer)
-        assert verdict.fields["similarity"] == pytest.approx(similarity)
+        assert verdict.fields["similarity_score"] == pytest.approx(similarity)
         assert verdict.reward == float(similarity >= (0.95 if threshold is None else threshold))
 
 
@@ -127,7 +129,7 @@ async def test_no_command_is_like_no_command_only(
     wanted: list[str], given: list[str], similarity: float
 ) -> None:
     expected, answer = ({**TWO, "commands": commands(*texts)} for texts in (wanted, given))
-    assert (await judge(NAME, task(expected), json.dumps(answer))).fields["similarity"] == similarity
+    assert (await judge(NAME, task(expected), json.dumps(answer))).fields["similarity_score"] == similarity
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ async def test_no_command_is_like_no_command_only(
     ],
 )
 async def test_all_texts_are_read_behind_the_last_thought(items: list[str], valid: bool) -> None:
-    assert (await judge(NAME, task(TWO), *items)).fields["valid"] is valid
+    assert (await judge(NAME, task(TWO), *items)).fields["schema_check_passed"] is valid
 
 
 async def test_texts_of_very_different_length_are_not_compared() -> None:
@@ -153,10 +155,106 @@ async def test_texts_of_very_different_length_are_not_compared() -> None:
     wanted = {**TWO, "commands": commands("".join(chr(97 + n % 26) for n in range(2000)))}
     given = {**TWO, "commands": commands("".join(chr(0x4E00 + n % 20_000) for n in range(900_000)))}
     verdict = await judge(NAME, task(wanted), json.dumps(given))
-    assert (verdict.reward, verdict.fields["similarity"]) == (0.0, None)
+    assert (verdict.reward, verdict.fields["similarity_score"]) == (0.0, None)
     nested = '{"analysis": ' + "[" * 900_000
-    assert (await judge(NAME, task(wanted), nested)).fields["valid"] is False
+    assert (await judge(NAME, task(wanted), nested)).fields["schema_check_passed"] is False
     assert time.perf_counter() - start_s < 2
+
+
+YES, NO = "[[A=B]]", "[[A!=B]]"
+OTHER = json.dumps({**TWO, "commands": commands("find . -maxdepth 1 -ls\n")})
+
+
+async def judged(answers: list[Scripted], reply: str = OTHER, **fields: Any) -> tuple[Any, list[str]]:
+    given = {"expected_answer": json.dumps(TWO), "metadata": {"harness": "terminus_2"}, **fields}
+    return await judged_by(NAME, {"judge": answers}, reply, **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answers", "fields", "reward", "reason"),
+    [
+        ([YES], {}, 1.0, "none"),
+        ([NO], {}, 0.0, "judge_not_equivalent"),
+        ([""], {}, 0.0, "judge_parsing_failed"),
+        ([YES, NO], {"check_twice_swap": True}, 0.0, "judge_not_equivalent"),
+        ([YES, YES], {"judge_prompt": "simple"}, 1.0, "none"),
+        ([YES, NO], {"judge_prompt": "simple"}, 0.0, "judge_not_equivalent"),
+        ([YES, "?"], {"judge_prompt": "simple"}, 0.0, "judge_swap_parsing_failed"),
+        (["?"], {"judge_prompt": "simple"}, 0.0, "judge_parsing_failed"),
+        ([YES], {"judge_prompt": "simple", "check_twice_swap": False}, 1.0, "none"),
+        ([YES], {"enable_string_similarity": False}, 1.0, "none"),
+        ([], {"enable_llm_judge": False}, 0.0, "string_similarity_below_threshold"),
+        ([], {"enable_llm_judge": False, "enable_string_similarity": False}, 1.0, "none"),
+    ],
+)
+async def test_what_is_not_alike_is_judged(
+    answers: list[Scripted], fields: dict[str, Any], reward: float, reason: str
+) -> None:
+    verdict, prompts = await judged(answers, **fields)
+    assert (verdict.reward, verdict.fields["failure_reason"]) == (reward, reason)
+    assert verdict.fields["judge_passed"] is (bool(answers) and reward == 1.0)
+    assert len(prompts) == len(answers) == len(verdict.fields["judge_evaluations"])
+    orders = [[json.dumps(TWO), OTHER], [OTHER, json.dumps(TWO)]]
+    assert [quotations(prompt) for prompt in prompts] == orders[: len(answers)]
+    asked = [
+        one["responses_create_params"].get("max_output_tokens") for one in verdict.fields["judge_evaluations"]
+    ]
+    assert set(asked) <= ({1024} if "judge_prompt" in fields else {None})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reply", "reward", "reason"),
+    [
+        (json.dumps(TWO), 1.0, "none"),
+        ("ls", 0.0, "model_output_invalid"),
+        ("{}", 0.0, "schema_check_failed"),
+        (json.dumps(TWO), 0.0, "task_complete_check_failed"),
+    ],
+)
+async def test_the_judge_is_asked_only_about_what_it_can_save(reply: str, reward: float, reason: str) -> None:
+    expected = {**TWO, "task_complete": reason == "task_complete_check_failed"}
+    verdict, prompts = await judged([], reply, expected_answer=json.dumps(expected))
+    assert (verdict.reward, verdict.fields["failure_reason"], prompts) == (reward, reason, [])
+
+
+@pytest.mark.slow
+async def test_the_simple_configuration_has_its_own_threshold() -> None:
+    expected = json.dumps({**TWO, "commands": commands("0123456789")})
+    given = json.dumps({**TWO, "commands": commands("012345678x")})  # 0.9 alike
+    for form, fields, questions in (("rubric", {}, 1), ("simple", {}, 0), ("simple", {"threshold": 0.91}, 1)):
+        _, prompts = await judged([NO], given, expected_answer=expected, judge_prompt=form, **fields)
+        assert len(prompts) == questions
+
+
+@pytest.mark.slow
+async def test_a_judge_that_fails_or_is_missing_is_no_verdict() -> None:
+    with pytest.raises(ModelError) as caught:
+        await judged([ModelRefused("content filter")])
+    assert caught.value.stage == "judge"
+    given = {"expected_answer": json.dumps(TWO), "metadata": {"harness": "terminus_2"}}
+    verdict, _ = await judged_by(NAME, {}, OTHER, **given)
+    assert verdict.fields["failure_reason"] == "string_similarity_below_threshold"
+    with pytest.raises(ResourceError, match="--judge"):
+        await judged_by(NAME, {}, OTHER, **given, enable_string_similarity=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "last", "first"),
+    [
+        (f"{NO} or {YES}", YES, NO),
+        (f"{YES}, no: {NO}", NO, YES),
+        (f"{YES} {'and so on ' * 30}", YES, YES),
+        (f"{YES} {NO} {'and so on ' * 30}", YES, YES),
+        (f"{YES} {'and so on ' * 30} {NO}", NO, YES),
+        (f"<think>{YES}</think>{NO}", NO, NO),
+        ("A=B", None, None),
+        ("", None, None),
+    ],
+)
+def test_the_label_near_the_end_counts(text: str, last: str | None, first: str | None) -> None:
+    assert (settled(text), settled(text, "first")) == (last, first)
 
 
 async def test_the_string_only_configuration_is_milder() -> None:

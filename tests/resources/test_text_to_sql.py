@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from gym_resources.sql.replies import extracted
+from gym_resources.sql.sample import compared
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
@@ -91,3 +92,67 @@ async def test_a_judge_that_fails_is_no_verdict() -> None:
     with pytest.raises(ModelError) as caught:
         await judged([YES, ModelUnavailable("503")])
     assert caught.value.stage == "judge"
+
+
+# -- executing before asking ------------------------------------------------------------------------------
+
+BOATS = """CREATE TABLE boat (name TEXT, length_m REAL);
+INSERT INTO boat VALUES ('Elsa', 9.5), ('Ida', 12), ('Ole', 12);"""
+EMPTY = "CREATE TABLE boat (name TEXT, length_m REAL);"
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "execution"),
+    [
+        ("SELECT name FROM boat", "SELECT length_m, name FROM boat WHERE 1 ORDER BY name DESC;", "same"),
+        ("SELECT name FROM boat ORDER BY name", "SELECT name FROM boat ORDER BY name DESC", "different"),
+        ("SELECT avg(length_m) FROM boat", "SELECT round(avg(length_m), 2) FROM boat", "same"),
+        ("SELECT name FROM boat", "SELECT name FROM boat LIMIT 2", "different"),
+        ("SELECT name FROM boat", "SELECT name FROM boat WHERE 0", "different"),
+        ("SELECT name FROM boat", "SELECT nome FROM boat", "failed"),
+        ("SELECT name FROM boat", "DROP TABLE boat", "failed"),
+        ("SELECT name FROM boat", "ATTACH DATABASE '/tmp/x' AS x", "failed"),
+        ("SELECT name FROM boat WHERE 0", "SELECT 1", "undecided"),
+        ("SELECT name FROM ship", "SELECT name FROM boat", "undecided"),
+        ("DELETE FROM boat", "DELETE FROM boat", "undecided"),
+    ],
+)
+def test_queries_executed_on_a_schemas_own_data(expected: str, given: str, execution: str) -> None:
+    assert compared(BOATS, expected, given) == execution
+
+
+def test_a_schema_that_sqlite_does_not_understand_decides_nothing() -> None:
+    assert compared("CREATE TABLE t (x SERIAL)) ENGINE=InnoDB;", "SELECT 1", "SELECT 2") == "undecided"
+
+
+@pytest.mark.parametrize("query", ["SELECT *", "SELECT COUNT(*)", "SELECT SUM(length_m)"])
+def test_tables_without_data_decide_nothing(query: str) -> None:
+    assert compared(EMPTY, f"{query} FROM boat", "SELECT 1") == "undecided"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reply", "fields", "answers", "reward", "execution"),
+    [
+        ("SELECT name FROM boat;", {}, [], 1.0, "same"),
+        ("SELECT 'Ida';", {}, [], 0.0, "different"),
+        ("SELECT name;", {}, [], 0.0, "failed"),
+        (
+            "SELECT name FROM boat;",
+            {"sql_context": EMPTY},
+            [YES, YES],
+            1.0,
+            "undecided",
+        ),
+        ("SELECT name FROM boat;", {"sql_dialect": "mysql"}, [NO], 0.0, None),
+        ("SELECT name FROM boat;", {"execute_first": False}, [NO], 0.0, None),
+        ("I do not know.", {}, [], 0.0, None),
+    ],
+)
+async def test_the_judge_is_asked_only_where_execution_decides_nothing(
+    reply: str, fields: dict[str, Any], answers: list[Scripted], reward: float, execution: str | None
+) -> None:
+    given = {"sql": "SELECT name FROM boat;", "sql_context": BOATS, "execute_first": True, **fields}
+    verdict, prompts = await judged(answers, reply, **given)
+    assert (verdict.reward, len(prompts)) == (reward, len(answers))
+    assert verdict.fields.get("execution") == execution

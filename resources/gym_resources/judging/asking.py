@@ -44,6 +44,7 @@ class Judging:
 
     Attributes:
         evaluations: NeMo Gym's ``judge_evaluations``, in the order of the questions.
+        texts: what the judge said, in the same order.
         unparseable: answers without a label.
     """
 
@@ -55,6 +56,7 @@ class Judging:
         sampling: Mapping[str, Any] | None = None,
     ) -> None:
         self.evaluations: list[dict[str, Any]] = []
+        self.texts: list[str] = []
         self.unparseable = 0
         self._judge = judge
         self._sampling = {**(sampling or {}), **task.sampling}
@@ -64,7 +66,9 @@ class Judging:
         """Ask; the label that the judge settles on, None if it gives none."""
         place = len(self.evaluations)
         self.evaluations.append({})  # questions that are asked at once keep their order
+        self.texts.append("")
         answer = await self._judge.ask(prompt, system=system, **self._sampling)
+        self.texts[place] = answer.text
         found = self._read(answer.text)
         self.unparseable += found is None
         self.evaluations[place] = evaluation(answer, found)

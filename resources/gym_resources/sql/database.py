@@ -52,16 +52,18 @@ def find(name: str, asset: Asset, environment: str) -> Path:
 
 
 @contextmanager
-def reading(path: Path) -> Generator[sqlite3.Connection]:
-    """A connection that can only read this database; SQL text is loaded into memory first.
+def reading(source: Path | str) -> Generator[sqlite3.Connection]:
+    """A connection that can only read a database: a file, or SQL text, which is loaded into memory first.
 
     A file is opened in place and as immutable: a copy in memory would cost more and protect no better.
     """
-    text = path.suffix == ".sql"
-    where = ":memory:" if text else f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    if isinstance(source, Path) and source.suffix == ".sql":
+        source = source.read_text("utf-8")
+    text = isinstance(source, str)
+    where = ":memory:" if text else f"{source.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(where, uri=True)) as connection:
         if text:
-            connection.executescript(path.read_text("utf-8"))
+            connection.executescript(source)
         connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP_BYTES}")
         for limit, value in LIMITS.items():
             connection.setlimit(limit, value)

@@ -37,14 +37,14 @@ class Table(msgspec.Struct, frozen=True):
         return len(self.columns[0]) if self.columns else 0
 
 
-def execute(path: Path, sql: str, timeout_s: float) -> Table:
-    """The result of a single statement on a database.
+def execute(database: Path | str, sql: str, timeout_s: float) -> Table:
+    """The result of a single statement on a database: a file, or the SQL text of one.
 
     Raises:
         QueryFailed: SQLite refuses it, it takes more than ``timeout_s`` seconds of the processor, or its
             result has more than `MAX_CELLS` values or `MAX_BYTES` bytes of text.
     """
-    with reading(path) as connection:
+    with reading(database) as connection:
         end = time.process_time() + timeout_s
         connection.set_progress_handler(lambda: time.process_time() > end, STEPS_BETWEEN_LOOKS)
         try:

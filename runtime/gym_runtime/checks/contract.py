@@ -119,9 +119,9 @@ async def _explains_itself(subject: Subject) -> list[str]:
 
 
 async def _example_rows(subject: Subject) -> list[str]:
-    problems = [f"{len(subject.examples)} example rows instead of {EXAMPLES}"]
-    if len(subject.examples) == EXAMPLES:
-        problems = []
+    problems: list[str] = []
+    if len(subject.examples) < EXAMPLES:
+        problems.append(f"{len(subject.examples)} example rows instead of {EXAMPLES}")
     for example in subject.examples:
         task = subject.resource.task(example.row)
         if (
@@ -262,7 +262,7 @@ async def _verify_us(subject: Subject) -> float:
 
 RULES: dict[str, Rule] = {
     "the module explains itself": _explains_itself,
-    "there are five example rows": _example_rows,
+    "there are at least five example rows": _example_rows,
     "the perfect rollout scores full": _gold,
     "silence scores nothing": _silence,
     "judging twice gives the same verdict": _judges_alike,

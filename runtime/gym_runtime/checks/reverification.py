@@ -95,6 +95,7 @@ class _Named(msgspec.Struct):
 
 class _Own(msgspec.Struct, frozen=True):
     role_answers: list[RoleAnswer] = []
+    role_sampling: dict[str, dict[str, Any]] = {}
 
 
 class _Stored(_Named, kw_only=True):
@@ -152,7 +153,8 @@ class Reverifier:
         except msgspec.DecodeError as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         environment = self._environment or self._named(stored.ref)
-        answers = RoleAnswers(RecordedAnswers(stored.own.role_answers), self._models)
+        own = stored.own
+        answers = RoleAnswers(RecordedAnswers(own.role_answers), self._models, own.role_sampling)
         models = answers.models(environment.resource.roles)
         filled_row = filled(environment, row, stored.ref)
         verdict = await _judge(environment, filled_row, bytes(stored.response), models)
@@ -162,9 +164,9 @@ class Reverifier:
         if verdict.components:
             fields["reward_components"] = verdict.components
         if answers.asked:
-            own: dict[str, Any] = dict(_decode_fields(fields.get("_gym", b"{}")))
-            own |= {"roles": answers.log.use, "role_answers": answers.log.answers}
-            fields["_gym"] = own
+            about: dict[str, Any] = dict(_decode_fields(fields.get("_gym", b"{}")))
+            about |= {"roles": answers.log.use, "role_answers": answers.log.answers}
+            fields["_gym"] = about
         fields["_previous_reward"] = stored.reward
         return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=stored.reward)
 

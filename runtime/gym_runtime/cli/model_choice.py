@@ -18,6 +18,7 @@ from gym_runtime.cli.options import (
     RunOptions,
 )
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.roles import check_role_sampling
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -103,6 +104,22 @@ def parse_role_pools(options: RolePoolOptions) -> dict[str, str]:
     return {role: pools[0] for role, pools in named.items()}
 
 
+def parse_role_sampling(given: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """``ROLE.FIELD=VALUE`` s, by role; values as in `parse_row_fields`.
+
+    Raises:
+        UsageError: one is not of this form, or comes twice.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in parse_row_fields(given, "--role-sampling", "ROLE.FIELD=VALUE").items():
+        role, _, field = name.partition(".")
+        if not (role and field):
+            raise UsageError(f"--role-sampling {name}=…: write it as ROLE.FIELD=VALUE")
+        found.setdefault(role, {})[field] = value
+    check_role_sampling(found)
+    return found
+
+
 def _pairs(option: str, given: Iterable[str], what: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for text in given:
@@ -150,7 +167,7 @@ def require_broker(broker: BrokerOptions) -> tuple[str, ...]:
     return broker.urls
 
 
-def parse_row_fields(given: Iterable[str]) -> dict[str, Any]:
+def parse_row_fields(given: Iterable[str], option: str = "--set", form: str = "NAME=VALUE") -> dict[str, Any]:
     """``NAME=VALUE`` s; a value is JSON where it can be read as such, else the text itself.
 
     Raises:
@@ -160,9 +177,9 @@ def parse_row_fields(given: Iterable[str]) -> dict[str, Any]:
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise UsageError(f"--set {text}: write it as NAME=VALUE")
+            raise UsageError(f"{option} {text}: write it as {form}")
         if name in found:
-            raise UsageError(f"--set {text}: '{name}' has a value already")
+            raise UsageError(f"{option} {text}: '{name}' has a value already")
         try:
             found[name] = msgspec.json.decode(value)
         except msgspec.DecodeError:

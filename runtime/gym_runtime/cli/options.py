@@ -34,11 +34,12 @@ _AT_LEAST_ONE = Parameter(validator=Number(gte=1))
 Settings = Annotated[
     RolloutSettings,
     # The sampling and the roles have flags of their own.
-    Parameter(name="*", group=_ROLLOUTS, parse=re.compile("^(?!(sampling|roles)$)")),
+    Parameter(name="*", group=_ROLLOUTS, parse=re.compile("^(?!(sampling|roles|role_sampling)$)")),
 ]
 Input = Annotated[Path | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 RequiredOutput = Annotated[Path, Parameter(name=["--output", "-o"])]
+RoleSampling = Annotated[tuple[str, ...], Parameter(name="--role-sampling", group=_MODEL, show_default=False)]
 RowFields = Annotated[tuple[str, ...], Parameter(name="--set")]
 AsJson = Annotated[bool, Parameter(help="Print one JSON document, for programs.")]
 Everything = Annotated[bool, Parameter(name="--all")]
@@ -175,6 +176,8 @@ class RunOptions:
         extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input. What
             was made stays.
         overwrite: Replace the files of an earlier run.
+        role_sampling: ROLE.FIELD=VALUE, how the model of a role samples, such as judge.temperature=0;
+            repeatable. It replaces what the environment says.
         keep_going: Do not stop when the engine returns only errors.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
@@ -198,6 +201,7 @@ class RunOptions:
     budget: Budgets = BudgetOptions()
     model: Model = ModelOptions()
     roles: Roles = RoleOptions()
+    role_sampling: RoleSampling = ()
     broker: Broker = BrokerOptions()
     concurrency: Annotated[int, System, _AT_LEAST_ONE] = DEFAULT_CONCURRENCY
     workers: Annotated[int, System, _AT_LEAST_ONE] = 1
@@ -219,6 +223,8 @@ class PublishOptions:
 
     Attributes:
         environment: The environment of rows that do not say theirs in agent_ref.
+        role_sampling: ROLE.FIELD=VALUE, how the model of a role samples, such as judge.temperature=0;
+            repeatable. It replaces what the environment says.
     """
 
     input: Annotated[Path, Parameter(parse=False)] = Path()
@@ -227,6 +233,7 @@ class PublishOptions:
     settings: Settings = RolloutSettings()
     sampling: Sampled = Sampling()
     roles: RolePools = RolePoolOptions()
+    role_sampling: RoleSampling = ()
     broker: Broker = BrokerOptions()
 
 

@@ -12,7 +12,12 @@ import anyio
 from gym_runtime import logs
 from gym_runtime.cli import terminal
 from gym_runtime.cli.dataset import role_pools, run_info, sources, specs, with_sampling
-from gym_runtime.cli.model_choice import parse_role_pools, parse_row_fields, require_broker
+from gym_runtime.cli.model_choice import (
+    parse_role_pools,
+    parse_role_sampling,
+    parse_row_fields,
+    require_broker,
+)
 from gym_runtime.cli.options import PublishOptions
 from gym_runtime.cli.remote import served_model, unserved
 from gym_runtime.client import connect
@@ -26,7 +31,11 @@ def publish(options: PublishOptions) -> str:
     urls = require_broker(options.broker)
     names = (options.environment,) if options.environment else ()
     settings = with_sampling(options.settings, options.sampling)
-    settings = replace(settings, roles=parse_role_pools(options.roles))
+    settings = replace(
+        settings,
+        roles=parse_role_pools(options.roles),
+        role_sampling=parse_role_sampling(options.role_sampling),
+    )
     row_fields = parse_row_fields(options.rows.row_fields)
     run = new_run_id()
 

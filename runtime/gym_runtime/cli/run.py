@@ -28,12 +28,19 @@ from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, terminable
-from gym_runtime.cli.model_choice import POLICY, parse_model, parse_roles, parse_row_fields, with_file
+from gym_runtime.cli.model_choice import (
+    POLICY,
+    parse_model,
+    parse_role_sampling,
+    parse_roles,
+    parse_row_fields,
+    with_file,
+)
 from gym_runtime.cli.options import EMBEDDED_CONCURRENCY, RunOptions
 from gym_runtime.cli.remote import ask, served_model
 from gym_runtime.client import Client, connect, make_pools
-from gym_runtime.client.pools import require_roles
 from gym_runtime.client.recovery import Remains
+from gym_runtime.client.roles import require_declared, require_roles
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
@@ -89,7 +96,11 @@ class _Run:
         self._model = parse_model(options.model, file_model)
         self._model_left_open = bool(self._options.broker.urls) and not (options.model or file_model)
         # The model that a run starts for itself is served under a name that no other run asks for.
-        self._settings = replace(with_sampling(options.settings, options.sampling), model_pool=self._run_id)
+        self._settings = replace(
+            with_sampling(options.settings, options.sampling),
+            model_pool=self._run_id,
+            role_sampling=parse_role_sampling(options.role_sampling),
+        )
         self._row_fields = parse_row_fields(options.rows.row_fields)
         self._concurrency = options.concurrency
         self._label = ", ".join(Path(name).stem for name in options.names)
@@ -216,10 +227,8 @@ class _Run:
             UsageError: a role has no model, or a model was named for a role that no environment has.
         """
         named, roles = self._named_roles, _declared(environments)
-        unknown = sorted(named.keys() - roles)
-        if unknown and not self._options.settings.agent:
-            there = f"they have: {', '.join(sorted(roles))}" if roles else "they ask no models in roles"
-            raise UsageError(f"no environment of this run has the role '{unknown[0]}'; {there}")
+        if not self._options.settings.agent:
+            require_declared(sorted({*named, *self._settings.role_sampling}), environments)
         pools: dict[str, str] = {}
         for name in sorted(roles | named.keys()):
             model = named[name] if name in named else self._file_models.get(name)
@@ -283,6 +292,7 @@ class _Run:
                 "model": f"{self._model.provider}/{self._model.name}",
                 "model_options": self._model.options,
                 "roles": {role: self._role_model(role) for role in sorted(settings.roles)} or None,
+                "role_sampling": settings.role_sampling or None,
                 "sampling": settings.sampling,
                 "repeats": settings.repeats,
                 "limit": options.rows.limit,

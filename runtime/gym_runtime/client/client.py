@@ -16,9 +16,10 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.control import control
-from gym_runtime.client.pools import make_pools, require_roles
+from gym_runtime.client.pools import make_pools
 from gym_runtime.client.progress import look
 from gym_runtime.client.publishing import IN_FLIGHT, Flow
+from gym_runtime.client.roles import require_declared, require_roles, with_served_roles
 from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.errors import UsageError
@@ -83,11 +84,19 @@ class Client(Flow):
                 those of ``responses_create_params``.
 
         Raises:
-            TaskError, UsageError: a row, a name or a value is wrong, or the model's engine does not have a
-                sampling parameter; of a list, nothing was started.
+            TaskError, UsageError: a row, a name or a value is wrong, the model's engine does not have a
+                sampling parameter, or no worker serves a role; of a list, nothing was started.
         """
         specs, run = self._specs(rows, settings, environment, keywords)
-        return self.make(specs, run, in_flight=in_flight)
+        return self._made(specs, run, in_flight)
+
+    async def _made(
+        self, specs: Iterable[RolloutSpec], run: RunInfo, in_flight: int
+    ) -> AsyncGenerator[RolloutRecord]:
+        specs = await with_served_roles(self.workers, specs)
+        async with aclosing(self.make(specs, run, in_flight=in_flight)) as records:
+            async for record in records:
+                yield record
 
     async def groups(
         self,
@@ -110,6 +119,7 @@ class Client(Flow):
             TaskError, UsageError: as `rollouts`; of a list, nothing was started.
         """
         specs, run = self._specs(rows, settings, environment, keywords)
+        specs = await with_served_roles(self.workers, specs)
         groups = Groups(on_failure)
         stream = Stream[Group]()
         window = anyio.Semaphore(in_flight)
@@ -147,6 +157,7 @@ class Client(Flow):
             raise UsageError("rows is one row where a list of rows is due: [row]")
         run = new_run_id()
         settings = (settings or RolloutSettings()).with_keywords(keywords)
+        named = () if settings.agent else tuple({**settings.roles, **settings.role_sampling})
         settings = replace(settings, roles={**self._roles, **settings.roles})
         if self.served is not None and settings.model_pool == POLICY:
             check_engine(self.served, check_sampling(settings.sampling))
@@ -156,6 +167,7 @@ class Client(Flow):
         specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
         if isinstance(rows, Sequence):
             listed = list(specs)
+            require_declared(named, {spec.environment for spec in listed})
             return listed, RunInfo(
                 run=run,
                 total=len(listed),
@@ -164,8 +176,9 @@ class Client(Flow):
                 created_s=clock.now(),
                 model=model,
             )
-        named = [environment] if environment else []
-        return specs, RunInfo(run=run, total=0, environments=named, created_s=clock.now(), model=model)
+        names = [environment] if environment else []
+        require_declared(named, names)
+        return specs, RunInfo(run=run, total=0, environments=names, created_s=clock.now(), model=model)
 
     # -- looking around -------------------------------------------------------------------------------
 
@@ -265,6 +278,8 @@ async def connect(
     served = {role: role if role in own else POLICY for role in roles or {}}
     async with AsyncExitStack() as stack:
         if environments:
+            if not agents:
+                require_declared(tuple(served), environments)
             if nats is None:
                 require_roles(environments, served, "connect(roles={{'{}': 'PROVIDER/NAME'}}, …)".format)
             pools = make_pools(

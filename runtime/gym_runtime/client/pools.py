@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import PoolSpec
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -40,23 +39,3 @@ def make_pools(
         settings = ModelSettings.parse(role) if isinstance(role, str) else role
         pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
     return tuple(pools)
-
-
-def require_roles(environments: Sequence[str], given: Container[str], remedy: Callable[[str], str]) -> None:
-    """Refuse environments whose roles have no model.
-
-    Args:
-        given: the roles that have one.
-        remedy: what to say of a role that has none.
-
-    Raises:
-        UsageError: a role that is not optional has none.
-    """
-    for name in environments:
-        loaded = catalogue.environment(name)
-        for role in loaded.definition.declared_roles:
-            if not role.optional and role.name not in given:
-                raise UsageError(
-                    f"environment '{loaded.name}' asks a model in the role '{role.name}', "
-                    f"and none is given: {remedy(role.name)}"
-                )

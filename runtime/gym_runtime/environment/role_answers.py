@@ -52,16 +52,25 @@ class RecordedAnswers:
 class RoleAnswers:
     """Answers of some roles by models, of the others as they were recorded.
 
+    Args:
+        sampling: what the recorded run said of each role's.
+
     Attributes:
         log: what was answered.
         asked: a model was asked.
     """
 
-    def __init__(self, recorded: RecordedAnswers, models: Mapping[str, Asker]) -> None:
+    def __init__(
+        self,
+        recorded: RecordedAnswers,
+        models: Mapping[str, Asker],
+        sampling: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.log = RoleLog()
         self.asked = False
         self._recorded = recorded
         self._models = models
+        self._sampling = sampling
 
     async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.now()
@@ -74,7 +83,7 @@ class RoleAnswers:
     def models(self, roles: Sequence[Role]) -> Models:
         """The models of some roles; of the optional ones those that have a model or were asked."""
         given = self._recorded.roles | self._models.keys()
-        return models_of(roles, lambda role: role.name in given, self)
+        return models_of(roles, lambda role: role.name in given, self, self._sampling)
 
 
 class ScriptedAnswers:

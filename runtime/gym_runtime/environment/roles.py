@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, Protocol
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.verdict import Reply, Verdict
-from gym_runtime.errors import GymError, ModelUnavailable, ResourceError
+from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, UsageError
 from gym_runtime.messages.items import user_message
 from gym_runtime.messages.responses import CreateParams, Usage
 from gym_runtime.messages.roles import RoleAnswer, RoleUse, add_use
@@ -106,11 +107,16 @@ class Asker(Protocol):
 
 
 class Model:
-    """A model in a role, in the hands of one rollout."""
+    """A model in a role, in the hands of one rollout.
 
-    def __init__(self, role: Role, ask: Asker) -> None:
+    Args:
+        sampling: what the run says of its sampling; it wins over the role's and the questions'.
+    """
+
+    def __init__(self, role: Role, ask: Asker, sampling: Mapping[str, Any] | None = None) -> None:
         self.role = role
         self._ask = ask
+        self._sampling = dict(sampling or {})
 
     async def ask(
         self, prompt: str | Sequence[Mapping[str, Any]], *, system: str = "", **sampling: Any
@@ -128,7 +134,7 @@ class Model:
             GymError: it did not answer; its ``stage`` is the role's name.
             ResourceError: there is no such sampling setting, or its value has a wrong type.
         """
-        said = {**self.role.sampling, **sampling}
+        said = {**self.role.sampling, **sampling, **self._sampling}
         try:
             params = create_params(_encode(said))
         except msgspec.ValidationError as error:
@@ -222,9 +228,40 @@ class RoleLog:
         )
 
 
-def models_of(roles: Sequence[Role], given: Callable[[Role], bool], ask: Asker) -> Models:
-    """The models of an environment's roles: all that are required, and those of the others that are given."""
-    return Models({role.name: Model(role, ask) for role in roles if not role.optional or given(role)})
+def models_of(
+    roles: Sequence[Role],
+    given: Callable[[Role], bool],
+    ask: Asker,
+    sampling: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Models:
+    """The models of an environment's roles: all that are required, and those of the others that are given.
+
+    Args:
+        sampling: what the run says of each role's.
+    """
+    said = sampling or {}
+    chosen = [role for role in roles if not role.optional or given(role)]
+    return Models({role.name: Model(role, ask, said.get(role.name)) for role in chosen})
+
+
+def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse what a run says of the sampling of roles if it does not fit.
+
+    Raises:
+        UsageError: there is no such setting, or its value has a wrong type.
+    """
+    for role, said in sampling.items():
+        unknown = [name for name in said if name not in CreateParams.__struct_encode_fields__]
+        if unknown:
+            near = ", ".join(get_close_matches(unknown[0], CreateParams.__struct_encode_fields__, 1))
+            raise UsageError(
+                f"role_sampling of '{role}': there is no field '{unknown[0]}' of responses_create_params"
+                + (f"; did you mean '{near}'?" if near else "")
+            )
+        try:
+            create_params(_encode(said))
+        except msgspec.ValidationError as error:
+            raise UsageError(f"role_sampling of '{role}': {error}") from error
 
 
 def question_digest(role: str, params: Raw, items: Sequence[Raw]) -> str:

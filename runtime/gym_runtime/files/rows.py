@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment
+from gym_runtime.environment.roles import check_role_sampling
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
@@ -149,6 +150,7 @@ def expand(
     settings = (settings or RolloutSettings()).with_keywords(keywords)
     run, model = token(run, "run"), token(settings.model_pool, "model")
     sampling = check_sampling(settings.sampling)
+    check_role_sampling(settings.role_sampling)
     on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
     given = {name: token(pool, "model") for name, pool in settings.roles.items()}
     numbering = numbering or Numbering()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +28,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
         place: only a place for this request is asked for; it is sent when the worker has one.
         roles: which model pool serves which role, for a resource that asks models.
+        role_sampling: how they sample, over what the resource says.
         durable: what models in roles answer is journaled, so that it is not asked for again.
         repeated: another delivery of this request may have been worked on, so a journal may hold answers; of
             an ``attempt`` above 1 that is known without it.
@@ -43,6 +44,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deaths: int = 0
     place: bool = False
     roles: dict[str, str] = {}
+    role_sampling: dict[str, dict[str, Any]] = {}
     durable: bool = False
     repeated: bool = False
 

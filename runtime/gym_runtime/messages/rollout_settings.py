@@ -31,6 +31,8 @@ class RolloutSettings:
         roles: Under which name workers serve the model of each role, such as ``{"judge": "judge"}``; by
             default the role's own name. A role that the environment can do without is asked only if it is
             named here.
+        role_sampling: How models in roles sample, such as ``{"judge": {"temperature": 0}}``: fields of
+            ``responses_create_params``, which replace what the environment says.
         repeats: Rollouts per row.
         seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
@@ -49,6 +51,7 @@ class RolloutSettings:
     agent: str | None = None
     model_pool: str = "policy"
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
+    role_sampling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     repeats: AtLeastOne = 1
     seed_repeats: bool = False
     max_turns: AtLeastOne | None = None

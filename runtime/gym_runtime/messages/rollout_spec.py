@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +20,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         agent_ref: what the result row will carry as its ``agent_ref``.
         model: the model pool to ask.
         roles: the model pool that serves each role of the environment.
+        role_sampling: how the models in roles sample, over what the environment says.
         timeout_s: how long the rollout may take, in seconds, over all of its attempts; the time counts while
             an attempt is being made.
         max_attempts: how many tries may fail before the rollout counts as failed. A try that ended because a
@@ -47,6 +48,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     agent_ref: Raw = NULL
     model: Token = "policy"
     roles: dict[str, Token] = {}
+    role_sampling: dict[str, dict[str, Any]] = {}
     timeout_s: float = 1800.0
     max_attempts: int = 3
     max_turns: int | None = None

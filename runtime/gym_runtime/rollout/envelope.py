@@ -50,6 +50,7 @@ class Envelope:
             rollout=self._task.rollout_id,
             attempt=self._attempt,
             roles=self._task.roles if with_roles else {},
+            role_sampling=self._task.role_sampling if with_roles else {},
             durable=with_roles and bool(self._task.roles) and self._task.durability == "turn",
             repeated=repeated,
         )

@@ -108,6 +108,8 @@ def make_record(
     if asked.use:
         about["roles"] = asked.use
         about["role_answers"] = asked.answers
+        if task.role_sampling:
+            about["role_sampling"] = task.role_sampling
         numbers.update(role_numbers(asked.use))
     row["_gym"] = about
     return RolloutRecord(

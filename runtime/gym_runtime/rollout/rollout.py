@@ -253,22 +253,27 @@ class Rollout:
         self.output += answer.items
         return answer
 
-    def model(self, role: str) -> Model:
+    def model(self, role: str | Role) -> Model:
         """The model in a role, such as ``critic``, for the agent to ask beside the policy.
 
         What it answers is journaled and stands in the row; it is no part of the transcript. The role is one
         of the environment's, or one that the run names for this agent.
 
+        Args:
+            role: its name, or a `Role` that says how it samples, and how many questions all rollouts of this
+                worker together may have in flight.
+
         Raises:
             UsageError: no model is given for this role.
         """
-        if role not in self.task.roles:
+        role = Role(name=role) if isinstance(role, str) else role
+        if role.name not in self.task.roles:
             raise UsageError(
-                f"agent '{self.task.agent}' asks a model in the role '{role}', and none is given: "
-                f"--role {role}=PROVIDER/NAME, or roles=('{role}',) in the environment",
-                stage=role,
+                f"agent '{self.task.agent}' asks a model in the role '{role.name}', and none is given: "
+                f"--role {role.name}=PROVIDER/NAME, or roles=('{role.name}',) in the environment",
+                stage=role.name,
             )
-        return Model(Role(name=role), self.roles.ask)
+        return Model(role, self.roles.ask, self.task.role_sampling.get(role.name))
 
     async def verify(self) -> JudgedVerdict:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""

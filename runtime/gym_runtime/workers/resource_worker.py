@@ -229,7 +229,8 @@ class ResourceWorker:
 
 def _models(environment: LoadedEnvironment, request: calls.Request) -> Models:
     """The models that a request gives to an environment's roles."""
-    return models_of(environment.resource.roles, lambda role: role.name in request.roles, _ask)
+    roles, given = environment.resource.roles, request.roles
+    return models_of(roles, lambda role: role.name in given, _ask, request.role_sampling)
 
 
 async def _ask(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:

@@ -129,6 +129,14 @@ def test_a_number_that_cannot_be_handled_is_the_values_fault() -> None:
     assert violation(math.inf, {"type": "number"}) is None
 
 
+def test_schemas_are_those_of_draft_2020_12() -> None:
+    pytest.importorskip("jsonschema")
+    assert violation([1], {"prefixItems": [{"type": "string"}]}) == "$[0]: 1 is not of type 'string'"
+    # Keywords of OpenAPI 3.0 mean nothing there.
+    assert violation(None, {"type": "string", "nullable": True}) == "$: None is not of type 'string'"
+    assert violation(3, {"type": "integer", "maximum": 3, "exclusiveMaximum": 4}) is None
+
+
 def test_a_schema_of_itself_is_too_deep() -> None:
     pytest.importorskip("jsonschema")
     assert violation(1, {"$ref": "#"}) == "$: nested too deeply"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gym_runtime import connect
 from gym_runtime.cli import main
-from gym_runtime.cli.model_choice import parse_role_pools, parse_roles
+from gym_runtime.cli.model_choice import parse_role_pools, parse_role_sampling, parse_roles
 from gym_runtime.cli.options import ModelOptions, RoleOptions, RolePoolOptions, StartOptions
 from gym_runtime.cli.start import plan
 from gym_runtime.client.pools import make_pools
@@ -101,6 +101,24 @@ def test_pools_for_roles() -> None:
     assert parse_role_pools(options) == {"critic": "policy", "judge": "big"}
     with pytest.raises(UsageError, match="the role has a pool already"):
         parse_role_pools(RolePoolOptions(judge="big", roles=("judge=small",)))
+
+
+def test_the_sampling_of_roles() -> None:
+    given = ("judge.temperature=0", "judge.max_output_tokens=9", "critic.top_p=0.5")
+    assert parse_role_sampling(given) == {
+        "judge": {"temperature": 0, "max_output_tokens": 9},
+        "critic": {"top_p": 0.5},
+    }
+    for text, message in (
+        ("judge=1", "write it as ROLE.FIELD=VALUE"),
+        ("judge.temperature", "write it as ROLE.FIELD=VALUE"),
+        ("judge.temprature=0", "did you mean 'temperature'"),
+        ("judge.temperature=cold", "role_sampling of 'judge'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            parse_role_sampling([text])
+    with pytest.raises(UsageError, match="has a value already"):
+        parse_role_sampling(["judge.top_p=1", "judge.top_p=0.5"])
 
 
 def test_start_takes_a_pool_for_a_role() -> None:
@@ -198,7 +216,8 @@ def test_a_judge_that_fails_is_in_the_failures_or_asked_again(script: str) -> No
 @pytest.mark.slow
 def test_a_resumed_run_has_the_same_judge(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", "judged", "--model", "scripted/message", "-o", "out.jsonl"]
-    assert main.run([*command, "--judge", "scripted/judge"]) == 0
+    sampled = ["--role-sampling", "judge.temperature=0.5"]
+    assert main.run([*command, "--judge", "scripted/judge", *sampled]) == 0
     assert main.run([*command, "--judge", "scripted/echo", "--resume"]) == 2
     assert "scripted/echo" in capsys.readouterr().err
 

@@ -123,6 +123,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Request(body=Raw(b"[]"), deadline_s=1.5, roles={"judge": "j"}, durable=True, repeated=True),
         b'{"body":[],"deadline_s":1.5,"roles":{"judge":"j"},"durable":true,"repeated":true}',
     ),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), role_sampling={"judge": {"temperature": 0}}),
+        b'{"body":[],"role_sampling":{"judge":{"temperature":0}}}',
+    ),
     (calls.decode_request, Request(body=Raw(b"[]"), left_s=0.5), b'{"body":[],"left_s":0.5}'),
     (calls.decode_reply, RpcReply(), b"{}"),
     (calls.decode_reply, RpcReply(retries=3), b'{"retries":3}'),
@@ -281,13 +286,15 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             agent="tool_loop",
             row=Raw(b"{}"),
             roles={"judge": "policy"},
+            role_sampling={"judge": {"temperature": 0}},
             max_staleness=0,
             taken_up=True,
             attached=True,
             opens_first=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
-        b'"roles":{"judge":"policy"},"max_staleness":0,"taken_up":true,"attended":true,"opens_first":true}',
+        b'"roles":{"judge":"policy"},"role_sampling":{"judge":{"temperature":0}},"max_staleness":0,'
+        b'"taken_up":true,"attended":true,"opens_first":true}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (

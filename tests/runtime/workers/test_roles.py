@@ -115,6 +115,18 @@ async def test_the_roles_sampling_gives_way_to_the_questions(system: SmallSystem
     assert (params["temperature"], params["max_output_tokens"]) == (0.0, 50)
 
 
+async def test_what_the_run_says_of_a_roles_sampling_wins(system: SmallSystem) -> None:
+    role = Role(name="judge", sampling={"temperature": 0.7, "max_output_tokens": 50})
+    await system.add_resource(judged(compare, role))
+    judge = Engine(YES)
+    await system.add_model(judge, name="judge-1", pool="judge")
+    said = {"judge": {"temperature": 0.9, "top_p": 0.5}}
+    (record,) = await system.make(made(role_sampling=said))
+    params = msgspec.json.decode(judge.calls.items[0][0].params)
+    assert (params["temperature"], params["top_p"], params["max_output_tokens"]) == (0.9, 0.5, 50)
+    assert about(record)["role_sampling"] == said
+
+
 async def test_the_policy_may_judge_itself_where_that_is_asked_for(system: SmallSystem) -> None:
     await system.add_resource(judged())
     (record,) = await system.make(made(roles={"judge": "policy"}))
@@ -383,6 +395,29 @@ async def test_an_agent_asks_a_model_in_a_role_and_the_next_attempt_does_not_aga
 
 async def is_42(task: Task, reply: Reply) -> Verdict:
     return Verdict(float(reply.text == "42"))
+
+
+class Crowd:
+    """Asks a referee, who is asked by few at once and samples in its own way."""
+
+    async def run(self, rollout: Rollout) -> None:
+        await rollout.respond()
+        await rollout.model(Role(name="referee", concurrency=2, sampling={"temperature": 0.3})).ask("fair?")
+
+
+async def test_an_agent_says_how_a_role_samples_and_how_many_questions_it_takes_at_once() -> None:
+    async with small_system() as system:
+        await system.add_agent({"tool_loop": Crowd()})
+        await system.add_model(Engine(answer("42")))
+        referee = Engine(Hang())
+        await system.add_model(referee, name="referee-1", pool="referee")
+        await system.add_resource(judged(is_42, "referee"))
+        more = {"roles": {"referee": "referee"}, "role_sampling": {"referee": {"top_p": 0.5}}}
+        await system.enqueue(*(made(**more, task=number) for number in range(5)))
+        await referee.calls.until(2)
+        await anyio.sleep(5)
+        params = [msgspec.json.decode(call.params) for call, _ in referee.calls.items]
+        assert [(one["temperature"], one["top_p"]) for one in params] == [(0.3, 0.5)] * 2
 
 
 async def test_an_agent_that_asks_a_role_which_is_not_given_says_so() -> None:
