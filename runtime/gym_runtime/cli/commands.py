@@ -24,6 +24,7 @@ from gym_runtime.cli.options import (
     BrokerOptions,
     CollectOptions,
     Everything,
+    ExportOptions,
     GatewayOptions,
     MergeOptions,
     PrepareOptions,
@@ -299,11 +300,24 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
     return preparing.prepare(replace(options, names=names))
 
 
+def export(*rollouts: Path, options: Annotated[ExportOptions, FLAT]) -> int:
+    """Write rollouts with a verdict as Parquet, with the columns that trainers want.
+
+    For NeMo Gym's files too. Rows that have no such form are counted and said.
+
+    Args:
+        rollouts: Result files, such as results/mcqa.jsonl.
+    """
+    from gym_runtime.cli import export as exporting
+
+    return exporting.export(replace(options, rollouts=rollouts))
+
+
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
     "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
     "Look around": [view, show, compare, status, ls],
     "Write environments": [new, check, reverify, bench],
-    "Prepare data": [prepare],
+    "Prepare data": [prepare, export],
 }
 """As the help shows them."""
 

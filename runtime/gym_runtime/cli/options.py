@@ -394,6 +394,28 @@ class PrepareOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What ``export`` was asked to do.
+
+    Attributes:
+        output: One file if the name ends in .parquet, else a folder for Hugging Face's datasets.
+        format: rollouts: all there is, what is nested as JSON; messages: one conversation, for supervised
+            fine-tuning; completion: prompt and completion apart; pairs: of each task the best and the worst
+            rollout, for preference training.
+        best_of: Only the best of each task's first N rollouts; of equal ones the earliest.
+        min_reward: Only rollouts with at least this reward; of pairs, the better one must have it.
+        json: Print one JSON document, for programs.
+    """
+
+    rollouts: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
+    output: RequiredOutput
+    format: Literal["rollouts", "messages", "completion", "pairs"] = "rollouts"
+    best_of: Annotated[int | None, _AT_LEAST_ONE] = None
+    min_reward: float | None = None
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ViewOptions:
     """What ``view`` was asked to do.
 
