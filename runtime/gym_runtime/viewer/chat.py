@@ -11,9 +11,11 @@ Rows come from models, tools and other programs: any field may have any type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
+
+from gym_runtime.messages.conversation import as_list, as_object
 
 Chat = dict[str, Any]
 """``role`` and ``content``; of an assistant also ``reasoning_content`` and ``tool_calls``, of a tool
@@ -30,13 +32,13 @@ def prompt(row: Mapping[str, Any]) -> list[Chat]:
     Raises:
         Unusable: a part of it is no text.
     """
-    params = _object(row.get("responses_create_params"))
+    params = as_object(row.get("responses_create_params"))
     found = _Messages()
     instructions = params.get("instructions")
     if isinstance(instructions, str) and instructions:
         found.add({"role": "system", "content": instructions})
     given = params.get("input")
-    found.extend([{"role": "user", "content": given}] if isinstance(given, str) else _list(given))
+    found.extend([{"role": "user", "content": given}] if isinstance(given, str) else as_list(given))
     return found.finish()
 
 
@@ -47,7 +49,7 @@ def completion(row: Mapping[str, Any]) -> list[Chat]:
         Unusable: they said nothing, or a part of it is no text.
     """
     found = _Messages()
-    found.extend(_list(_object(row.get("response")).get("output")))
+    found.extend(as_list(as_object(row.get("response")).get("output")))
     messages = found.finish()
     if not any(message["role"] == "assistant" for message in messages):
         raise Unusable("the model said nothing")
@@ -56,10 +58,10 @@ def completion(row: Mapping[str, Any]) -> list[Chat]:
 
 def tools(row: Mapping[str, Any]) -> str | None:
     """The tools that the model had, as JSON in the form of Chat Completions; None without any."""
-    declared = _list(_object(row.get("responses_create_params")).get("tools"))
+    declared = as_list(as_object(row.get("responses_create_params")).get("tools"))
     functions: list[Chat] = []
     for each in declared:
-        tool = _object(each)
+        tool = as_object(each)
         if tool.get("type") == "function":
             names = ("name", "description", "parameters", "strict")
             function = {name: tool[name] for name in names if tool.get(name) is not None}
@@ -78,7 +80,7 @@ class _Messages:
 
     def extend(self, items: Iterable[Any]) -> None:
         for item in items:
-            self.add(_object(item))
+            self.add(as_object(item))
 
     def add(self, item: Mapping[str, Any]) -> None:
         kind = item.get("type") or "message"
@@ -133,11 +135,11 @@ def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     found: list[str] = []
-    for part in _list(content):
+    for part in as_list(content):
         if isinstance(part, str):
             found.append(part)
             continue
-        fields = _object(part)
+        fields = as_object(part)
         text = fields.get("text") if "text" in fields else fields.get("refusal")
         if not isinstance(text, str):
             raise Unusable("a part of a message is no text (an image, a sound, a file)")
@@ -145,11 +147,3 @@ def _text(content: Any) -> str:
     if not isinstance(content, list):
         raise Unusable("a message's content is neither a text nor a list of parts")
     return "".join(found)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -25,6 +25,7 @@ from msgspec import Raw
 from gym_runtime.errors import UsageError
 from gym_runtime.files.entry import OUTCOMES
 from gym_runtime.files.index import IndexedRow
+from gym_runtime.messages.conversation import as_object
 from gym_runtime.viewer import selection
 from gym_runtime.viewer.chat import Unusable, completion, prompt, tools
 from gym_runtime.viewer.figures import indexed
@@ -186,9 +187,9 @@ _FORMS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def _about(row: dict[str, Any]) -> dict[str, Any]:
     """The columns that say which rollout it is, and what it came to; None for what a row does not say."""
-    agent, own, response = (_object(row.get(name)) for name in ("agent_ref", "_gym", "response"))
-    usage = _object(response.get("usage"))
-    outcome = _object(own.get("outcome")).get("type")
+    agent, own, response = (as_object(row.get(name)) for name in ("agent_ref", "_gym", "response"))
+    usage = as_object(response.get("usage"))
+    outcome = as_object(own.get("outcome")).get("type")
     if not isinstance(outcome, str):
         outcome = "truncated" if response.get("incomplete_details") else "completed"
     return {
@@ -204,10 +205,6 @@ def _about(row: dict[str, Any]) -> dict[str, Any]:
         "turns": _if(int, own.get("turns")),
         "tool_calls": _if(int, own.get("tool_calls")),
     }
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def _if(kind: type, value: Any) -> Any:
