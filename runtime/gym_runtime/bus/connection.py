@@ -42,7 +42,7 @@ from gym_runtime.bus.nats import NatsBus
 from gym_runtime.bus.outgoing import Outgoing
 from gym_runtime.bus.requests import Requests, expire
 from gym_runtime.bus.servers import Servers
-from gym_runtime.bus.socket import Socket
+from gym_runtime.bus.socket import Socket, Traffic
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import (
     CRLF,
@@ -96,6 +96,7 @@ class Connection:
             user=where.user, password=where.password, token=where.token, credentials=credentials
         )
         self._introduce = partial(shake_hands, name=name, identity=identity, tls=tls)
+        self.traffic = Traffic()
         self._interests = Interests()
         self._outgoing = Outgoing(PENDING_BYTES)
         self._socket = Socket(self._interests.receive, self._outgoing.kick)
@@ -157,7 +158,7 @@ class Connection:
         """
         server = self._servers.next()
         server.failures += 1
-        socket = Socket(self._interests.receive, self._outgoing.kick)
+        socket = Socket(self._interests.receive, self._outgoing.kick, self.traffic)
         try:
             with anyio.fail_after(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: socket, server.host, server.port)

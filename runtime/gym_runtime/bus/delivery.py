@@ -17,7 +17,9 @@ class QueueDelivery:
         self._header = header
         self.subject = subject
         self.payload = payload
-        self.deliveries = Stamp.of(reply).deliveries
+        stamp = Stamp.of(reply)
+        self.deliveries = stamp.deliveries
+        self.stored_s = stamp.stored_s
         self.settled = False
 
     @property

@@ -93,6 +93,11 @@ class Delivery(Protocol):
         """How often the task was delivered, this time included."""
         ...
 
+    @property
+    def stored_s(self) -> float:
+        """When the task was stored, by the broker's clock, in seconds since the epoch."""
+        ...
+
     async def ack(self) -> None:
         """The task is done; it is removed from the queue."""
         ...

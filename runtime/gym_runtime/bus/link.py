@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
+from gym_runtime.bus.socket import Traffic
+
 Role = Literal["client", "agent", "resource", "model"]
 """What a connection is for; brokers may let each role do less than all."""
 
@@ -36,6 +38,11 @@ class Link(Protocol):
     @property
     def url(self) -> str:
         """The broker connected to now, without credentials; empty while disconnected."""
+        ...
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has passed, over all connections to the broker."""
         ...
 
     @property

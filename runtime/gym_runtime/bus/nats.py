@@ -20,6 +20,7 @@ from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, R
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.puller import Puller
 from gym_runtime.bus.reader import Reader
+from gym_runtime.bus.socket import Traffic
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.bus.wire import decode_headers, encode_headers
@@ -48,6 +49,11 @@ class NatsBus:
     def url(self) -> str:
         """The broker connected to now, without credentials; empty while disconnected."""
         return self._link.url
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes received from the broker and sent to it."""
+        return self._link.traffic
 
     async def request(
         self,

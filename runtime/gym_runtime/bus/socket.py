@@ -18,20 +18,29 @@ from typing import cast
 from gym_runtime.bus.wire import Decoder, OutOfStep, Receive
 
 
+class Traffic:
+    """Bytes that passed, as they are on the wire; without TLS's own."""
+
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+
 class Socket(asyncio.Protocol):
     """A connection as asyncio calls it back.
 
-    ``receive`` must not raise. ``resume`` is called when the socket takes bytes again.
+    ``receive`` must not raise. ``resume`` is called when the socket takes bytes again. ``traffic`` counts.
 
     Attributes:
         lost: set when the connection is gone.
         failure: why it is gone, where that is known.
     """
 
-    def __init__(self, receive: Receive, resume: Callable[[], None]) -> None:
+    def __init__(self, receive: Receive, resume: Callable[[], None], traffic: Traffic | None = None) -> None:
         self.lost = asyncio.Event()
         self.failure: Exception | None = None
         self._resume = resume
+        self._traffic = traffic or Traffic()
         self._decoder = Decoder(receive, self._on_line)
         self._context = _callback_context()
         self._transport: asyncio.Transport | None = None
@@ -61,6 +70,7 @@ class Socket(asyncio.Protocol):
         self._resume()
 
     def data_received(self, data: bytes) -> None:
+        self._traffic.received_bytes += len(data)
         try:
             self._context.run(self._decoder.feed, data)
         except OutOfStep as error:
@@ -110,6 +120,7 @@ class Socket(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self.lost.is_set():
+            self._traffic.sent_bytes += len(data)
             self._transport.write(data)
 
     def close(self) -> None:

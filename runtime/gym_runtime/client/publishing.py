@@ -55,7 +55,10 @@ class AttachedRun(msgspec.Struct):
     @property
     def summary(self) -> RunInfo:
         """What others are told of the run when it is over."""
-        return msgspec.structs.replace(self.run, done=self.records.done, failed=self.records.failed)
+        records = self.records
+        return msgspec.structs.replace(
+            self.run, done=records.done, failed=records.failed, figures=records.figures()
+        )
 
 
 class Flow(Runs):
@@ -106,7 +109,10 @@ class Flow(Runs):
         )
 
         def current() -> Heartbeat:
-            return msgspec.structs.replace(member, detail=attached.records.detail())
+            records = attached.records
+            return msgspec.structs.replace(
+                member, started_s=records.started_s, detail=records.detail(), figures=records.figures()
+            )
 
         ready, here = anyio.Event(), anyio.CancelScope()
 

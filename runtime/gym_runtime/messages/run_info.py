@@ -7,6 +7,8 @@ import time
 
 import msgspec
 
+from gym_runtime.messages.figures import Figures
+
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run: all that stays of it when it is over.
@@ -18,6 +20,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         model: ``PROVIDER/NAME``, or the name of the pool that is asked; empty if not known.
         done, failed: when the run is over, how many rollouts have a result, and how many of these are
             failures; None if not known.
+        figures: what its last client has counted, when the run is over.
     """
 
     run: str
@@ -31,6 +34,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     done: int | None = None
     failed: int | None = None
+    figures: Figures | None = None
 
 
 CLOSED = b"closed"

@@ -32,6 +32,7 @@ from gym_runtime.errors import (
     leaf,
 )
 from gym_runtime.logs import logger
+from gym_runtime.messages.metric_names import RETRIES
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.account import Account
@@ -126,6 +127,7 @@ class Attempts:
                     if not error.retryable or tries >= self.task.max_attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
+                    self._router.meter.add(RETRIES, "agent", type(error).__name__)
                     restart = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
                     )

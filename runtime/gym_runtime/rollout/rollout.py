@@ -100,7 +100,7 @@ class Rollout:
         self.output: list[Raw] = []
         self.tokens: dict[int, calls.Tokens] = {}
         self.weight_versions: list[str] = []
-        self.times = RolloutTimes()
+        self.times = RolloutTimes(router.meter, task.environment)
         self.last_response: Response | None = None
         self._router = router
         self._budget = budget or Budget()

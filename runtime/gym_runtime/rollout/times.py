@@ -7,12 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from gym_runtime import clock
+from gym_runtime.messages.metric_names import HOP_DURATION
+from gym_runtime.rpc.meter import Meter
 
 
 class RolloutTimes:
-    """Seconds, by turn. A model's time includes waiting for a worker and every retry."""
+    """Seconds, by turn; ``meter`` counts them, too.
 
-    def __init__(self) -> None:
+    A model's time includes waiting for a worker and every retry.
+    """
+
+    def __init__(self, meter: Meter, environment: str) -> None:
+        self._meter = meter
+        self._environment = environment
         self._turns: list[dict[str, float]] = []
         self._verify_s = 0.0
 
@@ -21,28 +28,30 @@ class RolloutTimes:
         """Time a turn, whose model call is made within the block. A block that raises adds no turn."""
         start_s = clock.now()
         yield
-        self._turns.append({"model_s": _since(start_s)})
+        self._turns.append({"model_s": self._noted("model", start_s)})
 
     @contextmanager
     def tools(self) -> Generator[None]:
         """Time the tool calls, or the step, of the latest turn."""
         start_s = clock.now()
         yield
+        took_s = self._noted("tool", start_s)
         if self._turns:
             turn = self._turns[-1]
-            turn["tool_s"] = round(turn.get("tool_s", 0.0) + _since(start_s), 4)
+            turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
 
     @contextmanager
     def verification(self) -> Generator[None]:
         """Time the verification."""
         start_s = clock.now()
         yield
-        self._verify_s = _since(start_s)
+        self._verify_s = self._noted("verify", start_s)
 
     def fields(self) -> dict[str, Any]:
         """``turns``, a list of ``model_s`` and ``tool_s``; and ``verify_s``, if it was judged."""
         return {"turns": self._turns} | ({"verify_s": self._verify_s} if self._verify_s else {})
 
-
-def _since(start_s: float) -> float:
-    return round(max(0.0, clock.now() - start_s), 4)  # the time of day may be set back
+    def _noted(self, hop: str, start_s: float) -> float:
+        took_s = round(max(0.0, clock.now() - start_s), 4)  # the time of day may be set back
+        self._meter.observe(HOP_DURATION, took_s, hop, self._environment)
+        return took_s

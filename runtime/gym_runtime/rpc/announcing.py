@@ -4,8 +4,8 @@ On the wire, NAME being ``<kind>.<worker>``:
 
 ===================  ====================================================================================
 ``join.NAME``        signal with the member's `Heartbeat`: it joined, or its state changed
-``gone.NAME``        signal: it left, or a watcher declared it gone; a member that is alive answers with
-                     another ``join``
+``gone.NAME``        signal: it left, and then with its last `Heartbeat`; or a watcher declared it gone; a
+                     member that is alive answers with another ``join``
 ``alive.NAME``       request; the answer is the member's `Heartbeat`
 ``call``             signal, the roll call: every member announces itself
 ===================  ====================================================================================
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
 import anyio
+from msgspec.structs import replace
 
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError
@@ -78,7 +79,7 @@ async def announce(
                     asked_s = anyio.current_time()
                     # A lost announcement is repeated after `UNASKED_S`, because no watcher asks until then.
                     with suppress(GymError):
-                        await bus.publish(f"join.{name}", encode_heartbeat(heartbeat))
+                        await bus.publish(f"join.{name}", encode_heartbeat(replace(heartbeat, figures=None)))
                     announced = _state(heartbeat)
                 if ready is not None:
                     ready()
@@ -89,4 +90,4 @@ async def announce(
             # If this is not sent, the watcher notices by itself; and an error here must not replace the
             # exception that ended the work.
             with anyio.move_on_after(LEAVE_S, shield=True), suppress(GymError):
-                await bus.publish(f"gone.{name}", b"")
+                await bus.publish(f"gone.{name}", encode_heartbeat(current()))

@@ -14,6 +14,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.logs import logger
+from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
 from gym_runtime.timing import LOAD_FRESH_S
 
@@ -33,6 +34,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         draining: it finishes its requests and takes no new ones.
         places: it understands requests for a place (`gym_runtime.rpc.suspects`).
         detail: further information for users, such as a model's name.
+        figures: what it has counted since it began; only in answers on ``alive``, and at its end.
     """
 
     worker: Token
@@ -47,6 +49,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
     places: bool = False
     detail: dict[str, str] = {}
+    figures: Figures | None = None
 
     @property
     def name(self) -> str:
@@ -85,6 +88,9 @@ class WorkerRegistry:
 
     def learn(self, heartbeat: Heartbeat) -> None:
         """Store a worker's heartbeat."""
+        if heartbeat.figures is not None:
+            # Lists of members are sent whole; they need no figures.
+            heartbeat = msgspec.structs.replace(heartbeat, figures=None)
         known = self._alive.get(heartbeat.worker)
         self.missing.pop(heartbeat.worker, None)
         self._alive[heartbeat.worker] = heartbeat

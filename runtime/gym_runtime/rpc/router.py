@@ -32,6 +32,7 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
 from gym_runtime.rpc.members import Members
+from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.suspects import ALONE_AT, GROUP_AT, MAX_DEATHS, quarantined
@@ -59,12 +60,14 @@ class Router:
     Attributes:
         members: who is alive.
         waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
+        meter: counts for the worker that asks.
     """
 
     def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[str, list[InFlightRequest]] = {}
+        self.meter = Meter()
         self._bus = bus
         self._lost = LostAnswers(bus, self.views, self.waiting)
 

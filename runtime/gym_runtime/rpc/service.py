@@ -23,8 +23,10 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
+from gym_runtime.messages.metric_names import REFUSED
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import decode_keys, encode_keys
+from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.suspects import GROUP_AT, Suspects
 
@@ -41,6 +43,9 @@ class Service:
         pools: the names it serves.
         capacity: requests in progress at most.
         handle: called with the pool's name, the request and its budget of retries; returns the answer's body.
+
+    Attributes:
+        meter: counts for the worker.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Service:
         self.capacity = capacity
         self.in_use = 0
         self.extra_load = 0.0
+        self.meter = Meter()
         self._bus = bus
         self._handle = handle
         self._scopes: dict[str, list[anyio.CancelScope]] = {}
@@ -116,6 +122,7 @@ class Service:
         else:
             refused = self.in_use >= self.capacity or self._suspects.closed
         if refused and incoming.reply:
+            self.meter.add(REFUSED, self.kind)
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
             tasks.start_soon(self._answer, incoming, busy, request.run)
             return

@@ -17,14 +17,19 @@ from typing import Any, Protocol
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.connection import connect
 from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.nats import NatsBus
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, UsageError
+from gym_runtime.messages.figures import Count, Figures
+from gym_runtime.messages.metric_names import NETWORK
 from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.meter import Meter, process_figures
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.starting import ended_at_once
@@ -61,6 +66,7 @@ class _Member(msgspec.Struct, frozen=True):
     in_use: Callable[[], int]
     load: Callable[[], float]
     drain: Callable[[], Awaitable[None]]
+    meter: Meter
     detail: Callable[[], dict[str, str]] = dict
 
 
@@ -88,7 +94,9 @@ async def work(
 
 
 class _Life:
-    def __init__(self, system: SystemSpec, pool: PoolSpec, worker: str, bus: Bus, member: _Member) -> None:
+    def __init__(
+        self, system: SystemSpec, pool: PoolSpec, worker: str, bus: NatsBus, member: _Member
+    ) -> None:
         self._pool = pool
         self._worker = worker
         self._bus = bus
@@ -145,6 +153,22 @@ class _Life:
             draining=self._draining,
             places=True,
             detail=self._member.detail(),
+            figures=self._figures(),
+        )
+
+    def _figures(self) -> Figures:
+        traffic, kind = self._bus.traffic, self._pool.kind
+        cpu_s, memory_bytes = process_figures()
+        counted = self._member.meter.figures()
+        return replace(
+            counted,
+            counts=[
+                *counted.counts,
+                Count(NETWORK.name, (kind, "receive"), traffic.received_bytes),
+                Count(NETWORK.name, (kind, "transmit"), traffic.sent_bytes),
+            ],
+            cpu_s=cpu_s,
+            memory_bytes=memory_bytes,
         )
 
 
@@ -168,7 +192,9 @@ def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
     def detail() -> dict[str, str]:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
 
-    return _Member(hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, detail)
+    return _Member(
+        hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, hosted.meter, detail
+    )
 
 
 def adapter_of(settings: ModelSettings) -> Adapter:
@@ -222,6 +248,7 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
         lambda: len(hosted.sessions),
         lambda: hosted.service.load,
         drain,
+        hosted.service.meter,
         lambda: detail,
     )
 
@@ -268,6 +295,7 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             adapter=adapter,
             capacity=pool.slots,
             per_minute=settings.requests_per_minute / pool.processes,
+            model=(settings.provider, settings.name),
         )
         service = hosted.service
 
@@ -287,5 +315,6 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             lambda: service.in_use,
             lambda: service.load,
             lambda: _finish(bus, lambda: service.in_use, service.drained),
+            service.meter,
             detail,
         )

@@ -15,10 +15,11 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from gym_runtime import logs, tracing
+from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
 from gym_runtime.errors import Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
+from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.responses import NULL
@@ -47,6 +48,9 @@ class AgentWorker:
         worker: this worker's id.
         agents: by name; the worker pulls from the queue of each.
         slots: rollouts in flight at most, over all agents.
+
+    Attributes:
+        meter: what it has counted.
     """
 
     def __init__(self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int) -> None:
@@ -56,6 +60,7 @@ class AgentWorker:
         self._bus = bus
         self._agents = dict(agents)
         self._router = Router(bus, own=worker)
+        self.meter = self._router.meter
         self._running: dict[str, dict[str, Attempts]] = {}
         self._cancellations = Cancellations()
         self._clients = ClientWatch(bus, self._router.members)
@@ -140,6 +145,10 @@ class AgentWorker:
             if self._clients.gone_s(task.run) > CLIENT_DROPPED_S:
                 return await delivery.ack()
             return await delivery.release(CLIENT_RETURN_S)
+        if delivery.deliveries == 1:
+            # The broker's clock may be ahead of this machine's.
+            waited_s = max(0.0, clock.now() - delivery.stored_s)
+            self.meter.observe(QUEUE_WAIT, waited_s, task.environment)
         self.in_use += 1
         try:
             await self._run(task, delivery, subject)

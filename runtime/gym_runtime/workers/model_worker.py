@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -21,7 +22,10 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
 from gym_runtime.messages.names import token
+from gym_runtime.messages.responses import Usage
+from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
 from gym_runtime.timing import ENGINE_ONLY_ERRORS_S
@@ -38,6 +42,13 @@ ONLY_ERRORS = 3
 """An engine is reported as dead when all calls since its start have failed, at least this many, and for at
 least `ENGINE_ONLY_ERRORS_S`."""
 _NUMBER = re.compile(r"\d+")
+
+
+class _Used(msgspec.Struct, frozen=True):
+    usage: Usage | None = None
+
+
+_decode_usage = msgspec.json.Decoder(_Used).decode
 
 
 class Notices:
@@ -64,18 +75,37 @@ class EngineHealth:
     """Whether the engine has ever answered, and if not, for how long and with which words it has refused.
 
     The client reads this from the worker's heartbeat, and stops its run if the engine answers only errors.
+
+    Args:
+        meter: counts each call, its duration, its tokens and its error.
+        model: the labels under which they are counted: operation, provider, the model's name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter | None = None, model: tuple[str, str, str] = ("chat", "", "")) -> None:
+        self._meter = meter or Meter()
+        self._model = model
         self._answered = False
         self._errors = 0
         self._since_s = 0.0
         self._words = ""
 
-    def answered(self) -> None:
+    def answered(self, answer: calls.ModelAnswer, took_s: float) -> None:
+        """A call has its answer."""
         self._answered = True
+        self._meter.observe(ENGINE_DURATION, took_s, *self._model, "")
+        with suppress(msgspec.DecodeError):  # whether it is a response is checked where it is used
+            usage = _decode_usage(answer.response).usage
+            if usage is not None:
+                self._meter.observe(ENGINE_TOKENS, usage.input_tokens, *self._model, "input")
+                self._meter.observe(ENGINE_TOKENS, usage.output_tokens, *self._model, "output")
 
-    def failed(self, error: GymError) -> None:
+    def retried(self, error: GymError) -> None:
+        """The engine is asked again."""
+        self._meter.add(RETRIES, "model", type(error).__name__)
+
+    def failed(self, error: GymError, took_s: float) -> None:
+        """A call has failed; it may be tried again."""
+        self._meter.observe(ENGINE_DURATION, took_s, *self._model, type(error).__name__)
         if not self._errors:
             self._since_s = clock.now()
         self._errors += 1
@@ -106,19 +136,21 @@ async def ask_engine(
     for tries in range(1, MAX_TRIES + 1):
         if pace is not None:
             await pace.turn()
+        started_s = clock.now()
         try:
             answer = await adapter.respond(call, context)
-            health.answered()
+            health.answered(answer, clock.now() - started_s)
             return answer
         except ModelRefused as error:
-            health.failed(error)
+            health.failed(error, clock.now() - started_s)
             raise
         except ModelUnavailable as error:
-            health.failed(error)
+            health.failed(error, clock.now() - started_s)
             wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
             if tries == MAX_TRIES or clock.now() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
+            health.retried(error)
             say = logger().warning if notices.is_news(str(error), clock.now()) else logger().info
             say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
             await anyio.sleep(wait_s)
@@ -135,6 +167,7 @@ class ModelWorker:
         adapter: the engine; entered by the caller.
         capacity: calls in progress at most.
         per_minute: calls of the engine in a minute at most; 0 for no limit.
+        model: provider and name of the model, for the figures.
 
     Attributes:
         weight_version: of the newest answer; empty until the engine reports one.
@@ -150,6 +183,7 @@ class ModelWorker:
         adapter: Adapter,
         capacity: int,
         per_minute: float = 0.0,
+        model: tuple[str, str] = ("", ""),
     ) -> None:
         self.weight_version = ""
         self.paused = False
@@ -159,10 +193,10 @@ class ModelWorker:
         self._conversations = Conversations()
         self._notices = Notices()
         self._pace = Pace(per_minute) if per_minute else None
-        self._health = EngineHealth()
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
+        self._health = EngineHealth(self.service.meter, ("chat", *model))
 
     @property
     def only_errors(self) -> str:

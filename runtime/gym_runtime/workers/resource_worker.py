@@ -23,6 +23,7 @@ from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.metric_names import RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
@@ -35,6 +36,12 @@ from gym_runtime.workers.sessions import Entry, Sessions
 IDLE_S = 60.0
 LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
+_OPERATIONS: dict[type, str] = {
+    calls.OpenSession: "open",
+    calls.CallTool: "tool",
+    calls.Step: "step",
+    calls.Verify: "verify",
+}
 _asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks models in roles")
 
 
@@ -115,12 +122,28 @@ class ResourceWorker:
         if isinstance(call, calls.CloseSession):
             await self.sessions.close(call.session)
             return calls.pack(None)
+        started_s, error = clock.now(), "cancelled"
+        try:
+            answer = await self._called(environment, call, request, budget)
+            error = ""
+            return answer
+        except Exception as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            took_s = max(0.0, clock.now() - started_s)
+            operation = _OPERATIONS[type(call)]
+            self.service.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
+
+    async def _called(
+        self, environment: LoadedEnvironment, call: calls.ResourceCall, request: calls.Request, budget: Budget
+    ) -> Raw:
         if environment.resource.roles:
             _asking.set(
                 RoleCalls(
                     self._router,
                     self._limits,
-                    environment=pool,
+                    environment=environment.name,
                     request=request,
                     budget=budget,
                     worker=self._worker,

@@ -17,7 +17,7 @@ from gym_runtime import errors
 from gym_runtime.environment import roles as role_models
 from gym_runtime.environment.roles import JudgedVerdict, Role
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, items, outcomes, responses
+from gym_runtime.messages import calls, items, outcomes, responses, run_info
 from gym_runtime.messages import roles as role_messages
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
@@ -38,6 +38,7 @@ from gym_runtime.messages.calls import (
     Verify,
     WeightSpan,
 )
+from gym_runtime.messages.figures import Count, Distribution, Figures
 from gym_runtime.messages.items import (
     FunctionCall,
     FunctionCallOutput,
@@ -61,6 +62,8 @@ from gym_runtime.messages.responses import (
 )
 from gym_runtime.messages.roles import RoleAnswer, RoleUse
 from gym_runtime.messages.rollout_spec import RolloutIdentity, RolloutSpec
+from gym_runtime.messages.run_info import RunInfo, decode_run
+from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -68,6 +71,19 @@ from msgspec import Raw
 encode = msgspec.json.Encoder().encode
 FAULT = Fault(kind="model", name="ModelUnavailable", message="503", stage="model", retryable=True)
 FAULT_JSON = b'{"kind":"model","name":"ModelUnavailable","message":"503","stage":"model","retryable":true}'
+FIGURES = Figures(
+    counts=[
+        Count("gym.rollouts", ("e", "failed", "", ""), 3),
+        Count("gym.role.time", ("e", "judge"), 0.5),
+    ],
+    distributions=[Distribution("gym.rollout.reward", ("mcqa",), (1, 0, 2), 0.5)],
+    cpu_s=1.25,
+    memory_bytes=4096,
+)
+FIGURES_JSON = (
+    b'{"counts":[["gym.rollouts",["e","failed","",""],3],["gym.role.time",["e","judge"],0.5]],'
+    b'"distributions":[["gym.rollout.reward",["mcqa"],[1,0,2],0.5]],"cpu_s":1.25,"memory_bytes":4096}'
+)
 NULLS = b'"max_output_tokens":null,"max_tool_calls":null'
 
 Decode = Callable[[bytes], Any]
@@ -330,6 +346,56 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"input_tokens":0,"output_tokens":0,"seconds":0.0}},'
         b'"role_answers":[{"role":"judge","digest":"0a","response":{}}]}',
     ),
+    (decoder(Figures), Figures(), b"{}"),
+    (decoder(Figures), FIGURES, FIGURES_JSON),
+    (
+        decode_heartbeat,
+        Heartbeat(worker="one", kind="model", pools=["policy"]),
+        b'{"worker":"one","kind":"model","pools":["policy"]}',
+    ),
+    (
+        decode_heartbeat,
+        Heartbeat(
+            worker="one",
+            kind="agent",
+            pools=[],
+            host="h",
+            pid=7,
+            started_s=1.5,
+            capacity=8,
+            in_use=2,
+            load=0.25,
+            draining=True,
+            places=True,
+            detail={"a": "b"},
+            figures=FIGURES,
+        ),
+        b'{"worker":"one","kind":"agent","pools":[],"host":"h","pid":7,"started_s":1.5,"capacity":8,'
+        b'"in_use":2,"load":0.25,"draining":true,"places":true,"detail":{"a":"b"},"figures":'
+        + FIGURES_JSON
+        + b"}",
+    ),
+    (decode_run, RunInfo(run="r", total=1), b'{"run":"r","total":1}'),
+    (
+        decode_run,
+        RunInfo(
+            run="r",
+            total=2,
+            environments=["mcqa"],
+            agents=["single_turn"],
+            created_s=1.5,
+            state="finished",
+            attached=True,
+            closed=True,
+            model="openai/a",
+            done=2,
+            failed=1,
+            figures=FIGURES,
+        ),
+        b'{"run":"r","total":2,"environments":["mcqa"],"agents":["single_turn"],"created_s":1.5,'
+        b'"state":"finished","attached":true,"closed":true,"model":"openai/a","done":2,"failed":1,'
+        b'"figures":' + FIGURES_JSON + b"}",
+    ),
     (decoder(Part), Part(type="output_text", text="a"), b'{"type":"output_text","text":"a"}'),
     (
         decoder(Part),
@@ -430,9 +496,10 @@ def structs(module: ModuleType) -> set[type]:
 
 
 def test_every_message_has_golden_bytes() -> None:
-    modules = (calls, items, outcomes, responses, role_messages, role_models, tasks, errors)
+    modules = (calls, items, outcomes, responses, role_messages, role_models, tasks, run_info, errors)
     there = set[type]().union(*map(structs, modules))
-    assert there - ABSTRACT == {type(message) for _, message, _ in GOLDEN}
+    elsewhere = {Figures, Heartbeat}
+    assert there - ABSTRACT == {type(message) for _, message, _ in GOLDEN} - elsewhere
 
 
 def test_every_field_is_in_golden_bytes() -> None:

@@ -34,6 +34,7 @@ class MemoryDelivery:
         self.payload = task.payload
         self.headers: Headers | None = None if task.headers is None else dict(task.headers)
         self.deliveries = deliveries
+        self.stored_s = task.stored_s
         self.settled = False
 
     async def ack(self) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from gym_runtime import clock
 from gym_runtime.bus.interface import Headers, QueueDepth
 from gym_runtime.errors import BrokerError
 from gym_runtime.testing.memory.faults import Kind
@@ -54,6 +55,7 @@ class Task:
         self.subject = subject
         self.payload = payload
         self.headers = headers
+        self.stored_s = clock.now()
         self.deliveries = 0
         self.held = False
         """Whether it is delivered, and neither released nor expired."""
