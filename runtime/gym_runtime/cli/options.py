@@ -176,6 +176,9 @@ class RunOptions:
             was made stays.
         overwrite: Replace the files of an earlier run.
         keep_going: Do not stop when the engine answers nothing but errors.
+        track: An experiment tracker that is told of the run every few seconds and at its end: aggregates and
+            a few rollouts as examples. TensorBoard's files are put beside the output, as NAME_tensorboard;
+            the others are told where by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
@@ -191,6 +194,7 @@ class RunOptions:
     extend: bool = False
     overwrite: bool = False
     keep_going: bool = False
+    track: Literal["wandb", "mlflow", "tensorboard", "trackio"] | None = None
     json: bool = False
     rows: Annotated[RowOptions, FLAT] = RowOptions()
     settings: Settings = RolloutSettings()
