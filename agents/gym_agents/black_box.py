@@ -292,4 +292,5 @@ def _environment(rollout: Rollout, url: str, key: str, folder: str) -> dict[str,
         "ANTHROPIC_MODEL": rollout.task.model,
         "GYM_ROLLOUT_ID": rollout.task.rollout_id,
         "NO_PROXY": "127.0.0.1",
+        **{name.upper(): value for name, value in rollout.trace_context.items()},
     }

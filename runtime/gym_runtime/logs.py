@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
@@ -19,10 +20,18 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 from gym_runtime import tracing
 from gym_runtime.errors import UsageError
 
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+    from opentelemetry.sdk._logs import LoggerProvider
+
+_provider: LoggerProvider | None = None
+_exported: Logger | None = None
 _rollout: ContextVar[tuple[str, int]] = ContextVar("rollout", default=("", 0))
 
 FORMAT_VARIABLE = "GYM_LOG_FORMAT"
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+EXPORT_S = 2.0
+_SEVERITIES = {"debug": "DEBUG", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
 
 
 def start(worker: str = "", *, lines: bool = False) -> None:
@@ -63,6 +72,7 @@ def start(worker: str = "", *, lines: bool = False) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _add_trace,
+        _export,
     ]
     structlog.configure(
         processors=[*chain, *tail],
@@ -79,6 +89,58 @@ def start(worker: str = "", *, lines: bool = False) -> None:
         )
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[libraries], force=True)
+
+
+def export(service: str, worker: str = "") -> None:
+    """Send each line to an OpenTelemetry collector besides, if the standard variables ask for it.
+
+    They are ``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`` and
+    ``OTEL_LOGS_EXPORTER``. Call it after any fork, and `stop_export` at the end.
+    """
+    global _provider, _exported
+    if not tracing.exports("logs"):
+        return
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    _provider = LoggerProvider(resource=tracing.resource(service, worker))
+    _provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(timeout=EXPORT_S)))
+    _exported = _provider.get_logger("gym_runtime")
+
+
+def stop_export() -> None:
+    """Send what is left; a collector that does not answer takes `EXPORT_S` at most."""
+    global _provider, _exported
+    if _provider is not None:
+        _provider.shutdown()
+    _provider = _exported = None
+
+
+def _export(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    # The exporter logs that it cannot reach its collector; exporting that would never end.
+    if _exported is not None and not str(event.get("logger", "")).startswith(("opentelemetry", "urllib3")):
+        from opentelemetry._logs import SeverityNumber
+
+        level = str(event.get("level", name))
+        hidden = ("event", "level", "timestamp", "trace_id", "exc_info")
+        attributes = {key: value for key, value in event.items() if key[0] != "_" and key not in hidden}
+        if event.get("exc_info"):
+            told = structlog.processors.format_exc_info(logger, name, dict(event))
+            attributes["exception.stacktrace"] = told.get("exception", "")
+        now_ns = time.time_ns()
+        _exported.emit(
+            timestamp=now_ns,
+            observed_timestamp=now_ns,
+            severity_number=SeverityNumber[_SEVERITIES.get(level, "INFO")],
+            severity_text=level,
+            body=str(event.get("event", "")),
+            attributes={
+                key: value if isinstance(value, (str, bool, int, float)) else str(value)
+                for key, value in attributes.items()
+            },
+        )
+    return event
 
 
 def logger() -> FilteringBoundLogger:

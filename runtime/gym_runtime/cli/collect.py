@@ -20,6 +20,7 @@ from gym_runtime.cli.options import CollectOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.client.background import background
+from gym_runtime.client.progress import Counter
 from gym_runtime.files.collected import read_collected
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.metrics import Metrics
@@ -53,7 +54,8 @@ def collect(options: CollectOptions) -> int:
                 workers = await gym.workers()
                 missing = unserved(workers, agents=info.agents, environments=info.environments)
             left = info.total - len(had)
-            before = metrics.summary() if len(had) else None
+            had_some, counted = bool(len(had)), Counter()
+            before = metrics.summary() if had_some else None
             with (
                 ResultWriter(files) as writer,
                 Display(info.total, label=options.run, before=before) as display,
@@ -62,6 +64,7 @@ def collect(options: CollectOptions) -> int:
                 def take(record: RolloutRecord) -> None:
                     writer.write(record)
                     metrics.add(record)
+                    counted.add(record)
                     display.add(record)
 
                 for line in missing:
@@ -83,7 +86,11 @@ def collect(options: CollectOptions) -> int:
                         await gym.stored_run(options.run)
                     if complete or now.state == "cancelled":
                         failed = metrics.failures.total()
-                        now = msgspec.structs.replace(now, done=metrics.rollouts, failed=failed)
+                        # What an earlier call has written is not among the figures.
+                        figures = None if had_some else counted.figures()
+                        now = msgspec.structs.replace(
+                            now, done=metrics.rollouts, failed=failed, figures=figures
+                        )
                         state = "cancelled" if now.state == "cancelled" else "finished"
                         await gym.finish_run(now, state=state)
             display.final_table(

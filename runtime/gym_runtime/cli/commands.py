@@ -27,6 +27,7 @@ from gym_runtime.cli.options import (
     ExportOptions,
     GatewayOptions,
     MergeOptions,
+    MetricsOptions,
     PrepareOptions,
     PublishOptions,
     ReverifyOptions,
@@ -154,6 +155,16 @@ def gateway(*, options: Annotated[GatewayOptions, FLAT] = GatewayOptions()) -> i
     from gym_runtime.cli import gateway as gateways
 
     return gateways.gateway(options)
+
+
+def metrics(*, options: Annotated[MetricsOptions, FLAT] = MetricsOptions()) -> int:
+    """Serve the metrics of a whole running system in one place, for Prometheus.
+
+    OTEL_EXPORTER_OTLP_ENDPOINT has them pushed to an OpenTelemetry collector besides.
+    """
+    from gym_runtime.cli import metrics as serving
+
+    return serving.metrics(options)
 
 
 def status(*, json: AsJson = False, broker: Broker = BrokerOptions()) -> None:
@@ -315,7 +326,7 @@ def export(*rollouts: Path, options: Annotated[ExportOptions, FLAT]) -> int:
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
     "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
-    "Look around": [view, show, compare, status, ls],
+    "Look around": [view, show, compare, status, metrics, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare, export],
 }

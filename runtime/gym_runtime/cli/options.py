@@ -245,6 +245,8 @@ class StartOptions:
         nats: The broker to join, as for 'gym-runtime run'; by default one is started.
         prefix: Tells systems that share a broker apart; by default gym.
         state_dir: Where a private broker keeps its queue; by default a temporary directory.
+        metrics: Serve the metrics of the whole system for Prometheus at this port of 127.0.0.1; 0 lets the
+            system choose.
     """
 
     pools: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
@@ -256,6 +258,7 @@ class StartOptions:
     nats: Annotated[str, System, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
     prefix: Annotated[str, System, Parameter(show_default=False)] = ""
     state_dir: Annotated[str, System, Parameter(show_default=False)] = ""
+    metrics: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,6 +297,20 @@ class GatewayOptions:
     return_tokens: bool = False
     concurrency: Annotated[int, _AT_LEAST_ONE] = 1024
     timeout_s: Annotated[float, Parameter(validator=Number(gt=0))] = 600.0
+    broker: Broker = BrokerOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsOptions:
+    """What ``metrics`` was asked to do.
+
+    Attributes:
+        host: Where to listen; every program that reaches it may read the metrics.
+        port: 0 lets the system choose.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 9464
     broker: Broker = BrokerOptions()
 
 

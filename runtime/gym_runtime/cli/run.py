@@ -71,11 +71,13 @@ def run(options: RunOptions) -> int:
     """
     logs.start(lines=True)
     terminal.note_untested_python()
+    logs.export("gym-runtime")
     tracing.start("gym-runtime")
     try:
         return _Run(options).run()
     finally:
         tracing.stop()
+        logs.stop_export()
 
 
 class _Run:

@@ -6,7 +6,8 @@ import difflib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import get_args
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from gym_runtime.bus.connection import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
@@ -43,7 +45,7 @@ def start(options: StartOptions) -> int:
     for pool in system.pools:
         if pool.model is not None:
             fetch_weights(pool.model)
-    anyio.run(_stay, system, notes, backend_options={"use_uvloop": sys.platform != "win32"})
+    anyio.run(_stay, system, notes, options.metrics, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
 
@@ -181,7 +183,7 @@ def _runnable(notes: Console) -> tuple[str, ...]:
 # -- staying ------------------------------------------------------------------------------------------
 
 
-async def _stay(system: SystemSpec, notes: Console) -> None:
+async def _stay(system: SystemSpec, notes: Console, metrics: int | None) -> None:
     running = launch(system)
     stopping = anyio.CancelScope()
     try:
@@ -190,8 +192,9 @@ async def _stay(system: SystemSpec, notes: Console) -> None:
             with stopping:
                 await running.until("all_ready")
                 show_ready(running, system, terminal.output())
-                async for event in running.events():
-                    _say(event, notes)
+                async with _metrics(running, system, metrics):
+                    async for event in running.events():
+                        _say(event, notes)
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
                 await running.stop()
@@ -199,6 +202,21 @@ async def _stay(system: SystemSpec, notes: Console) -> None:
     except BaseException:
         running.kill()
         raise
+
+
+@asynccontextmanager
+async def _metrics(running: System, system: SystemSpec, port: int | None) -> AsyncGenerator[None]:
+    """Serve the metrics of the whole system meanwhile, if a port is given."""
+    if port is None:
+        yield
+        return
+    from gym_runtime.metrics.server import serving
+
+    urls = system.nats or (running.url,)
+    async with connect(urls, prefix=system.prefix, name="metrics") as bus, serving(bus, port=port) as url:
+        terminal.output().print(f"metrics: {url}", soft_wrap=True)
+        sys.stdout.flush()
+        yield
 
 
 async def _watch_signals(running: System, stopping: anyio.CancelScope, notes: Console) -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.status import RunProgress
@@ -54,6 +56,10 @@ class Counter:
             meter.add(metric_names.ROLE_TOKENS, environment, role, "input", by=use.input_tokens)
             meter.add(metric_names.ROLE_TOKENS, environment, role, "output", by=use.output_tokens)
             meter.add(metric_names.ROLE_TIME, environment, role, by=use.seconds)
+
+    def told(self, run: RunInfo) -> RunInfo:
+        """A run that is over, with what has been counted."""
+        return replace(run, done=self.done, failed=self.failed, figures=self.figures())
 
     def figures(self) -> Figures:
         """What it has counted."""

@@ -55,10 +55,7 @@ class AttachedRun(msgspec.Struct):
     @property
     def summary(self) -> RunInfo:
         """What others are told of the run when it is over."""
-        records = self.records
-        return msgspec.structs.replace(
-            self.run, done=records.done, failed=records.failed, figures=records.figures()
-        )
+        return self.records.told(self.run)
 
 
 class Flow(Runs):
@@ -76,10 +73,13 @@ class Flow(Runs):
         """
         limit = anyio.CapacityLimiter(PUBLISHERS)
         count = 0
+        inherited = tracing.inherited()
 
         async def one(task: RolloutSpec) -> None:
             async with limit:
-                await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers())
+                await self.bus.enqueue(
+                    _queue(task), encode_spec(task), headers=tracing.headers() or inherited
+                )
 
         async with background(cancel=False) as group:
             for task in tasks:
@@ -307,12 +307,18 @@ class Flow(Runs):
         """
         info = await self.stored_run(run)
         stream = Stream[RolloutRecord]()
+        counted = Counter()
+
+        def take(record: RolloutRecord) -> Awaitable[None]:
+            counted.add(record)
+            return stream.send(record)
 
         async def work() -> None:
-            complete = await self.follow(run, info.total, stream.send)
+            complete = await self.follow(run, info.total, take)
             now = await self.run(run)
             if not complete and now.state == "finished":
                 await self.stored_run(run)
+            now = counted.told(now) if complete else now
             if now.state != "active" and not now.closed:
                 await self.finish_run(now, state=now.state)
 

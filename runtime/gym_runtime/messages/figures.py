@@ -65,15 +65,17 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Cumulative figures since ``started_s`` of the heartbeat that carries them.
+    """Cumulative figures.
 
     Attributes:
+        since_s: when counting began, in seconds since the epoch by the counter's clock.
         cpu_s: processor time of the process, in seconds.
         memory_bytes: its resident memory, now.
     """
 
     counts: list[Count] = []
     distributions: list[Distribution] = []
+    since_s: float = 0.0
     cpu_s: float = 0.0
     memory_bytes: int = 0
 

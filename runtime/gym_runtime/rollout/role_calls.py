@@ -105,7 +105,7 @@ class RoleCalls:
 
     async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         async with self._limits.of(self._environment, role):
-            with tracing.span("role", role=role.name):
+            with tracing.span(f"role {role.name}", {"gym.role": role.name}):
                 answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
         try:
             return calls.decode_model_answer(answer).response

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 import msgspec
@@ -138,6 +138,11 @@ class Rollout:
         """How often the session was lost with its worker and rebuilt."""
         return self._session.rebuilt
 
+    @property
+    def trace_context(self) -> Mapping[str, str]:
+        """The W3C trace context as headers, for what the agent asks or starts; empty if not traced."""
+        return tracing.headers() or {}
+
     def truncate(self, reason: str) -> None:
         """Note that a limit ends this rollout; it is still judged, with the outcome ``truncated``."""
         self.truncated = self.truncated or reason
@@ -148,7 +153,7 @@ class Rollout:
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
-        with tracing.span("turn", turn=self.turns), self.times.model():
+        with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
             response, answer = await self._model.ask(self._call_params, [*self.input, *self.output])
         return self._take(response, answer)
 
@@ -165,7 +170,7 @@ class Rollout:
         Raises:
             GymError: as `respond`.
         """
-        with tracing.span("turn", turn=self.turns), self.times.model():
+        with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
             response, answer = await self._model.ask_apart(params, items, prefix)
         return self._count(response, answer)
 
@@ -268,10 +273,14 @@ class Rollout:
 
     async def verify(self) -> JudgedVerdict:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
-        with tracing.span("verify"), self.times.verification():
-            answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
-        verdict = _decode_verdict(answer)
-        verdict.checked()
+        environment = self.task.environment
+        with tracing.span(f"verify {environment}", {"gym.environment": environment}):
+            with self.times.verification():
+                answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
+            verdict = _decode_verdict(answer)
+            verdict.checked()
+            evaluation = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": verdict.reward}
+            tracing.event("gen_ai.evaluation.result", evaluation)
         return verdict
 
     async def close(self) -> None:
@@ -296,7 +305,13 @@ class Rollout:
         if problem is not None:
             return json.dumps({"error": f"Invalid tool call arguments: {problem}"})
         request = calls.CallTool(name=call.name, arguments=call.arguments)
-        with tracing.span("tool", tool=call.name):
+        about = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call.call_id,
+        }
+        with tracing.span(f"execute_tool {call.name[: tracing.NAME_CHARS]}", about):
             return calls.decode_tool_answer(await self._session.ask(request)).output
 
     def _note_weights(self, answer: calls.ModelAnswer) -> None:

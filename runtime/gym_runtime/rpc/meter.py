@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from contextlib import suppress
 
+from gym_runtime import clock
 from gym_runtime.messages.figures import Count, Distribution, Figures
 from gym_runtime.messages.metric_names import Metric
 
@@ -33,6 +34,7 @@ class Meter:
     """The figures of one worker, or of one run. Not thread-safe."""
 
     def __init__(self) -> None:
+        self._since_s = clock.now()
         self._counts: dict[tuple[str, tuple[str, ...]], float] = {}
         self._histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = {}
 
@@ -63,6 +65,7 @@ class Meter:
                 Distribution(name, labels, _trimmed(one.buckets), round(one.total, 6))
                 for (name, labels), one in self._histograms.items()
             ],
+            since_s=self._since_s,
         )
 
 

@@ -11,7 +11,7 @@ from the others (`gym_runtime.rpc.suspects`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 
 import anyio
 import msgspec
@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.bus.interface import Bus, Headers, Incoming
 from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
@@ -46,6 +46,7 @@ class Service:
 
     Attributes:
         meter: counts for the worker.
+        traced: name, kind and attributes of the spans of its requests, if they are to be special.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Service:
         self.in_use = 0
         self.extra_load = 0.0
         self.meter = Meter()
+        self.traced: tuple[str, tracing.Kind, tracing.Attributes] | None = None
         self._bus = bus
         self._handle = handle
         self._scopes: dict[str, list[anyio.CancelScope]] = {}
@@ -178,7 +180,7 @@ class Service:
         set_rollout(request.rollout, request.attempt)
         budget = Budget(MAX_RETRIES if request.retries is None else request.retries)
         try:
-            with tracing.continued(f"{self.kind} {pool}", incoming.headers, rollout=request.rollout):
+            with self._span(pool, request, incoming.headers):
                 body = await self._handle(pool, request, budget)
             return RpcReply(body=body, worker=self.worker, load=self.load, retries=budget.spent)
         except GymError as error:
@@ -186,6 +188,13 @@ class Service:
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
             logger().exception("a handler raised", kind=self.kind, pool=pool)
             return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget.spent)
+
+    def _span(self, pool: str, request: Request, headers: Headers | None) -> AbstractContextManager[None]:
+        if not headers:
+            return tracing.continued("", None)
+        name, kind, attributes = self.traced or (f"{self.kind} {pool}", "server", {})
+        more = {"gym.worker": self.worker, "gym.pool": pool, "gen_ai.conversation.id": request.rollout}
+        return tracing.continued(name, headers, {**attributes, **more}, kind=kind)
 
     def _failure(self, error: GymError, retries: int = 0) -> RpcReply:
         if not error.stage:

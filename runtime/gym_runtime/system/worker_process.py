@@ -79,7 +79,9 @@ async def work(
         UsageError, BrokerError: it cannot start; the message says why.
     """
     logs.start(worker)
-    tracing.start(f"gym-runtime-{pool.kind}")
+    service = f"gym-runtime-{pool.kind}"
+    logs.export(service, worker)
+    tracing.start(service, worker)
     try:
         async with AsyncExitStack() as stack:
             with ended_at_once(lifeline):
@@ -91,6 +93,7 @@ async def work(
             await _Life(system, pool, worker, bus, member).live(lifeline, ready)
     finally:
         tracing.stop()
+        logs.stop_export()
 
 
 class _Life:
@@ -248,7 +251,7 @@ def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
         lambda: len(hosted.sessions),
         lambda: hosted.service.load,
         drain,
-        hosted.service.meter,
+        hosted.meter,
         lambda: detail,
     )
 
@@ -315,6 +318,6 @@ async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             lambda: service.in_use,
             lambda: service.load,
             lambda: _finish(bus, lambda: service.in_use, service.drained),
-            service.meter,
+            hosted.meter,
             detail,
         )

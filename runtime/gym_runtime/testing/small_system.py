@@ -232,7 +232,11 @@ class SmallSystem:
                 async with self.broker.connect(name) as bus:
                     made.append(make(bus))
                     heartbeat = Heartbeat(worker=name, kind=kind, pools=list(pools), capacity=100)
-                    async with background(lambda: announce(bus, lambda: heartbeat)):
+
+                    def current() -> Heartbeat:
+                        return msgspec.structs.replace(heartbeat, figures=made[0].meter.figures())
+
+                    async with background(lambda: announce(bus, current)):
                         await made[0].run(ready=ready.set)
 
         announced = anyio.Event()

@@ -211,10 +211,11 @@ class AgentWorker:
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)
-            with tracing.span("rollout", delivery.headers, rollout=task.rollout_id):
+            with tracing.span(f"invoke_agent {task.environment}", _about(task), parent=delivery.headers):
                 if self._cancellations.cover(task):
                     attempts.cancel()
                 record = await self._made(attempts, turn, known=known)
+                _note(record, self.worker)
                 if attempts.detached and isinstance(record.outcome, Cancelled):
                     await self._note_given_back(attempts)
                     has_it = False
@@ -282,3 +283,41 @@ class AgentWorker:
                     await attempts.account.note(working=True)
                 except GymError as error:
                     logger().info("the time of a rollout was not stored", error=str(error))
+
+
+def _about(task: RolloutSpec) -> tracing.Attributes:
+    """What a rollout's span says from the beginning."""
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": task.environment,
+        "gen_ai.conversation.id": task.rollout_id,
+        "gym.agent": task.agent,
+        "gym.environment": task.environment,
+        "gym.model": task.model,
+        "gym.run": task.run,
+        "gym.task_index": task.task_index,
+        "gym.rollout_index": task.rollout_index,
+    }
+
+
+def _note(record: RolloutRecord, worker: str) -> None:
+    """What a rollout's span says at its end; a failed rollout is an error."""
+    if not tracing.recording():
+        return
+    outcome = record.outcome
+    numbers = record.numbers
+    tracing.note(
+        {
+            "gym.worker": worker,
+            "gym.attempt": record.attempt,
+            "gym.outcome": type(outcome).__name__.lower(),
+            "gym.turns": record.turns,
+            "gym.tool_calls": record.tool_calls,
+            "gen_ai.usage.input_tokens": int(numbers.get("input_tokens", 0)),
+            "gen_ai.usage.output_tokens": int(numbers.get("output_tokens", 0)),
+            **({} if record.reward is None else {"gym.reward": record.reward}),
+        }
+    )
+    if isinstance(outcome, Failed):
+        tracing.note({"gym.stage": outcome.fault.stage})
+        tracing.fail(outcome.fault.name, outcome.fault.message)

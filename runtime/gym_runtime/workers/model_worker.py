@@ -24,7 +24,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
 from gym_runtime.messages.names import token
-from gym_runtime.messages.responses import Usage
+from gym_runtime.messages.responses import IncompleteDetails, Usage
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.service import Service
@@ -46,6 +46,9 @@ _NUMBER = re.compile(r"\d+")
 
 class _Used(msgspec.Struct, frozen=True):
     usage: Usage | None = None
+    id: str = ""
+    model: str = ""
+    incomplete_details: IncompleteDetails | None = None
 
 
 _decode_usage = msgspec.json.Decoder(_Used).decode
@@ -172,6 +175,7 @@ class ModelWorker:
     Attributes:
         weight_version: of the newest answer; empty until the engine reports one.
         paused: the engine generates nothing until a ``resume`` command.
+        meter: what it has counted.
     """
 
     def __init__(
@@ -196,7 +200,15 @@ class ModelWorker:
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
-        self._health = EngineHealth(self.service.meter, ("chat", *model))
+        self.meter = self.service.meter
+        provider, name = model
+        self._health = EngineHealth(self.meter, ("chat", *model))
+        about = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": name,
+        }
+        self.service.traced = (f"chat {name}".strip(), "client", about)
 
     @property
     def only_errors(self) -> str:
@@ -235,6 +247,8 @@ class ModelWorker:
             self._adapter, call, context, budget, self._notices, self._health, self._pace
         )
         self.weight_version = answer.weight_version or self.weight_version
+        if tracing.recording():
+            _note(answer)
         return calls.pack(self._conversations.keep(call, answer))
 
     async def _control(self, incoming: Incoming) -> None:
@@ -258,3 +272,26 @@ class ModelWorker:
     def _learn(self, answer: calls.ControlAnswer) -> None:
         self.paused = answer.paused
         self.weight_version = answer.version or self.weight_version
+
+
+def _note(answer: calls.ModelAnswer) -> None:
+    """What the span of a call says of its answer."""
+    with suppress(msgspec.DecodeError):
+        said = _decode_usage(answer.response)
+        reason = said.incomplete_details.reason if said.incomplete_details else None
+        noted: dict[str, str | int | float | tuple[str, ...]] = {
+            "gen_ai.response.id": said.id,
+            "gen_ai.response.model": said.model,
+            "gen_ai.response.finish_reasons": (reason or "stop",),
+        }
+        if said.usage is not None:
+            noted["gen_ai.usage.input_tokens"] = said.usage.input_tokens
+            noted["gen_ai.usage.output_tokens"] = said.usage.output_tokens
+            if said.usage.input_tokens_details is not None:
+                noted["gen_ai.usage.cache_read.input_tokens"] = said.usage.input_tokens_details.cached_tokens
+            if said.usage.output_tokens_details is not None:
+                thought = said.usage.output_tokens_details.reasoning_tokens
+                noted["gen_ai.usage.reasoning.output_tokens"] = thought
+        if answer.weight_version:
+            noted["gym.weight_version"] = answer.weight_version
+        tracing.note(noted)

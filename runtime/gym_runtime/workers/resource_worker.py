@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import clock
+from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
@@ -55,6 +55,9 @@ class ResourceWorker:
         worker: this worker's id.
         environments: by name.
         capacity: calls in progress at most; sessions between calls do not count.
+
+    Attributes:
+        meter: what it has counted.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class ResourceWorker:
             capacity=capacity,
             handle=self._handle,
         )
+        self.meter = self.service.meter
 
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Serve until cancelled; then every session is closed."""
@@ -123,6 +127,8 @@ class ResourceWorker:
             await self.sessions.close(call.session)
             return calls.pack(None)
         started_s, error = clock.now(), "cancelled"
+        operation = _OPERATIONS[type(call)]
+        tracing.note({"gym.environment": pool, "gym.operation": operation})
         try:
             answer = await self._called(environment, call, request, budget)
             error = ""
@@ -132,8 +138,7 @@ class ResourceWorker:
             raise
         finally:
             took_s = max(0.0, clock.now() - started_s)
-            operation = _OPERATIONS[type(call)]
-            self.service.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
+            self.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
 
     async def _called(
         self, environment: LoadedEnvironment, call: calls.ResourceCall, request: calls.Request, budget: Budget

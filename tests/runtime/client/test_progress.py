@@ -12,6 +12,7 @@ from gym_runtime.client import RunInfo
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.status import RunProgress
 from gym_runtime.files.rows import expand
+from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat, encode_heartbeat
@@ -52,6 +53,8 @@ async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> Non
             assert (info.state, info.total, info.model) == ("active", 2, "policy")
             await anyio.sleep(10)
             found = await progress(here, info.run)
+            assert found.figures is not None
+            assert found.figures.total(metric_names.ROLLOUTS, {"gym.environment": NAME}) == 1
             failed = int(isinstance(record.outcome, Failed))
             assert (found.done, found.failed) == (1, failed)
             assert found.rate_per_s is not None
@@ -67,7 +70,9 @@ async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> Non
                 await anyio.sleep(0.5)
         [info] = await here.gym.runs()
         assert (info.done, info.failed) == (1, failed)
-        assert await progress(here, info.run) == RunProgress(done=1, failed=failed)
+        assert info.figures is not None
+        assert info.figures.total(metric_names.ROLLOUTS) == 1
+        assert await progress(here, info.run) == RunProgress(done=1, failed=failed, figures=info.figures)
 
 
 async def test_a_published_run_is_counted_at_the_broker() -> None:

@@ -77,12 +77,13 @@ FIGURES = Figures(
         Count("gym.role.time", ("e", "judge"), 0.5),
     ],
     distributions=[Distribution("gym.rollout.reward", ("mcqa",), (1, 0, 2), 0.5)],
+    since_s=2.5,
     cpu_s=1.25,
     memory_bytes=4096,
 )
 FIGURES_JSON = (
     b'{"counts":[["gym.rollouts",["e","failed","",""],3],["gym.role.time",["e","judge"],0.5]],'
-    b'"distributions":[["gym.rollout.reward",["mcqa"],[1,0,2],0.5]],"cpu_s":1.25,"memory_bytes":4096}'
+    b'"distributions":[["gym.rollout.reward",["mcqa"],[1,0,2],0.5]],"since_s":2.5,"cpu_s":1.25,"memory_bytes":4096}'
 )
 NULLS = b'"max_output_tokens":null,"max_tool_calls":null'
 
