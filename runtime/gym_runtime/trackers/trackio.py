@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from gym_runtime.trackers.tracker import PROJECT, About, load
@@ -16,14 +18,15 @@ def open_run(about: About) -> TrackioRun:
         UsageError: it is not installed.
     """
     trackio = load("trackio", "trackio")
-    run = trackio.init(
-        project=os.environ.get("TRACKIO_PROJECT") or PROJECT,
-        name=about.run,
-        config=about.settings,
-        embed=False,
-        auto_log_gpu=False,
-        auto_log_cpu=False,
-    )
+    with redirect_stdout(sys.stderr):  # it prints, and standard output may be a document of ours
+        run = trackio.init(
+            project=os.environ.get("TRACKIO_PROJECT") or PROJECT,
+            name=about.run,
+            config=about.settings,
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
     return TrackioRun(trackio, run)
 
 
@@ -42,4 +45,5 @@ class TrackioRun:
         self._run.log({"rollouts": table}, step=step)
 
     def finish(self, *, failed: bool) -> None:
-        self._run.finish()
+        with redirect_stdout(sys.stderr):
+            self._run.finish()

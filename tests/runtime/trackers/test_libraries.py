@@ -18,13 +18,24 @@ from runtime.trackers.made import scalars
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
+READ_WANDB = """
+import glob, json, os
+from wandb.proto.wandb_internal_pb2 import Record
+from wandb.sdk.internal.datastore import DataStore
+store, found = DataStore(), {}
+(path,) = glob.glob(os.environ["WANDB_DIR"] + "/wandb/offline-run-*/run-*.wandb")
+store.open_for_scan(path)
+while (data := store.scan_data()) is not None:
+    for item in Record.FromString(data).history.item:
+        found["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
+"""
 READ_MLFLOW = """
 import mlflow
 client = mlflow.MlflowClient()
 (experiment,) = [one for one in client.search_experiments() if one.name == "gym-runtime"]
 (run,) = client.search_runs([experiment.experiment_id])
 (table,) = client.list_artifacts(run.info.run_id, "rollouts")
-rows = client.load_table(experiment.experiment_id, [run.info.run_id], table.path)
+rows = client.load_table(experiment.experiment_id, table.path, [run.info.run_id])
 found = {"numbers": run.data.metrics, "settings": run.data.params}
 found |= {"rows": len(rows), "state": run.info.status}
 """
@@ -73,9 +84,9 @@ def test_a_run_is_in_the_tracker(name: str, tmp_path: Path) -> None:
     if name == "tensorboard":
         numbers = {tag: steps[max(steps)] for tag, steps in scalars(tmp_path / "quiz_tensorboard").items()}
     elif name == "wandb":
-        (path,) = tmp_path.glob("wandb/offline-run-*/files/wandb-summary.json")
-        numbers = json.loads(path.read_bytes())
-        assert numbers["rollouts"]["nrows"] == 10
+        numbers = read(READ_WANDB, environment)
+        (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/*.json")
+        assert len(json.loads(table.read_bytes())["data"]) == 10
     else:
         found = read(READ_MLFLOW if name == "mlflow" else READ_TRACKIO, environment)
         numbers = found["numbers"]
