@@ -56,7 +56,7 @@ def limit(view: View) -> str:
         if share >= MOSTLY:
             what, remedy = _AWAITED[hop]
             return (
-                f"All agents are full, {_used(by_kind['agent'])}, and {share:.0%} of their time they wait for "
+                f"All agents are full, {_used(by_kind['agent'])}. {share:.0%} of the time they wait for "
                 f"{what}, which could take more: more --concurrency or {remedy} would help."
             )
         return f"The agents are the limit, {_used(by_kind['agent'])}: more --concurrency would help."

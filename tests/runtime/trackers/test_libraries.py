@@ -19,15 +19,21 @@ from runtime.trackers.made import scalars
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 READ_WANDB = """
-import glob, json, os
+import glob, json, os, struct
 from wandb.proto.wandb_internal_pb2 import Record
-from wandb.sdk.internal.datastore import DataStore
-store, found = DataStore(), {}
 (path,) = glob.glob(os.environ["WANDB_DIR"] + "/wandb/offline-run-*/run-*.wandb")
-store.open_for_scan(path)
-while (data := store.scan_data()) is not None:
-    for item in Record.FromString(data).history.item:
-        found["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
+data, at, whole, found = open(path, "rb").read(), 7, b"", {}
+while at + 7 <= len(data):  # LevelDB's log: chunks in blocks of 32 KiB
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    _, length, kind = struct.unpack_from("<IHB", data, at)
+    whole += data[at + 7 : at + 7 + length]
+    at += 7 + length
+    if kind in (1, 4):
+        for item in Record.FromString(whole).history.item:
+            found["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
+        whole = b""
 """
 READ_MLFLOW = """
 import mlflow
@@ -86,11 +92,11 @@ def test_a_run_is_in_the_tracker(name: str, tmp_path: Path) -> None:
     elif name == "wandb":
         numbers = read(READ_WANDB, environment)
         (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/*.json")
-        assert len(json.loads(table.read_bytes())["data"]) == 10
+        assert len(json.loads(table.read_bytes())["data"]) == 5, "one of each task"
     else:
         found = read(READ_MLFLOW if name == "mlflow" else READ_TRACKIO, environment)
         numbers = found["numbers"]
-        assert found["rows"] == 10
+        assert found["rows"] == 5, "one of each task"
         if name == "mlflow":
             assert found["state"] == "FINISHED"
             assert found["settings"]["model"] == "scripted/echo"

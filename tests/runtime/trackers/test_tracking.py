@@ -118,7 +118,7 @@ def test_a_run_is_in_the_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert min(curves["rollouts/done"]) < 3, "it is told before the end"
     assert "scripted/x" in written["settings"]
     assert all(line.startswith("    ") for line in written["rollouts"].splitlines()), "it is code, not markup"
-    assert "    <script>" in written["rollouts"]
+    assert "    answer: <script>" in written["rollouts"]
 
 
 class Broken:
