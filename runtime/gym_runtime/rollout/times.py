@@ -14,7 +14,8 @@ from gym_runtime.rpc.meter import Meter
 class RolloutTimes:
     """Seconds, by turn; ``meter`` counts them, too.
 
-    ``queue_s`` is how long the rollout waited for an agent. A model's time includes waiting for a worker and every retry.
+    ``queue_s`` is how long the rollout waited for an agent. A model's time includes waiting for a worker and
+    every retry.
     """
 
     def __init__(self, meter: Meter, environment: str) -> None:
@@ -49,7 +50,7 @@ class RolloutTimes:
         self._verify_s = self._noted("verify", start_s)
 
     def fields(self) -> dict[str, Any]:
-        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s``; and ``verify_s``, if it was judged."""
+        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, if there are such."""
         around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
         return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
 
