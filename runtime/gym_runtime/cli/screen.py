@@ -124,11 +124,12 @@ class Top(App[None]):
     async def _watch(self) -> None:
         import anyio
 
+        spent_s = time.process_time()
         while True:
-            spent_s = time.process_time()
             await self.look()
-            spent_s = time.process_time() - spent_s
-            await anyio.sleep(max(EVERY_S, spent_s / SHARE))
+            await anyio.sleep(EVERY_S)
+            before_s, spent_s = spent_s, time.process_time()  # asking, and drawing since then
+            await anyio.sleep(max(0.0, (spent_s - before_s) / SHARE - EVERY_S))
 
     async def look(self) -> None:
         """Ask once and show the answer."""

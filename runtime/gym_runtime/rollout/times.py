@@ -50,7 +50,7 @@ class RolloutTimes:
         self._verify_s = self._noted("verify", start_s)
 
     def fields(self) -> dict[str, Any]:
-        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, if there are such."""
+        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
         around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
         return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
 
