@@ -58,7 +58,7 @@ def runs(runs: Sequence[RunView]) -> list[Row]:
                 _count(run.done),
                 _count(run.failed),
                 f"{run.total:,}",
-                "-" if run.rate_per_s is None else formatting.pace(run.rate_per_s),
+                _rate(run.rate_per_s),
                 "-" if run.left_s is None else formatting.span(run.left_s),
                 formatting.reward(run.mean_reward),
                 formatting.shorten(run.model, MODEL_CHARS) or "-",
@@ -159,7 +159,7 @@ def headline(view: View) -> str:
     in_flight = sum(taken for _, taken in view.queues.values())
     parts = [f"{waiting:,} waiting, {in_flight:,} in flight"]
     if view.rollouts_per_s is not None:
-        parts.append(f"{formatting.pace(view.rollouts_per_s)} rollouts")
+        parts.append(f"{_rate(view.rollouts_per_s)} rollouts")
     if view.shares:
         parts.append("time: " + ", ".join(f"{hop} {share:.0%}" for hop, share in view.shares.items()))
     return "   ".join(parts)
@@ -183,8 +183,13 @@ def _load(one: WorkerView) -> str:
 
 
 def _calls(one: WorkerView) -> tuple[str, str, str]:
-    rate = "-" if one.calls_per_s is None else formatting.pace(one.calls_per_s)
-    return rate, _took(one.p50_s), _took(one.p99_s)
+    return _rate(one.calls_per_s), _took(one.p50_s), _took(one.p99_s)
+
+
+def _rate(per_s: float | None) -> str:
+    if per_s is None:
+        return "-"
+    return formatting.pace(per_s) if per_s else "0"
 
 
 def _took(seconds: float | None) -> str:

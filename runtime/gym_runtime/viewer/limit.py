@@ -52,7 +52,7 @@ def limit(view: View) -> str:
                 f"core; more {kind} processes (--workers) would help."
             )
     if _full(by_kind["agent"]):
-        hop, share = max(view.shares.items(), key=lambda one: one[1], default=("", 0.0))
+        hop, share = _longest(view)
         if share >= MOSTLY:
             what, remedy = _AWAITED[hop]
             return (
@@ -62,7 +62,19 @@ def limit(view: View) -> str:
         return f"The agents are the limit, {_used(by_kind['agent'])}: more --concurrency would help."
     if waiting:
         return f"{waiting:,} rollouts wait, and the agents have places: they are just being taken up."
-    return "The client is the limit: nothing waits in the queue, and the agents have places."
+    return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"
+
+
+def _longest(view: View) -> tuple[str, float]:
+    """The hop that agents wait for longest, and its share of their time."""
+    return max(view.shares.items(), key=lambda one: one[1], default=("", 0.0))
+
+
+def _mostly(view: View) -> str:
+    hop, share = _longest(view)
+    if share < MOSTLY:
+        return ""
+    return f" What is in progress waits for {_AWAITED[hop][0]} {share:.0%} of the time."
 
 
 def _pools(workers: list[WorkerView]) -> dict[str, list[WorkerView]]:
