@@ -203,6 +203,7 @@ def status(broker: BrokerOptions, *, as_json: bool) -> None:
 def full_status(found: Status) -> dict[str, Any]:
     """A system's state as ``status --json`` prints it, with every field."""
     return {
+        "limit": limit(view(Reading(time.time(), found))),
         "workers": [_in_full(worker) for worker in found.workers],
         "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
         "runs": [_run_in_full(run, found.progress) for run in found.runs],
@@ -245,7 +246,8 @@ def _in_full(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def _run_in_full(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
-    return {**_in_full(run), **_in_full(progress.get(run.run, RunProgress()))}
+    known = progress.get(run.run, RunProgress())
+    return {**_in_full(run), **_in_full(known), "mean_reward": run_view(run, known).mean_reward}
 
 
 def _table(*columns: str) -> Table:
