@@ -46,8 +46,12 @@ export function groupPass(rewards, k) {
   return Math.max(...rewards.slice(0, k));
 }
 
+// Only rewards from 0 to 1 are shares of passes.
+export const isShare = (rewards) => rewards.every((one) => one >= 0 && one <= 1);
+
 export function passAt(groups) {
   const rated = groups.filter((group) => group.rewards.length);
+  if (!rated.every((group) => isShare(group.rewards))) return [];
   const most = rated.reduce((found, group) => Math.max(found, group.rewards.length), 0);
   return steps(most).map((k) => {
     const large = rated.filter((group) => group.rewards.length >= k);

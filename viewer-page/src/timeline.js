@@ -10,6 +10,7 @@ export function lanes(row) {
   if (!timing || !Array.isArray(timing.turns)) return null;
   const part = (turn) => KINDS.map((kind) => ({ kind, seconds: Number(turn[`${kind}_s`]) || 0 })).filter(({ seconds }) => seconds > 0);
   const found = timing.turns.map((turn, at) => ({ label: `Turn ${at + 1}`, parts: part(turn ?? {}) }));
+  if (timing.queue_s) found.unshift({ label: "Queue", parts: [{ kind: "queue", seconds: timing.queue_s }] });
   if (timing.verify_s) found.push({ label: "Verify", parts: [{ kind: "verify", seconds: timing.verify_s }] });
   return found;
 }
@@ -20,7 +21,7 @@ export function Timeline({ row }) {
   const total = found.reduce((sum, lane) => sum + lane.parts.reduce((some, part) => some + part.seconds, 0), 0) || 1;
   const sums = KINDS.map((kind) => [kind, found.flatMap((lane) => lane.parts).filter((part) => part.kind === kind).reduce((sum, part) => sum + part.seconds, 0)]).filter(([, seconds]) => seconds);
   let at = 0;
-  return html`<div class="timeline"><p>${sums.map(([kind, seconds]) => html`<span class=${`legend ${kind}`}></span>${kind} ${span(seconds)} <small class="quiet">${((100 * seconds) / total).toFixed(0)} %</small> `)}${whole ? html`<span class="quiet">of ${span(whole)}; the rest is messages and the agent. The model's time includes waiting for it.</span>` : null}</p>
+  return html`<div class="timeline"><p>${sums.map(([kind, seconds]) => html`<span class=${`legend ${kind}`}></span>${kind} ${span(seconds)} <small class="quiet">${((100 * seconds) / total).toFixed(0)} %</small> `)}${whole ? html`<span class="quiet">The attempt took ${span(whole)}; what is missing is messages and the agent. The model's time includes waiting for it. The queue is before the attempt.</span>` : null}</p>
     <ol>${found.map((lane) => {
       const begins = at, seconds = lane.parts.reduce((sum, part) => sum + part.seconds, 0);
       at += seconds;

@@ -24,6 +24,7 @@ from gym_runtime.cli.options import (
     BrokerOptions,
     CollectOptions,
     Everything,
+    ExportOptions,
     GatewayOptions,
     MergeOptions,
     MetricsOptions,
@@ -173,6 +174,19 @@ def status(*, json: AsJson = False, broker: Broker = BrokerOptions()) -> None:
     statuses.status(broker, as_json=json)
 
 
+def top(*, once: bool = False, json: AsJson = False, broker: Broker = BrokerOptions()) -> int:
+    """Watch a running system: workers, runs, engines, failures, and which hop is the limit.
+
+    Keys cancel a run and pause or resume a model's weights; both ask first.
+
+    Args:
+        once: Print it once, with rates over a second; needs no terminal.
+    """
+    from gym_runtime.cli import top as watching
+
+    return watching.top(broker, once=once, as_json=json)
+
+
 def ls(
     what: Literal["environments", "agents", "models", "runs"] = "environments",
     /,
@@ -310,11 +324,24 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
     return preparing.prepare(replace(options, names=names))
 
 
+def export(*rollouts: Path, options: Annotated[ExportOptions, FLAT]) -> int:
+    """Write rollouts with a verdict as Parquet, with the columns that trainers want.
+
+    For NeMo Gym's files too. Rows that have no such form are counted and said.
+
+    Args:
+        rollouts: Result files, such as results/mcqa.jsonl.
+    """
+    from gym_runtime.cli import export as exporting
+
+    return exporting.export(replace(options, rollouts=rollouts))
+
+
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
     "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
-    "Look around": [view, show, compare, status, metrics, ls],
+    "Look around": [view, show, compare, top, status, metrics, ls],
     "Write environments": [new, check, reverify, bench],
-    "Prepare data": [prepare],
+    "Prepare data": [prepare, export],
 }
 """As the help shows them."""
 

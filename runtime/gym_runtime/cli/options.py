@@ -179,6 +179,9 @@ class RunOptions:
         role_sampling: ROLE.FIELD=VALUE, how the model of a role samples, such as judge.temperature=0;
             repeatable. It replaces what the environment says.
         keep_going: Do not stop when the engine returns only errors.
+        track: An experiment tracker that is told of the run every few seconds and at its end: aggregates and
+            a few rollouts as examples. TensorBoard's files are put beside the output, as NAME_tensorboard;
+            the others are told where by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
         json: Print one JSON document, for programs.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
@@ -194,6 +197,7 @@ class RunOptions:
     extend: bool = False
     overwrite: bool = False
     keep_going: bool = False
+    track: Literal["wandb", "mlflow", "tensorboard", "trackio"] | None = None
     json: bool = False
     rows: Annotated[RowOptions, FLAT] = RowOptions()
     settings: Settings = RolloutSettings()
@@ -414,6 +418,28 @@ class PrepareOptions:
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = ()
     overwrite_metrics_conflicts: bool = False
     assets: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What ``export`` was asked to do.
+
+    Attributes:
+        output: One file if the name ends in .parquet, else a folder for Hugging Face's datasets.
+        format: rollouts: all there is, what is nested as JSON; messages: one conversation, for supervised
+            fine-tuning; completion: prompt and completion apart; pairs: of each task the best and the worst
+            rollout, for preference training.
+        best_of: Only the best of each task's first N rollouts; of equal ones the earliest.
+        min_reward: Only rollouts with at least this reward; of pairs, the better one must have it.
+        json: Print one JSON document, for programs.
+    """
+
+    rollouts: Annotated[tuple[Path, ...], Parameter(parse=False)] = ()
+    output: RequiredOutput
+    format: Literal["rollouts", "messages", "completion", "pairs"] = "rollouts"
+    best_of: Annotated[int | None, _AT_LEAST_ONE] = None
+    min_reward: float | None = None
     json: bool = False
 
 

@@ -57,6 +57,8 @@ from gym_runtime.metrics.push import pushing
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import ENGINE_LOOK_S, FLUSH_S, START_NOTE_S
+from gym_runtime.trackers.tracker import About
+from gym_runtime.trackers.tracking import Tracking
 from gym_runtime.workers.adapter import ModelSettings
 
 COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
@@ -109,6 +111,7 @@ class _Run:
         self._over_budget = ""
         self._making: anyio.CancelScope | None = None
         self._system: System | None = None
+        self._tracking: Tracking | None = None
 
     def run(self) -> int:
         options = self._options
@@ -148,6 +151,8 @@ class _Run:
             except BaseException:
                 if self._system is not None:
                     self._system.kill()
+                if self._tracking is not None:
+                    self._tracking.close(failed=True)
                 raise
 
     # -- preparing ------------------------------------------------------------------------------------
@@ -179,6 +184,7 @@ class _Run:
         self._over_budget = self._budget.reached(self._metrics)
         if self._over_budget:
             return self._report(files, manifest, display, interrupted=True)
+        self._track(files, manifest, display)
         if self._system is None:
             self._launch(catalogue.address(name) for name in sorted(dataset.environments))
         interrupted = anyio.run(
@@ -187,6 +193,23 @@ class _Run:
         )
         with terminable():  # the event loop has put SIGTERM back to its default
             return self._report(files, manifest, display, interrupted=interrupted)
+
+    def _track(self, files: OutputFiles, manifest: Manifest, display: Display) -> None:
+        """Begin the run in the tracker that was asked for."""
+        name = self._options.track
+        if name is None:
+            return
+        settings = {key: value for key, value in manifest.settings.items() if value is not None}
+        about = About(
+            run=self._run_id,
+            folder=files.rollouts.with_name(f"{files.rollouts.stem}_tensorboard"),
+            settings=settings,
+        )
+        before = self._metrics.summary() if self._metrics.rollouts else None
+        repeats = self._settings.repeats
+        tracking = Tracking(name, about, display.note, repeats=repeats, before=before)
+        tracking.open()
+        self._tracking = tracking
 
     def _choose_model(self) -> None:
         """Take the model of the system that is joined if none was named, else have ours at hand."""
@@ -354,6 +377,8 @@ class _Run:
             cost=self._budget.cost(self._metrics),
             as_json=self._options.json,
         )
+        if self._tracking is not None:
+            self._tracking.close(summary, failed=interrupted)
         if self._over_budget:
             display.note(f"{self._over_budget}; with a larger one, {MORE}")
             return 1
@@ -412,6 +437,8 @@ class _Run:
                         writer.write(record)
                         self._metrics.add(record)
                         display.add(record)
+                        if self._tracking is not None:
+                            self._tracking.add(record)
                         if display.tally.added == 1:
                             writer.flush()
                         if display.tally.done < display.tally.total:

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.conversation import Item, conversation
 from gym_runtime.viewer.find import find_rollout
-from gym_runtime.viewer.row import Card, Item, card, conversation
+from gym_runtime.viewer.row import Card, card
 
 MAX_CHARACTERS = 4000
 

@@ -10,20 +10,19 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from gym_runtime.cli import formatting, remote, terminal
+from gym_runtime.cli import remote, tables, terminal
 from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client import Client
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.viewer.limit import limit
+from gym_runtime.viewer.live import Reading, run_view, view
 
 WIDE = 110
-MODEL_CHARS = 40
-_NUMBERS = (
-    *("pid", "done", "failed", "rollouts", "rate", "left"),
-    *("waiting", "in flight", "load", "in use"),
-)
+RATES = ("per s", "p50", "p99", "core")
+"""Columns that need two readings: ``top --once`` has them."""
 
 
 class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,26 +180,10 @@ async def _runs(gym: Client) -> tuple[list[RunInfo], dict[str, RunProgress]]:
 
 
 def _show_runs(runs: list[RunInfo], progress: dict[str, RunProgress]) -> None:
-    table = _table(
-        "run", "state", "done", "failed", "rollouts", "rate", "left", "model", "environments", "started"
-    )
-    for run in runs:
-        known = progress.get(run.run, RunProgress())
-        table.add_row(
-            run.run,
-            run.state,
-            _count(known.done),
-            _count(known.failed),
-            f"{run.total:,}",
-            "-" if known.rate_per_s is None else formatting.pace(known.rate_per_s),
-            "-" if known.left_s is None else formatting.span(known.left_s),
-            formatting.shorten(run.model, MODEL_CHARS) or "-",
-            formatting.listed(run.environments),
-            _ago(run.created_s),
-        )
     console = terminal.output()
     if runs:
-        console.print(table)
+        shown = [run_view(run, progress.get(run.run)) for run in runs]
+        console.print(tables.drawn(tables.RUNS, tables.runs(shown)))
     else:
         console.print("the system knows of no runs")
 
@@ -220,6 +203,7 @@ def status(broker: BrokerOptions, *, as_json: bool) -> None:
 def full_status(found: Status) -> dict[str, Any]:
     """A system's state as ``status --json`` prints it, with every field."""
     return {
+        "limit": limit(view(Reading(time.time(), found))),
         "workers": [_in_full(worker) for worker in found.workers],
         "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
         "runs": [_run_in_full(run, found.progress) for run in found.runs],
@@ -231,19 +215,10 @@ def _show_status(found: Status) -> None:
     if not found.workers:
         console.print("no workers are alive; 'gym-runtime start --nats URL' starts some")
     else:
-        workers = _table("kind", "pools", "worker", "host", "pid", "in use", "load", "up")
-        for worker in sorted(found.workers, key=lambda worker: (worker.kind, worker.pools, worker.worker)):
-            workers.add_row(
-                worker.kind,
-                formatting.listed(worker.pools) + "".join(f" = {said}" for said in worker.detail.values()),
-                worker.worker,
-                worker.host,
-                str(worker.pid),
-                f"{worker.in_use:,} of {worker.capacity:,}",
-                f"{worker.load:.0%}" + (", draining" if worker.draining else ""),
-                _since(worker.started_s),
-            )
-        console.print(workers)
+        now = view(Reading(time.time(), found))
+        console.print(limit(now), soft_wrap=True)
+        console.print()
+        console.print(tables.drawn(tables.WORKERS, tables.workers(now.workers), without=RATES))
     console.print()
     queues = _table("queue", "waiting", "in flight")
     for agent, depth in found.queues.items():
@@ -271,30 +246,9 @@ def _in_full(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def _run_in_full(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
-    return {**_in_full(run), **_in_full(progress.get(run.run, RunProgress()))}
-
-
-def _count(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
+    known = progress.get(run.run, RunProgress())
+    return {**_in_full(run), **_in_full(known), "mean_reward": run_view(run, known).mean_reward}
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        right = column in _NUMBERS
-        first = column in ("name", "run", "worker", "pid")
-        table.add_column(
-            column,
-            justify="right" if right else "left",
-            no_wrap=first,
-            overflow="ellipsis" if first else "fold",
-        )
-    return table
-
-
-def _since(started_s: float) -> str:
-    return formatting.span(max(0.0, time.time() - started_s)) if started_s else "-"
-
-
-def _ago(started_s: float) -> str:
-    return f"{_since(started_s)} ago" if started_s else "-"
+    return tables.drawn(columns, ())

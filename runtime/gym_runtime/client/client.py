@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -24,6 +25,7 @@ from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import check_sampling, expand
+from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -36,6 +38,8 @@ from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.timing import CONTROL_S
+from gym_runtime.trackers.tracker import About, TrackerName
+from gym_runtime.trackers.tracking import Tracking, tracked
 from gym_runtime.workers.adapter import ModelSettings
 
 POLICY = "policy"
@@ -66,6 +70,7 @@ class Client(Flow):
         *,
         environment: str | None = None,
         in_flight: int = IN_FLIGHT,
+        track: TrackerName | None = None,
         **keywords: Any,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
@@ -79,6 +84,8 @@ class Client(Flow):
             settings: how rollouts are made.
             environment: for rows without an ``agent_ref``.
             in_flight: rollouts published and not yet yielded, at most.
+            track: an experiment tracker that is told of the run every few seconds and at its end: aggregates
+                and a few examples. TensorBoard's files are put into ``runs/RUN``.
             keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
                 over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
                 those of ``responses_create_params``.
@@ -88,7 +95,17 @@ class Client(Flow):
                 sampling parameter, or no worker serves a role; of a list, nothing was started.
         """
         specs, run = self._specs(rows, settings, environment, keywords)
-        return self._made(specs, run, in_flight)
+        records = self._made(specs, run, in_flight)
+        if track is None:
+            return records
+        settings = (settings or RolloutSettings()).with_keywords(keywords)
+        asked = {"model": run.model, "environments": run.environments, "sampling": settings.sampling}
+        about = About(
+            run=run.run,
+            folder=Path("runs") / run.run,
+            settings={**asked, "repeats": settings.repeats, "rollouts": run.total},
+        )
+        return tracked(records, Tracking(track, about, logger().warning, repeats=settings.repeats))
 
     async def _made(
         self, specs: Iterable[RolloutSpec], run: RunInfo, in_flight: int

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
+from gym_runtime.messages import notebook
 from gym_runtime.messages.roles import RoleUse
 
 
@@ -63,6 +64,21 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def rollout_id(self) -> str:
         return f"{self.run}.{self.task_index}.{self.rollout_index}"
+
+    @property
+    def ending(self) -> str:
+        """The outcome in a few words: its type, and the limit or the fault."""
+        outcome = self.outcome
+        kind = str(outcome.__struct_config__.tag)
+        if isinstance(outcome, Truncated):
+            return f"{kind}: {outcome.reason}"
+        return f"{kind}: {outcome.fault.message}" if isinstance(outcome, Failed) else kind
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and the conversation folded."""
+        facts = (self.environment, self.reward, self.ending, self.turns, self.tool_calls, self.duration_s)
+        heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
+        return notebook.table(heads, [facts]) + notebook.transcript(self.row, f"rollout {self.rollout_id}")
 
 
 encode_record = msgspec.json.Encoder().encode

@@ -58,11 +58,13 @@ class Account:
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
+        queued_s: how long it waited for its first delivery; 0 where that is not known.
     """
 
-    def __init__(self, bus: Bus, journal_subject: str, limit_s: float) -> None:
+    def __init__(self, bus: Bus, journal_subject: str, limit_s: float, queued_s: float = 0.0) -> None:
         self.spent = Spent()
         self.budget = Budget()
+        self.queued_s = queued_s
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s

@@ -157,6 +157,7 @@ class Attempts:
             rollout = self._rollout = Rollout(
                 task, self.number, self._router, self._journal, account.budget, account.left_s
             )
+            rollout.times.queue_s = account.queued_s
             await rollout.open()
             await self._ask_agent(rollout)
             self._check_staleness(rollout)

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.messages import notebook
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 
@@ -58,6 +59,24 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     def mask(self) -> list[bool]:
         """Which rollouts have a verdict and may be trained on."""
         return [rollout.reward is not None for rollout in self.rollouts]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a line for each rollout, and their conversations folded."""
+        shown = [*self.rollouts, *(one for one in self.failures if one not in self.rollouts)]
+        shown = shown[: notebook.MOST_ROWS]
+        rows = [
+            (one.rollout_index, one.reward, one.ending, one.turns, one.tool_calls, one.duration_s)
+            for one in shown
+        ]
+        rewards = [reward for reward in self.rewards if reward is not None]
+        mean = sum(rewards) / len(rewards) if rewards else None
+        summary = (self.environment, self.task_index, len(self.rollouts), mean, self.failed or None)
+        heads = ("environment", "task", "rollouts", "mean reward", "failed")
+        return (
+            notebook.table(heads, [summary])
+            + notebook.table(("rollout", "reward", "outcome", "turns", "tool calls", "seconds"), rows)
+            + "".join(notebook.transcript(one.row, f"rollout {one.rollout_id}") for one in shown)
+        )
 
 
 class Make(msgspec.Struct, frozen=True):

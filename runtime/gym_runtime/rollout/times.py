@@ -14,7 +14,8 @@ from gym_runtime.rpc.meter import Meter
 class RolloutTimes:
     """Seconds, by turn; ``meter`` counts them, too.
 
-    A model's time includes waiting for a worker and every retry.
+    ``queue_s`` is how long the rollout waited for an agent. A model's time includes waiting for a worker and
+    every retry.
     """
 
     def __init__(self, meter: Meter, environment: str) -> None:
@@ -22,6 +23,7 @@ class RolloutTimes:
         self._environment = environment
         self._turns: list[dict[str, float]] = []
         self._verify_s = 0.0
+        self.queue_s = 0.0
 
     @contextmanager
     def model(self) -> Generator[None]:
@@ -48,8 +50,9 @@ class RolloutTimes:
         self._verify_s = self._noted("verify", start_s)
 
     def fields(self) -> dict[str, Any]:
-        """``turns``, a list of ``model_s`` and ``tool_s``; and ``verify_s``, if it was judged."""
-        return {"turns": self._turns} | ({"verify_s": self._verify_s} if self._verify_s else {})
+        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
+        around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
+        return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
 
     def _noted(self, hop: str, start_s: float) -> float:
         took_s = round(max(0.0, clock.now() - start_s), 4)  # the time of day may be set back

@@ -51,7 +51,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rollouts: all of them. A failed one that was made again and has a verdict now does not count.
         mean_reward: over rollouts with a reward; None without any.
-        pass_at: pass@k, 0 to 1, by k; as in the aggregate metrics.
+        pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
         all_zero, all_equal, mixed: tasks whose rewards are all 0, all the same and not 0, or differ. Only the
             last give a gradient to group-relative training.
         mean_duration_s: of an attempt, over rollouts that have one.
@@ -145,6 +145,8 @@ def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
 
     groups = groups_of(counted())
     rated = [group.ordered for group in groups.values() if group.rewards]
+    # A best reward of 7, or of -0.2, is no share of passes.
+    shares = all(0 <= reward <= 1 for group in rated for reward in group)
     scores = PassScores(steps(max(map(len, rated), default=0)))
     for group in rated:
         scores.add(group)
@@ -155,7 +157,7 @@ def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
             outcomes={name: outcomes[name] for name in OUTCOMES if outcomes[name]},
             mean_reward=mean([reward for group in rated for reward in group]),
             tasks=len(groups),
-            pass_at=scores.pass_at,
+            pass_at=scores.pass_at if shares else {},
             all_zero=signal["all_zero"],
             all_equal=signal["all_equal"],
             mixed=signal["mixed"],

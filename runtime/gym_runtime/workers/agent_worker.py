@@ -142,13 +142,14 @@ class AgentWorker:
             if self._clients.gone_s(task.run) > CLIENT_DROPPED_S:
                 return await delivery.ack()
             return await delivery.release(CLIENT_RETURN_S)
+        waited_s = 0.0
         if delivery.deliveries == 1:
             # The broker's clock may be ahead of this machine's.
             waited_s = max(0.0, clock.now() - delivery.stored_s)
             self.meter.observe(QUEUE_WAIT, waited_s, task.environment)
         self.in_use += 1
         try:
-            await self._run(task, delivery, subject)
+            await self._run(task, delivery, subject, waited_s)
         finally:
             self.in_use -= 1
         return None
@@ -191,10 +192,10 @@ class AgentWorker:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")
         return decode_run(found[0].payload) if found else None
 
-    async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
+    async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str, queued_s: float) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
-        account = Account(self._bus, journal_at, task.timeout_s)
+        account = Account(self._bus, journal_at, task.timeout_s, queued_s)
         known = delivery.deliveries > 1 or task.taken_up
         if known:
             await journal.load()

@@ -102,7 +102,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
             "state": "finished", "total": 10, "done": 10, "failed": 0, "model": "scripted/message",
         }  # fmt: skip
         header = output(capsys, "ls", "runs").split("\n", 1)[0].split()
-        columns = "run state done failed rollouts rate left model environments started"
+        columns = "run state done failed rollouts rate left reward model environments started"
         assert header == columns.split()
 
         assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from gym_models.scripted import Adapter as Scripted
@@ -15,6 +16,7 @@ from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Tru
 from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
+    SmallSystem,
     answer,
     environment,
     function_call,
@@ -123,6 +125,25 @@ async def test_without_an_agent_ref_the_row_names_its_environment() -> None:
 
 async def test_without_components_there_is_no_field_for_them() -> None:
     assert "reward_components" not in row_of(await make())
+
+
+async def test_the_time_in_the_queue_is_told() -> None:
+    waited_s = 3.0
+
+    async def agent_later(system: SmallSystem) -> None:
+        await anyio.sleep(waited_s)
+        await system.add_agent()
+
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=Bench, description=""), "sample"))
+        await system.add_model(Engine(answer("done")))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(agent_later, system)
+            row = b'{"responses_create_params":{"input":"go"}}'
+            (record,) = await system.make(rollout_spec(row))
+    gym = row_of(record)["_gym"]
+    assert gym["timing"]["queue_s"] >= waited_s
+    assert gym["duration_s"] < gym["timing"]["queue_s"] + 1, "the attempt does not count it"
 
 
 async def test_what_only_this_runtime_knows_stands_apart() -> None:

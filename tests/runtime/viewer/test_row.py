@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_runtime.viewer.row import card, conversation, tool_error
+from gym_runtime.messages.conversation import conversation, tool_error
+from gym_runtime.viewer.row import card
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runtime.viewer import node

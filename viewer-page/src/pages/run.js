@@ -15,7 +15,7 @@ export function RunPage({ run }) {
   const { groups, signal } = figures;
   const tiles = [
     ["Mean reward", html`<${Reward} value=${figures.mean} big />`, `${plural(figures.rated, "verdict")}`],
-    ["pass@1", percent(figures.pass[0]?.value), figures.pass.length > 1 ? `pass@${figures.pass.at(-1).k} ${percent(figures.pass.at(-1).value)}` : "one rollout a task"],
+    ["pass@1", percent(figures.pass[0]?.value), figures.pass.length > 1 ? `pass@${figures.pass.at(-1).k} ${percent(figures.pass.at(-1).value)}` : figures.pass.length ? "one rollout a task" : "for rewards from 0 to 1"],
     ["Rollouts", count(figures.rollouts), expected && expected !== figures.rollouts ? `of ${count(expected)}` : plural(groups.length, "task")],
     ["Failed", figures.failed ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(figures.failed)}</a>` : "0", figures.outcomes.truncated ? `${count(figures.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(figures.output), `${short(figures.input)} in`],
@@ -70,7 +70,8 @@ function Spread({ run, name, field = name, title, unit, rows, to, format: shown,
 
 function Tries({ run, pass }) {
   return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right.</p>
-    ${pass.length < 2 ? html`<p class="quiet">Each task has one rollout. <code>--repeats 8</code> would tell.</p>`
+    ${!pass.length ? html`<p class="quiet">Only where all rewards are from 0 to 1.</p>`
+    : pass.length < 2 ? html`<p class="quiet">Each task has one rollout. <code>--repeats 8</code> would tell.</p>`
     : html`<${Line} low=${0} high=${1} format=${(value) => `${100 * value} %`} labels=${pass.map(({ k }) => `k=${k}`)} points=${pass.map(({ k, value, groups }) => ({
       value, href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${k} ${percent(value)} over ${plural(groups, "task")}` }))} />`}</section>`;
 }

@@ -1,7 +1,7 @@
-// The running system, each second: workers, queues, runs, and which kind of worker is the limit.
+// The running system, each second: workers, queues, runs, and which hop is the limit.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
-import { count, percent, plural, span } from "../format.js";
+import { count, percent, plural, reward, span } from "../format.js";
 
 export function System() {
   const [state, set] = useState(null), [problem, setProblem] = useState("");
@@ -26,15 +26,17 @@ export function System() {
   const now = Date.now() / 1000, active = state.runs.filter((run) => run.state === "active"), queues = Object.entries(state.queues);
   const table = (label, heads, rows) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table><thead><tr>${heads.map((head) => html`<th>${head}</th>`)}</tr></thead><tbody>${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div>`;
   return html`<main class="system">${problem ? html`<p class="banner bad" role="alert">${problem}</p>` : null}
-    <div class="headline"><h1>System</h1><span>${limit(state.workers, queues)}</span></div>
+    <div class="headline"><h1>System</h1><span>${state.limit}</span></div>
     <section class="tiles">${kinds(state.workers).map(({ kind, workers, used, capacity }) => html`<div class="tile"><h2>${kind}</h2><strong>${count(used)}<small> of ${count(capacity)}</small></strong><small>${plural(workers, "worker")}, ${percent(capacity ? used / capacity : 0)} in use</small></div>`)}
       ${queues.map(([name, depth]) => html`<div class="tile"><h2>queue ${name}</h2><strong>${count(depth.waiting)}</strong><small>waiting, ${count(depth.in_flight)} in flight</small></div>`)}</section>
     <h2>${active.length ? plural(active.length, "active run") : "No run is active"}</h2>
-    ${active.length ? table("Active runs", ["Run", "Rollouts", "Environments", "Since"], active.map((run) => [run.run, count(run.total), run.environments.join(", "), span(now - run.created_s)])) : null}
+    ${active.length ? table("Active runs", ["Run", "Done", "Failed", "Rollouts", "Rate", "Left", "Reward", "Model", "Environments", "Since"], active.map((run) => [run.run, known(run.done, count), known(run.failed, count), count(run.total), known(run.rate_per_s, (rate) => `${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))}/s`), known(run.left_s, span), reward(run.mean_reward), run.model, run.environments.join(", "), span(now - run.created_s)])) : null}
     <h2>${plural(state.workers.length, "worker")}</h2>
     ${state.workers.length ? table("Workers", ["Kind", "Serves", "Worker", "Host", "In use", "Load", "Up"], [...state.workers].sort((a, b) => (a.kind + a.worker < b.kind + b.worker ? -1 : 1)).map((one) => [one.kind, [...one.pools, ...Object.values(one.detail)].slice(0, 6).join(", "), one.worker, `${one.host} ${one.pid}`, `${count(one.in_use)} of ${count(one.capacity)}`, html`<span class="track"><span class=${one.load > 0.95 ? "zero" : "part"} style=${{ width: `${100 * Math.min(1, one.load)}%` }}></span></span>${one.draining ? " draining" : ""}`, span(now - one.started_s)])) : null}
   </main>`;
 }
+
+const known = (value, shown) => (value === null || value === undefined ? "–" : shown(value));
 
 function kinds(workers) {
   const found = new Map();
@@ -43,14 +45,4 @@ function kinds(workers) {
     found.set(one.kind, { ...kind, workers: kind.workers + 1, used: kind.used + one.in_use, capacity: kind.capacity + one.capacity });
   }
   return [...found.values()].sort((a, b) => (a.kind < b.kind ? -1 : 1));
-}
-
-// The kind of worker whose slots are all taken, the furthest from the queue first: those before it wait for it.
-function limit(workers, queues) {
-  const waiting = queues.reduce((sum, [, depth]) => sum + depth.waiting, 0), full = new Set(kinds(workers).filter(({ used, capacity }) => capacity && used >= 0.95 * capacity).map(({ kind }) => kind));
-  if (!workers.length) return "No worker is alive.";
-  if (full.has("model")) return "The model workers are full: more engines, or more of their slots, would help.";
-  if (full.has("resource")) return "The resource workers are full: more of them would help.";
-  if (full.has("agent")) return "The agents are full, and what they wait for is not: more slots for agents would help.";
-  return waiting ? `${count(waiting)} rollouts wait, and no kind of worker is full.` : "Nothing waits.";
 }

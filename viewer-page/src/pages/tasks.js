@@ -1,7 +1,7 @@
 // Tasks: a line each with its rewards as dots; those whose rewards differ first, since they carry the signal.
 import { html } from "../html.js";
 import { change, format, route } from "../route.js";
-import { figuresOf, kindOf } from "../figures.js";
+import { figuresOf, isShare, kindOf } from "../figures.js";
 import { allRows } from "../rows.js";
 import { List } from "../list.js";
 import { count, percent, plural, short } from "../format.js";
@@ -37,7 +37,7 @@ export function Tasks({ run }) {
       const { group, tokens } = shown[k], passed = group.rewards.filter((one) => one >= 1).length;
       return html`<div class="grid row tasks-grid"><a class="name" href=${format(["run", run.id, "rollouts"], { q: `task=${group.task}${columns.envs.length > 1 && /^[\w.-]+$/.test(group.env) ? ` env=${group.env}` : ""}` })}>${group.task}</a><span class="c-env">${group.env || "–"}</span>
         <${Dots} columns=${columns} rows=${group.rows} most=${24} link=${(i) => format(["run", run.id, "rollouts", columns.id(i)], { q: `task=${group.task}` })} />
-        <span class="right"><${Reward} value=${group.mean} /></span><span class="right c-pass">${group.rewards.length ? percent(passed / group.rewards.length) : "–"}</span><span class="right c-out">${short(Math.round(tokens))}</span></div>`;
+        <span class="right"><${Reward} value=${group.mean} /></span><span class="right c-pass">${group.rewards.length && isShare(group.rewards) ? percent(passed / group.rewards.length) : "–"}</span><span class="right c-out">${short(Math.round(tokens))}</span></div>`;
     }} />` : html`<p class="empty quiet">No task is like that.</p>`}
   </main>`;
 }
