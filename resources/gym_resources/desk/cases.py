@@ -37,6 +37,8 @@ PERSONAS = (
     "annoyed, because you have waited for long; but you calm down when you are helped",
     "precise; you answer exactly what you are asked, and nothing more",
 )
+OTHERS: tuple[tuple[int, Status], ...] = ((0, "delivered"), (1, "pending"), (2, "sent"))
+"""Orders that the case is not about, by the place of their customer."""
 Call = tuple[str, dict[str, str]]
 
 
@@ -159,7 +161,7 @@ def generate(size: int, seed: int) -> Iterator[dict[str, Any]]:
         random = Random(f"{seed}/{number}")
         make = Maker(random)
         case = KINDS[number % len(KINDS)](make)
-        for customer, status in ((0, "delivered"), (1, "pending"), (2, "sent")):
+        for customer, status in OTHERS:
             make.order(status, customer=customer)
         random.shuffle(make.orders)
         yield _row(case, Shop(make.customers, make.orders), random.choice(PERSONAS))
