@@ -51,7 +51,6 @@ class SystemFigures:
         self.looked_s = -math.inf
         self._bus = bus
         self._counted: dict[Origin, Figures] = {}
-        self._kinds: dict[Origin, str] = {}
         self._heard_s: dict[Origin, float] = {}
         self._gone: Figures = Figures()
         self._folded: set[Origin] = set()
@@ -117,6 +116,9 @@ class SystemFigures:
         origin = (worker.name, worker.started_s)
         if figures is None or origin in self._folded:
             return
+        known = self._counted.get(origin)
+        if known is not None and known.cpu_s > figures.cpu_s:
+            return  # an answer that was overtaken by a later one
         cpu = Count(metric_names.CPU_TIME.name, (worker.kind,), figures.cpu_s)
         self._counted[origin] = replace(figures, counts=[*figures.counts, cpu])
         self._heard_s[origin] = anyio.current_time()
@@ -210,7 +212,11 @@ class _Run:
 
     def learn(self, figures: Figures | None) -> None:
         """A client of the run has counted this; a client that takes the run up begins from zero."""
-        if figures is not None:
+        if figures is None:
+            return
+        known = self._clients.get(figures.since_s)
+        # An answer may come after the summary that was stored later.
+        if known is None or known.total(metric_names.ROLLOUTS) <= figures.total(metric_names.ROLLOUTS):
             self._clients[figures.since_s] = figures
 
     def figures(self) -> Figures:
