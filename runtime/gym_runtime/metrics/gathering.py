@@ -59,11 +59,7 @@ class SystemFigures:
         self._runs: dict[str, _Run] = {}
 
     async def follow(self) -> None:
-        """Keep the figures current until cancelled.
-
-        Raises:
-            GymError: the broker is not reachable.
-        """
+        """Keep the figures current until cancelled. What cannot be read is logged, and raises nothing."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_last_words)
             tasks.start_soon(self._follow_runs, tasks)
@@ -176,18 +172,22 @@ class SystemFigures:
     # -- runs -------------------------------------------------------------------------------------------
 
     async def _follow_runs(self, tasks: TaskGroup) -> None:
-        async for record in self._bus.records("runs.*"):
-            try:
-                info = decode_run(record.payload)
-            except msgspec.DecodeError as error:
-                logger().warning("a run cannot be read", subject=record.subject, error=str(error))
-                continue
-            run = self._runs.get(info.run)
-            if run is None:
-                run = self._runs[info.run] = _Run(info)
-                if run.active and not info.attached:
-                    tasks.start_soon(run.count, self._bus)
-            run.update(info)
+        try:
+            async for record in self._bus.records("runs.*"):
+                try:
+                    self._note_run(decode_run(record.payload), tasks)
+                except msgspec.DecodeError as error:
+                    logger().warning("a run cannot be read", subject=record.subject, error=str(error))
+        except GymError as error:
+            logger().warning("rollouts are not counted any more", error=str(error))
+
+    def _note_run(self, info: RunInfo, tasks: TaskGroup) -> None:
+        run = self._runs.get(info.run)
+        if run is None:
+            run = self._runs[info.run] = _Run(info)
+            if run.active and not info.attached:
+                tasks.start_soon(run.count, self._bus)
+        run.update(info)
 
 
 class _Run:
