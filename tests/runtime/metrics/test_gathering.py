@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
@@ -15,12 +16,18 @@ from gym_runtime.metrics.gathering import LOOK_S, SystemFigures
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.testing.background import hosting
+from gym_runtime.testing.clock import BACKEND
 from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 
 pytestmark = pytest.mark.anyio
 ROLLOUTS = metric_names.ROLLOUTS
 SOON_S = 10
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
 
 
 @asynccontextmanager
@@ -137,7 +144,9 @@ async def test_a_client_that_takes_a_run_up_adds_to_what_the_dead_one_counted() 
     async with running_client() as here, observed(here) as figures:
         [record] = [record async for record in here.rollouts(1)]
         await count(figures, 1)
-        first, second = Counter(), Counter()
+        first = Counter()
+        await anyio.sleep(1)
+        second = Counter()
         for counter, counted in ((first, 2), (second, 3)):
             for _ in range(counted):
                 counter.add(record)
