@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gym_agents.black_box import Agent as BlackBox
-from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime import Environment, Reply, Task, Verdict, tracing
 from gym_runtime.cli.main import run
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import ModelAnswer, Tokens
@@ -236,6 +236,25 @@ async def test_it_is_given_what_it_needs_and_no_secret_of_the_worker(
     assert re.fullmatch(r"gym-run\.0\.0~[0-9a-f]{32}", variables["OPENAI_API_KEY"])
     assert variables["MINE"] == "yes"
     assert not [one for one in ("sk-real", "secret", "GYM_NATS_URL") if one in said]
+
+
+async def test_a_traced_harness_gets_the_trace_of_its_rollout(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("TRACEPARENT", "of whoever has started the worker, long ago")
+    engine = Engine(answer("done"))
+    tracing.start("test")
+    try:
+        await play(harness(PLAIN + "ask(os.environ['TRACEPARENT'])"), engine)
+    finally:
+        tracing.stop()
+    ((call, _),) = engine.calls.items
+    _, trace, span, _ = json.loads(bytes(call.input[0]))["content"].split("-")
+    root = (
+        rf'"name": "invoke_agent sample",\s+"context": {{\s+"trace_id": "0x{trace}",\s+"span_id": "0x{span}"'
+    )
+    assert_matches(root, capfd.readouterr().out)
 
 
 async def test_only_the_harness_itself_makes_turns(harness: Any) -> None:

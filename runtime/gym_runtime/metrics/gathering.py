@@ -51,7 +51,6 @@ class SystemFigures:
         self.looked_s = -math.inf
         self._bus = bus
         self._counted: dict[Origin, Figures] = {}
-        self._kinds: dict[Origin, str] = {}
         self._heard_s: dict[Origin, float] = {}
         self._gone: Figures = Figures()
         self._folded: set[Origin] = set()
@@ -60,11 +59,7 @@ class SystemFigures:
         self._runs: dict[str, _Run] = {}
 
     async def follow(self) -> None:
-        """Keep the figures current until cancelled.
-
-        Raises:
-            GymError: the broker is not reachable.
-        """
+        """Keep the figures current until cancelled. What cannot be read is logged, and raises nothing."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_last_words)
             tasks.start_soon(self._follow_runs, tasks)
@@ -117,6 +112,9 @@ class SystemFigures:
         origin = (worker.name, worker.started_s)
         if figures is None or origin in self._folded:
             return
+        known = self._counted.get(origin)
+        if known is not None and known.cpu_s > figures.cpu_s:
+            return  # an answer that was overtaken by a later one
         cpu = Count(metric_names.CPU_TIME.name, (worker.kind,), figures.cpu_s)
         self._counted[origin] = replace(figures, counts=[*figures.counts, cpu])
         self._heard_s[origin] = anyio.current_time()
@@ -174,18 +172,22 @@ class SystemFigures:
     # -- runs -------------------------------------------------------------------------------------------
 
     async def _follow_runs(self, tasks: TaskGroup) -> None:
-        async for record in self._bus.records("runs.*"):
-            try:
-                info = decode_run(record.payload)
-            except msgspec.DecodeError as error:
-                logger().warning("a run cannot be read", subject=record.subject, error=str(error))
-                continue
-            run = self._runs.get(info.run)
-            if run is None:
-                run = self._runs[info.run] = _Run(info)
-                if run.active and not info.attached:
-                    tasks.start_soon(run.count, self._bus)
-            run.update(info)
+        try:
+            async for record in self._bus.records("runs.*"):
+                try:
+                    self._note_run(decode_run(record.payload), tasks)
+                except msgspec.DecodeError as error:
+                    logger().warning("a run cannot be read", subject=record.subject, error=str(error))
+        except GymError as error:
+            logger().warning("rollouts are not counted any more", error=str(error))
+
+    def _note_run(self, info: RunInfo, tasks: TaskGroup) -> None:
+        run = self._runs.get(info.run)
+        if run is None:
+            run = self._runs[info.run] = _Run(info)
+            if run.active and not info.attached:
+                tasks.start_soon(run.count, self._bus)
+        run.update(info)
 
 
 class _Run:
@@ -210,7 +212,11 @@ class _Run:
 
     def learn(self, figures: Figures | None) -> None:
         """A client of the run has counted this; a client that takes the run up begins from zero."""
-        if figures is not None:
+        if figures is None:
+            return
+        known = self._clients.get(figures.since_s)
+        # An answer may come after the summary that was stored later.
+        if known is None or known.total(metric_names.ROLLOUTS) <= figures.total(metric_names.ROLLOUTS):
             self._clients[figures.since_s] = figures
 
     def figures(self) -> Figures:

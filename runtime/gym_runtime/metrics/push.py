@@ -18,7 +18,6 @@ from gym_runtime import tracing
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import background
 from gym_runtime.errors import GymError, UsageError
-from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.metric_names import METRICS, Metric
 from gym_runtime.metrics.gathering import SystemFigures
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 SERVICE = "gym-runtime"
 INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
-LAST_S = 5.0
+LAST_S = tracing.STOP_S
 
 
 def wanted() -> bool:
@@ -80,7 +79,6 @@ async def push(figures: Callable[[], Figures]) -> None:
         with anyio.move_on_after(LAST_S, shield=True):
             await once()
         exporter.shutdown()
-        logger().debug("metrics are not pushed any more")
 
 
 def metrics_data(figures: Figures, started_ns: int, now_ns: int) -> MetricsData:

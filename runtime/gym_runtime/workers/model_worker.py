@@ -123,6 +123,10 @@ class EngineHealth:
         return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""
 
 
+def _since(started_s: float) -> float:
+    return max(0.0, clock.now() - started_s)  # the time of day may be set back
+
+
 async def ask_engine(
     adapter: Adapter,
     call: calls.ModelCall,
@@ -144,13 +148,13 @@ async def ask_engine(
         started_s = clock.now()
         try:
             answer = await adapter.respond(call, context)
-            health.answered(answer, clock.now() - started_s)
+            health.answered(answer, _since(started_s))
             return answer
         except ModelRefused as error:
-            health.failed(error, clock.now() - started_s)
+            health.failed(error, _since(started_s))
             raise
         except ModelUnavailable as error:
-            health.failed(error, clock.now() - started_s)
+            health.failed(error, _since(started_s))
             wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
             if tries == MAX_TRIES or clock.now() + wait_s >= context.deadline_s:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
@@ -12,12 +13,21 @@ from gym_runtime.messages import metric_names
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.metrics.gathering import LOOK_S, SystemFigures
+from gym_runtime.rpc.meter import Meter
+from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.testing.background import hosting
+from gym_runtime.testing.clock import BACKEND
+from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 
 pytestmark = pytest.mark.anyio
 ROLLOUTS = metric_names.ROLLOUTS
 SOON_S = 10
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
 
 
 @asynccontextmanager
@@ -134,7 +144,9 @@ async def test_a_client_that_takes_a_run_up_adds_to_what_the_dead_one_counted() 
     async with running_client() as here, observed(here) as figures:
         [record] = [record async for record in here.rollouts(1)]
         await count(figures, 1)
-        first, second = Counter(), Counter()
+        first = Counter()
+        await anyio.sleep(1)
+        second = Counter()
         for counter, counted in ((first, 2), (second, 3)):
             for _ in range(counted):
                 counter.add(record)
@@ -144,6 +156,31 @@ async def test_a_client_that_takes_a_run_up_adds_to_what_the_dead_one_counted() 
             await anyio.sleep(0.1)
         await here.gym.open_run(second.told(RunInfo(run="two", total=5, attached=True, state="finished")))
         await count(figures, 1 + 2 + 3)
+
+
+async def test_an_answer_that_was_overtaken_takes_nothing_back() -> None:
+    async with running_client() as here, observed(here) as figures:
+        [record] = [record async for record in here.rollouts(1)]
+        counter = Counter()
+        counter.add(record)
+        late = counter.figures()
+        counter.add(record)
+        info = RunInfo(run="two", total=2, attached=True, state="finished")
+        await here.gym.open_run(counter.told(info))
+        await count(figures, 3)
+        meter = Meter()
+        meter.add(metric_names.RETRIES, "agent", "NoWorker", by=2)
+        counted = replace(meter.figures(), cpu_s=2.0)
+        before = replace(counted, counts=[], cpu_s=1.0)
+        for kind, name, told in (("client", "two", late), ("agent", "x", counted), ("agent", "x", before)):
+            heartbeat = Heartbeat(worker=name, kind=kind, pools=[], started_s=1.0, figures=told)
+            await here.gym.bus.publish(f"gone.{kind}.{name}", encode_heartbeat(heartbeat))
+        with anyio.fail_after(SOON_S):
+            while not figures.figures().total(metric_names.RETRIES):
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        assert figures.figures().total(metric_names.RETRIES) == 2
+        assert figures.figures().total(ROLLOUTS) == 3
 
 
 async def test_queues_and_capacity_are_of_the_moment() -> None:
