@@ -19,18 +19,22 @@ import msgspec
 from gym_runtime import Environment, Reply, Session, Task, ToolError, Verdict, tool
 
 from gym_resources.desk import cases
-from gym_resources.desk.shop import PRODUCTS, Order, Shop, paid
-
-
-class ExpectedCall(msgspec.Struct):
-    name: str
-    arguments: dict[str, Any]
+from gym_resources.desk.shop import PRODUCTS, Change, Order, Shop, paid
 
 
 class DeskTask(Task):
+    """A customer's case.
+
+    Attributes:
+        shop: its customers and orders at the beginning.
+        simulated_user: who the customer is and what it wants; the agent ``dialogue`` reads it.
+        expected_calls: the calls that change the shop as it should be changed; none if nothing is to be done.
+        tell: what the model must say to the customer, word for word.
+    """
+
     shop: Shop
     simulated_user: dict[str, Any]
-    expected_calls: list[ExpectedCall] = []  # noqa: RUF012 - a msgspec field, copied for each
+    expected_calls: list[Change] = []  # noqa: RUF012 - a msgspec field, copied for each
     tell: list[str] = []  # noqa: RUF012
 
     def __post_init__(self) -> None:
@@ -39,39 +43,21 @@ class DeskTask(Task):
             raise ValueError(f"'shop': {problem}")
         self.expected()
 
-    def opened(self) -> Shop:
-        """The shop as it is at the beginning, in a copy."""
-        return msgspec.convert(msgspec.to_builtins(self.shop), Shop)
-
     def expected(self) -> Shop:
         """The shop as it should be at the end.
 
         Raises:
             ValueError: an expected call cannot be made.
         """
-        shop = self.opened()
-        for call in self.expected_calls:
-            change = CHANGES.get(call.name)
-            if change is None:
-                raise ValueError(f"'expected_calls': '{call.name}' changes nothing; use {', '.join(CHANGES)}")
-            try:
-                change(shop, **call.arguments)
-            except (ToolError, TypeError) as error:
-                raise ValueError(f"'expected_calls': {call.name}: {error}") from error
+        shop = self.shop.copy()
+        for change in self.expected_calls:
+            shop.apply(change)
         return shop
-
-
-CHANGES = {
-    "change_address": Shop.change_address,
-    "cancel_order": Shop.cancel,
-    "exchange_item": Shop.exchange,
-    "return_item": Shop.take_back,
-}
 
 
 class Desk(Session[DeskTask]):
     async def open(self) -> None:
-        self.shop = self.task.opened()
+        self.shop = self.task.shop.copy()
         self.customers: set[str] = set()
 
     @tool
@@ -106,19 +92,19 @@ class Desk(Session[DeskTask]):
     @tool
     def cancel_order(self, order_id: str) -> str:
         """Cancel a pending order; what was paid is paid back."""
-        self.shop.cancel(self._order(order_id).order_id)
+        self.shop.cancel_order(self._order(order_id).order_id)
         return "done"
 
     @tool
     def exchange_item(self, order_id: str, sku: str, new_sku: str) -> str:
         """Exchange an item of a pending order for another option of the same product that is in stock."""
-        self.shop.exchange(self._order(order_id).order_id, sku, new_sku)
+        self.shop.exchange_item(self._order(order_id).order_id, sku, new_sku)
         return "done"
 
     @tool
     def return_item(self, order_id: str, sku: str) -> str:
         """Take back an item of a delivered order; what was paid for it is paid back."""
-        self.shop.take_back(self._order(order_id).order_id, sku)
+        self.shop.return_item(self._order(order_id).order_id, sku)
         return "done"
 
     async def verify(self, reply: Reply) -> Verdict:

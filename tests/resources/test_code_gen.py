@@ -12,7 +12,7 @@ from gym_resources.code_gen import last_block
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.sandbox import bubblewrap
-from resources.judging import judge, nemo_gym_rows, row
+from resources.judging import call, judge, nemo_gym_rows, output, row
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +28,10 @@ def isolation() -> None:
 def task(*pairs: tuple[str, str], fn_name: str | None = None) -> bytes:
     tests: dict[str, Any] = {"inputs": [pair[0] for pair in pairs], "outputs": [pair[1] for pair in pairs]}
     return row(verifier_metadata={"unit_tests": {**tests, "fn_name": fn_name}})
+
+
+def refusal(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": text}]}
 
 
 async def run(code: str, *tests: tuple[str, str], function: str | None = None, limit_s: float = 5) -> Outcome:
@@ -91,6 +95,20 @@ def test_outputs_are_compared_line_by_line(printed: str, expected: str, same: bo
 async def test_all_tests_must_pass(isolation: None, text: str, reward: float, result: str) -> None:
     verdict = await judge("code_gen", task(("2\n", "4\n"), ("3\n", "6\n")), text)
     assert (verdict.reward, verdict.fields["result"]) == (reward, result)
+
+
+@pytest.mark.parametrize(
+    ("items", "code"),
+    [
+        (["```python\nprint(", "4)\n```", " That is it."], "print(4)"),  # put together without a separator
+        (["```python\nprint(4)\n", refusal("No."), "```"], "print(4)"),
+        (["```python\nprint(3)\n```\n", call("look", {}), "```python\nprint(4)\n```"], "print(4)"),
+        ([call("look", {}), output("```python\nprint(4)\n```")], None),
+    ],
+)
+async def test_all_messages_are_read(isolation: None, items: list[Any], code: str | None) -> None:
+    verdict = await judge("code_gen", task(("1\n", "4\n")), *items)
+    assert (verdict.reward, verdict.fields["extracted_model_code"]) == (float(code is not None), code)
 
 
 PROGRAMS = {

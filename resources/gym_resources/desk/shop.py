@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -59,11 +60,33 @@ PRODUCTS = {
 }
 
 
+class Change(msgspec.Struct):
+    """A call of one of the tools that change the shop."""
+
+    name: Literal["change_address", "cancel_order", "exchange_item", "return_item"]
+    arguments: dict[str, str]
+
+
 class Shop(msgspec.Struct):
     """The state of the shop; each change raises a `ToolError` where the rules do not allow it."""
 
     customers: list[Customer]
     orders: list[Order]
+
+    def copy(self) -> Shop:
+        """A shop like this one, to be changed."""
+        return msgspec.convert(msgspec.to_builtins(self), Shop)
+
+    def apply(self, change: Change) -> None:
+        """Change the shop.
+
+        Raises:
+            ValueError: the rules or the arguments do not allow it.
+        """
+        try:
+            CHANGES[change.name](self, **change.arguments)
+        except (ToolError, TypeError) as error:
+            raise ValueError(f"'expected_calls': {change.name}: {error}") from error
 
     def problem(self) -> str:
         """What is wrong with it; empty if nothing is."""
@@ -93,10 +116,10 @@ class Shop(msgspec.Struct):
             raise ToolError(f"the address is empty or longer than {ADDRESS_CHARACTERS} characters")
         order.address = " ".join(address.split())
 
-    def cancel(self, order_id: str) -> None:
+    def cancel_order(self, order_id: str) -> None:
         self._pending(order_id).status = "cancelled"
 
-    def exchange(self, order_id: str, sku: str, new_sku: str) -> None:
+    def exchange_item(self, order_id: str, sku: str, new_sku: str) -> None:
         order, new = self._pending(order_id), PRODUCTS.get(new_sku)
         if sku not in order.items:
             raise ToolError(f"order {order.order_id} has no item {sku[:20]}")
@@ -106,7 +129,7 @@ class Shop(msgspec.Struct):
             raise ToolError(f"{new_sku} is not in stock")
         order.items[order.items.index(sku)] = new_sku
 
-    def take_back(self, order_id: str, sku: str) -> None:
+    def return_item(self, order_id: str, sku: str) -> None:
         order = self.order(order_id)
         if order.status != "delivered":
             raise ToolError(f"order {order.order_id} is {order.status}; only delivered items can be returned")
@@ -119,6 +142,14 @@ class Shop(msgspec.Struct):
         if order.status != "pending":
             raise ToolError(f"order {order.order_id} is {order.status}; only pending orders can be changed")
         return order
+
+
+CHANGES: dict[str, Callable[..., None]] = {
+    "change_address": Shop.change_address,
+    "cancel_order": Shop.cancel_order,
+    "exchange_item": Shop.exchange_item,
+    "return_item": Shop.return_item,
+}
 
 
 def _plain(order: Order) -> Order:

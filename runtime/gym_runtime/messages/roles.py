@@ -41,7 +41,8 @@ def role_numbers(use: Mapping[str, RoleUse]) -> dict[str, float]:
 def add_use(use: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
     """Add what roles cost to what they had cost before."""
     for role, one in more.items():
-        use[role] = use.get(role, RoleUse()) + one
+        before = use.get(role)
+        use[role] = one if before is None else before + one
 
 
 class RoleAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,6 @@ from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_digest
 from gym_runtime.errors import DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
-from gym_runtime.messages.names import token
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.retry_budget import Budget
 from gym_runtime.rpc.router import Router
@@ -147,7 +146,7 @@ class RoleCalls:
         run, task_index, rollout_index = asked.rollout.rsplit(".", 2)
         name = f"{digest}.{asked.key.rpartition('.')[2]}.{self._times[digest]}"
         place = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
-        journal = journal_subject(token(run, "run"), int(task_index), int(rollout_index))
+        journal = journal_subject(run, int(task_index), int(rollout_index))
         return f"{journal}.role.{place}"
 
     async def _recorded(self, subject: str) -> Raw | None:
