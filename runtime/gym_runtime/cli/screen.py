@@ -93,6 +93,7 @@ class Top(App[None]):
         Binding("p", "pause", "pause/resume weights"),
         Binding("q", "quit", "quit"),
     ]
+    TITLE = "gym-runtime top"
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, system: Watched, address: str) -> None:
@@ -140,9 +141,11 @@ class Top(App[None]):
             return
         now = Reading(time.time(), status)
         self._view = view(now, self._before)
-        self._before = now
-        self._rates = [*self._rates[1:], self._view.rollouts_per_s or 0.0]
-        self.query_one(Sparkline).data = self._rates
+        if self._before is None or now.at_s - self._before.at_s >= EVERY_S / 2:
+            # After a command it asks at once; a rate over a few milliseconds would say nothing.
+            self._before = now
+            self._rates = [*self._rates[1:], self._view.rollouts_per_s or 0.0]
+            self.query_one(Sparkline).data = self._rates
         self.draw()
 
     def draw(self) -> None:
