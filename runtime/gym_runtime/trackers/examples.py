@@ -61,7 +61,7 @@ class Examples:
 
 
 def _ending(record: RolloutRecord) -> str:
-    """Rewards in five steps; without one, the outcome."""
+    """The reward in steps of a tenth; without one, the outcome."""
     if record.reward is None:
         return str(record.outcome.__struct_config__.tag)
     return f"{min(max(record.reward, -1.0), 2.0):.1f}"
