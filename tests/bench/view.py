@@ -1,4 +1,4 @@
-"""What the viewer costs: indexing, opening large files, filtering, memory. Needs Chromium.
+"""What the viewer costs: indexing, opening large files, filtering, exporting, memory. Needs Chromium.
 
     python tests/bench/view.py [--gb 5] [--rows 1000000]
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -136,6 +138,23 @@ def indexing(path: Path) -> list[object]:
     ]
 
 
+def exporting(path: Path) -> list[object]:
+    """The command as a user types it; its memory is not to grow with the file."""
+    target = path.with_suffix(".parquet")
+    command = [sys.executable, "-m", "gym_runtime.cli.main", "export", str(path), "-o", str(target)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    gigabytes = path.stat().st_size / 1e9
+    target.unlink()
+    return [
+        f"exporting {gigabytes:.1f} GB as Parquet",
+        f"{(usage.ru_utime + usage.ru_stime) / gigabytes:.1f} s CPU a GB",
+        f"{usage.ru_maxrss / 1024:.0f} MiB",
+    ]
+
+
 class Viewing:
     """The command as a user starts it, and its address."""
 
@@ -245,11 +264,11 @@ async def main() -> None:
             for count in (200_000, arguments.rows):
                 path = folder / f"rows-{count}.jsonl"
                 write(path, count=count, size_bytes=1000)
-                table += await many(chromium, path)
+                table += [*await many(chromium, path), exporting(path)]
                 path.unlink()
             path = folder / "large.jsonl"
             write(path, count=4000, size_bytes=9000, whole_bytes=int(arguments.gb * 1e9))
-            table += [indexing(path), *await large(chromium, path)]
+            table += [indexing(path), *await large(chromium, path), exporting(path)]
         finally:
             chromium.close()
     print_table("the viewer", ["", "", "from the command on"], table)

@@ -93,6 +93,7 @@ class Top(App[None]):
         Binding("p", "pause", "pause/resume weights"),
         Binding("q", "quit", "quit"),
     ]
+    TITLE = "gym-runtime top"
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, system: Watched, address: str) -> None:
@@ -140,9 +141,11 @@ class Top(App[None]):
             return
         now = Reading(time.time(), status)
         self._view = view(now, self._before)
-        self._before = now
-        self._rates = [*self._rates[1:], self._view.rollouts_per_s or 0.0]
-        self.query_one(Sparkline).data = self._rates
+        if self._before is None or now.at_s - self._before.at_s >= EVERY_S / 2:
+            # After a command it asks at once; a rate over a few milliseconds would say nothing.
+            self._before = now
+            self._rates = [*self._rates[1:], self._view.rollouts_per_s or 0.0]
+            self.query_one(Sparkline).data = self._rates
         self.draw()
 
     def draw(self) -> None:
@@ -227,7 +230,7 @@ class Top(App[None]):
         chosen = self.query_one(Lines).chosen
         workers = found.workers if found else []
         one = next((one for one in workers if f"{one.kind}.{one.worker}" == chosen), None)
-        if one is None or one.kind != "model" or self._table not in ("workers", "engines"):
+        if one is None or one.kind != "model" or not one.pools or self._table not in ("workers", "engines"):
             self.notify("choose the worker of a model first: 3 shows them")
             return
         op: Literal["pause", "resume"] = "resume" if one.state == "paused" else "pause"

@@ -19,6 +19,8 @@ from gym_runtime.messages.outcomes import RolloutRecord
 MOST_ROWS = 100
 MOST_STRATA = 200
 CHARACTERS = 2000
+MOST_ROW_BYTES = 2**20
+"""Larger rows are not taken apart: that would hold up the loop that collects records."""
 COLUMNS = (
     *("environment", "task", "rollout", "outcome", "reward"),
     *("turns", "tool_calls", "prompt", "answer", "failure"),
@@ -59,7 +61,7 @@ class Examples:
 
 
 def _ending(record: RolloutRecord) -> str:
-    """Rewards in five steps; without one, the outcome."""
+    """The reward in steps of a tenth; without one, the outcome."""
     if record.reward is None:
         return str(record.outcome.__struct_config__.tag)
     return f"{min(max(record.reward, -1.0), 2.0):.1f}"
@@ -84,6 +86,8 @@ def _cells(record: RolloutRecord) -> list[Any]:
 
 def _texts(record: RolloutRecord) -> tuple[str, str]:
     """The last words of the user, and of the model."""
+    if len(record.row) > MOST_ROW_BYTES:
+        return "", f"(a row of {len(record.row):,} bytes)"
     try:
         items = list(conversation(_decode(record.row)))
     except msgspec.DecodeError:

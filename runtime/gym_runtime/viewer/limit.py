@@ -28,7 +28,7 @@ def limit(view: View) -> str:
         kind, name = view.unserved[0]
         noun = {"resource": "environment"}.get(kind, kind)
         return f"No worker serves {noun} '{name}', for which rollouts wait: gym-runtime start {kind}:{name}."
-    paused = [one for one in view.workers if one.state == "paused"]
+    paused = [one for one in view.workers if one.state == "paused" and one.pools]
     if paused:
         return f"Model '{paused[0].pools[0]}' is paused: rollouts wait until its weights are resumed."
     if not active and not waiting:

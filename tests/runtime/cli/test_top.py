@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 from gym_runtime.cli import main
@@ -67,6 +68,13 @@ async def shown(system: System) -> AsyncIterator[tuple[Top, Pilot[None]]]:
         yield app, pilot
 
 
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Let the app work until it has come to something."""
+    with anyio.fail_after(20):
+        while not condition():
+            await pilot.pause(0.01)
+
+
 def text(app: Top) -> str:
     """What stands on the screen."""
     return "\n".join(
@@ -104,7 +112,7 @@ async def test_a_run_is_cancelled_only_after_a_yes() -> None:
         await pilot.press("n")
         assert system.told == []
         await pilot.press("c", "y")
-        await app.workers.wait_for_complete([one for one in app.workers if one.name == "_ask"])
+        await until(pilot, lambda: len(system.told) == 1)
         assert system.told == ["cancel 20261122-a"]
         await pilot.press("down", "c")
         assert not isinstance(app.screen, Asked), "that one is over"
@@ -114,7 +122,7 @@ async def test_weights_are_paused_and_resumed() -> None:
     system = System()
     async with shown(system) as (app, pilot):
         await pilot.press("3", "p", "y")
-        await app.workers.wait_for_complete([one for one in app.workers if one.name == "_ask"])
+        await until(pilot, lambda: len(system.told) == 1)
         paused = [
             msgspec.structs.replace(one, detail={"paused": "true"}) if one.kind == "model" else one
             for one in system.workers
@@ -126,12 +134,11 @@ async def test_weights_are_paused_and_resumed() -> None:
         await pilot.press("p")
         assert "Resume model 'policy'" in text(app)
         await pilot.press("y")
-        await app.workers.wait_for_complete([one for one in app.workers if one.name == "_ask"])
+        await until(pilot, lambda: len(system.told) == 2)
         assert system.told == ["pause policy", "resume policy"]
         system.refuses = True
         await pilot.press("p", "y")
-        await app.workers.wait_for_complete([one for one in app.workers if one.name == "_ask"])
-        await pilot.pause()
+        await until(pilot, lambda: "[cannot]" in text(app))
         assert "this adapter [cannot] change weights" in text(app)
 
 
@@ -187,23 +194,14 @@ def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed: apt-get install tmux")
     rows = Path(__file__).parents[3] / "resources" / "gym_resources" / "mcqa.jsonl"
-    published = [
-        SCRIPT,
-        "publish",
-        str(rows),
-        "--environment",
-        "mcqa",
-        "--agent",
-        "nosuch",
-        "--nats",
-        started.url,
-    ]
+    published = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]
+    published += ["--nats", started.url]
     run = subprocess.run(published, capture_output=True, text=True, check=True).stdout.strip()
     tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", "/dev/null"]
     environment = {**os.environ, "TERM": "xterm-256color"}
     command = f"{sys.executable} -m gym_runtime.cli.main top --nats {started.url}"
     subprocess.run(
-        [*tmux, "new-session", "-d", "-x", "160", "-y", "40", command], check=True, env=environment
+        [*tmux, "new-session", "-d", "-x", "180", "-y", "40", command], check=True, env=environment
     )
 
     def screen() -> str:

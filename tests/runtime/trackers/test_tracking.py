@@ -93,6 +93,9 @@ def test_examples_are_few_and_of_every_kind() -> None:
     assert kinds == expected | {("quiz", "failed", None), ("rare", "completed", 1.0)}
     assert len({(row[0], row[1], row[4]) for row in rows}) == MOST_ROWS, "each of another task"
     assert all(len(str(cell)) <= CHARACTERS for row in rows for cell in row)
+    huge = Examples()
+    huge.add(record(0, 0, 1.0, answer="x" * 2**21))
+    assert "bytes)" in huge.rows()[0][COLUMNS.index("answer")]
     again = Examples()
     for one in reversed(records):
         again.add(one)
