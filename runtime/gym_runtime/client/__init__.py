@@ -4,12 +4,12 @@
         async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
             print(record.reward)
 
-Each of `runs`, `flow` and `gym` builds on the one before: runs and what is known of them, what passes between
-a client and the workers, and what a trainer asks for.
+Each of `runs`, `publishing`, `rollouts` and `client` builds on the one before: runs and what is known of
+them, what passes between a client and the workers, rollouts of rows, and all that a trainer asks for.
 """
 
 from gym_runtime.client.client import Client as Client
-from gym_runtime.client.client import connect as connect
+from gym_runtime.client.connecting import connect as connect
 from gym_runtime.client.pools import make_pools as make_pools
 from gym_runtime.client.status import Status as Status
 from gym_runtime.messages.run_info import RunInfo as RunInfo

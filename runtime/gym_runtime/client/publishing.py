@@ -21,7 +21,7 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
@@ -61,9 +61,15 @@ class AttachedRun(msgspec.Struct):
 class Flow(Runs):
     """What passes between one client and the workers. ``tasks`` outlives whatever is begun here."""
 
-    def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
+    def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
         super().__init__(bus)
-        self._tasks = tasks
+        self._background = tasks
+
+    @property
+    def _tasks(self) -> TaskGroup:
+        if self._background is None:
+            raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
+        return self._background
 
     async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
         """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.

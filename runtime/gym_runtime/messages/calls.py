@@ -208,7 +208,11 @@ class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_onl
     """The rollout is over. The sender does not wait for an answer."""
 
 
-ResourceCall = OpenSession | CallTool | Step | Verify | CloseSession
+class Declare(SessionCall, tag_field="op", tag="declare", frozen=True, kw_only=True, omit_defaults=True):
+    """Ask what the environment declares; no session is involved. The answer is a `Declaration`."""
+
+
+ResourceCall = OpenSession | CallTool | Step | Verify | CloseSession | Declare
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,359 @@
+"""Rows in, rollouts out: whole runs, groups, one rollout at a time, and sessions without an agent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.background import Stream
+from gym_runtime.client.environments import ServedEnvironments
+from gym_runtime.client.publishing import IN_FLIGHT, Flow
+from gym_runtime.client.row_sources import AnyRow, InputOrder, RowSources, line
+from gym_runtime.client.sampling import check_engine
+from gym_runtime.client.sessions import EnvironmentSession, Said
+from gym_runtime.client.standing_run import StandingRun, opened
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.files.rows import Numbering, check_sampling, expand
+from gym_runtime.logs import logger
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
+from gym_runtime.rpc.router import Router
+from gym_runtime.workers.adapter import ModelSettings
+
+CLOSE_S = 2.0
+POLICY = "policy"
+"""The pool of the policy, which may also answer in a role."""
+Declared = Mapping[str, LoadedEnvironment]
+
+
+class Rollouts(Flow):
+    """Has rollouts made.
+
+    An environment whose module this process cannot find is read as its workers declare it.
+
+    Args:
+        roles: which pool serves which role, where the settings of rollouts do not say.
+
+    Attributes:
+        served: the model that `connect` has started as the pool ``policy``, if it has.
+    """
+
+    served: ModelSettings | None = None
+
+    def __init__(
+        self,
+        bus: Bus | None = None,
+        tasks: TaskGroup | None = None,
+        roles: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(bus, tasks)
+        self._roles = dict(roles or {})
+        self._router: Router | None = None
+        self._environments: ServedEnvironments | None = None
+        self._sessions_run, self._sessions = new_run_id(), 0
+
+    def rollouts(
+        self,
+        rows: Iterable[AnyRow],
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        in_flight: int = IN_FLIGHT,
+        ordered: bool = False,
+        **keywords: Any,
+    ) -> AsyncGenerator[RolloutRecord]:
+        """Have rollouts made of dataset rows; yields each record once, in the order of completion.
+
+        Leaving the loop early cancels what is left. Failed rollouts are yielded too: their ``reward`` is
+        None and their ``outcome`` says why.
+
+        Args:
+            rows: dataset rows, as mappings or JSON text. A list is checked whole before anything starts;
+                any other iterable is read as places become free, so memory does not grow with it.
+            settings: how rollouts are made.
+            environment: for rows without an ``agent_ref``.
+            in_flight: rollouts published and not yet yielded, at most.
+            ordered: yield in the order of the rows instead; a record that overtook others waits in memory.
+            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
+                over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
+                those of ``responses_create_params``.
+
+        Raises:
+            TaskError, UsageError: a row, a name or a value is wrong, or the model's engine does not have a
+                sampling parameter; of a list, nothing was started.
+        """
+        _refuse_one_row(rows)
+        return self._rollouts(RowSources(rows), settings, environment, in_flight, ordered, keywords)
+
+    async def _rollouts(
+        self,
+        sources: RowSources,
+        settings: RolloutSettings | None,
+        environment: str | None,
+        in_flight: int,
+        ordered: bool,
+        keywords: Mapping[str, Any],
+    ) -> AsyncGenerator[RolloutRecord]:
+        specs, run = await self._specs(sources, settings, environment, keywords)
+        order = InputOrder[RolloutRecord]()
+        if ordered:
+            specs = order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
+        async with aclosing(self.make(specs, run, in_flight=in_flight)) as records:
+            async for record in records:
+                if not ordered:
+                    yield record
+                    continue
+                for due in order.arrived((record.task_index, record.rollout_index), record):
+                    yield due
+        for due in order.rest():
+            yield due
+
+    async def groups(
+        self,
+        rows: Iterable[AnyRow],
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        on_failure: GroupPolicy = "replace",
+        in_flight: int = IN_FLIGHT,
+        ordered: bool = False,
+        keys: Iterable[Any] | None = None,
+        **keywords: Any,
+    ) -> AsyncGenerator[Group]:
+        """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
+
+        Rows of a list with the same text are one group, unless there are ``keys``.
+
+        Args:
+            on_failure: what becomes of a group in which a rollout fails for good; see
+                `gym_runtime.rollout.groups`.
+            in_flight: rollouts published and not yet settled, at most.
+            ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
+            keys: your name for each row, of any type: each row is a group of its own, whatever its text, and
+                its `Group.key` is this name.
+
+        Raises:
+            TaskError, UsageError: as `rollouts`; of a list, nothing was started.
+        """
+        _refuse_one_row(rows)
+        sources = RowSources(rows, keys)
+        specs, run = await self._specs(sources, settings, environment, keywords)
+        order = InputOrder[Group]()
+        if ordered:
+            specs = order.expecting(specs, lambda spec: spec.task_index)
+        groups = Groups(on_failure)
+        stream = Stream[Group]()
+        window = anyio.Semaphore(in_flight)
+
+        async def take(record: RolloutRecord) -> None:
+            commands = groups.take(record)
+            # A replacement takes the place of the failed rollout; a released one would go to another row.
+            if not any(isinstance(command, Make) for command in commands):
+                window.release()
+            for command in commands:
+                match command:
+                    case Make(task):
+                        await self.publish([task])
+                    case Cancel(task_index):
+                        await self.cancel(record.run, task_index)
+                    case Group():
+                        row, key = sources.take(command.task_index)
+                        group = msgspec.structs.replace(command, row=row, key=key)
+                        for due in order.arrived(group.task_index, group) if ordered else (group,):
+                            await stream.send(due)
+
+        async def work() -> None:
+            await self._drive(groups.noting(specs), run, window, take, more=lambda: groups.replacements)
+            for due in order.rest():
+                await stream.send(due)
+
+        async with aclosing(self._yielded(work, stream)) as complete:
+            async for group in complete:
+                yield group
+
+    @asynccontextmanager
+    async def standing_run(
+        self,
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        **keywords: Any,
+    ) -> AsyncGenerator[StandingRun]:
+        """A run that takes rows one by one, for as long as the context lasts; see `StandingRun.rollout`.
+
+        What is in progress at its end is cancelled.
+
+        Args:
+            environment: for rows without an ``agent_ref``.
+            keywords: as in `rollouts`, except ``repeats``.
+
+        Raises:
+            UsageError: a name or a value is wrong.
+        """
+        chosen = self._settings(settings, keywords)
+        if chosen.repeats != 1:
+            raise UsageError(f"repeats is {chosen.repeats}; a standing run makes one rollout for each row")
+        declared = await self._declared(environment)
+        numbering = Numbering(apart=True)
+        info = self._run_info(chosen, environments=[environment] if environment else [])
+
+        def made(row: AnyRow, sampling: Mapping[str, Any]) -> Iterator[RolloutSpec]:
+            return expand(
+                [line(row)],
+                chosen.with_keywords({"sampling": {**chosen.sampling, **sampling}}) if sampling else chosen,
+                run=info.run,
+                environment=environment,
+                attached=True,
+                numbering=numbering,
+                declared=declared,
+            )
+
+        async with opened(self, info, made) as run:
+            yield run
+
+    @asynccontextmanager
+    async def session(
+        self, row: AnyRow, *, environment: str | None = None, timeout_s: float | None = None
+    ) -> AsyncGenerator[EnvironmentSession]:
+        """A session of an environment, for a caller that runs the model itself; it ends with the context.
+
+        Args:
+            row: a dataset row, whose fields the environment reads.
+            environment: for a row without an ``agent_ref``.
+            timeout_s: how many seconds it may last; by default the environment's ``timeout_s``. A session
+                whose client has died is released after that.
+
+        Raises:
+            TaskError, UsageError: the row or a name is wrong.
+            GymError: the environment could not open it, or no worker serves it.
+        """
+        session = await self._session(row, environment, timeout_s)
+        try:
+            await session.open()
+            yield session
+        finally:
+            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+                await session.close()  # if the workers do not hear of it, its time limit releases it
+
+    async def verify(
+        self, row: AnyRow, response: Said, *, environment: str | None = None, timeout_s: float | None = None
+    ) -> Verdict:
+        """The verdict on a response that was made elsewhere.
+
+        An environment with state gets a new session, and the response's tool calls that have outputs, or its
+        turns, are repeated there first. So the response holds the whole transcript.
+
+        Args:
+            response: the text of a message, output items, or a response of the Responses API.
+
+        Raises:
+            TaskError, UsageError: the row, the response or a name is wrong.
+            GymError: there is no verdict: the verifier raised, a judge was silent, a worker was lost.
+        """
+        session = await self._session(row, environment, timeout_s)
+        try:
+            return await session.judge(response)
+        finally:
+            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+                await session.close()
+
+    # -- what all of these need -----------------------------------------------------------------------
+
+    async def _specs(
+        self,
+        sources: RowSources,
+        settings: RolloutSettings | None,
+        environment: str | None,
+        keywords: Mapping[str, Any],
+    ) -> tuple[Iterable[RolloutSpec], RunInfo]:
+        """The rollouts of a new run, and what others are told of it."""
+        chosen = self._settings(settings, keywords)
+        info = self._run_info(chosen, environments=[environment] if environment else [])
+        specs = sources.noting(
+            expand(
+                sources.lines(),
+                chosen,
+                run=info.run,
+                environment=environment,
+                attached=True,
+                numbering=Numbering(apart=sources.apart),
+                declared=await self._declared(environment),
+            )
+        )
+        if not sources.listed:
+            return specs, info
+        listed = list(specs)
+        return listed, msgspec.structs.replace(
+            info,
+            total=len(listed),
+            environments=sorted({spec.environment for spec in listed}),
+            agents=sorted({spec.agent for spec in listed}),
+        )
+
+    def _settings(self, settings: RolloutSettings | None, keywords: Mapping[str, Any]) -> RolloutSettings:
+        chosen = (settings or RolloutSettings()).with_keywords(keywords)
+        if self.served is not None and chosen.model_pool == POLICY:
+            check_engine(self.served, check_sampling(chosen.sampling))
+        return replace(chosen, roles={**self._roles, **chosen.roles})
+
+    def _run_info(self, settings: RolloutSettings, *, environments: Sequence[str]) -> RunInfo:
+        model = settings.model_pool
+        if self.served is not None and model == POLICY:
+            model = f"{self.served.provider}/{self.served.name}"
+        return RunInfo(
+            run=new_run_id(), total=0, environments=list(environments), created_s=clock.now(), model=model
+        )
+
+    async def _session(
+        self, row: AnyRow, environment: str | None, timeout_s: float | None
+    ) -> EnvironmentSession:
+        declared = await self._declared(environment)
+        number, self._sessions = self._sessions, self._sessions + 1
+        (task,) = expand(
+            [line(row)],
+            RolloutSettings(roles=self._roles, timeout_s=timeout_s, durability="result"),
+            run=self._sessions_run,
+            environment=environment,
+            numbering=Numbering(number, apart=True),
+            declared=declared,
+        )
+        known = declared.get(task.environment) or catalogue.known_environment(task.environment)
+        return EnvironmentSession(task, known, self._routed())
+
+    async def _declared(self, environment: str | None) -> Declared:
+        if self._environments is None:
+            self._environments = ServedEnvironments(self._routed())
+        return await self._environments.needed(environment)
+
+    def _routed(self) -> Router:
+        """The way to the resource workers; it is followed who they are from the first use on."""
+        if self._router is None:
+            self._router = Router(self.bus, "resource", watches=False)
+            self._tasks.start_soon(self._follow_workers, self._router)
+        return self._router
+
+    async def _follow_workers(self, router: Router) -> None:
+        try:
+            await router.run()
+        except GymError as error:
+            # Requests still reach the workers; only that one is gone is noticed later.
+            logger().warning("the client does not hear which workers there are", error=str(error))
+
+
+def _refuse_one_row(rows: object) -> None:
+    if isinstance(rows, Mapping | str | bytes):
+        raise UsageError("rows is one row where a list of rows is due: [row]")

@@ -1,0 +1,63 @@
+"""A conversation of Responses API items as Chat Completions messages: plain Python, as trainers keep it.
+
+Source: OpenAI API reference, "Input items" and "Create chat completion"; vLLM for ``reasoning_content``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Message, Part, Reasoning, decode_item
+
+
+def chat_messages(items: Iterable[Raw]) -> list[dict[str, Any]]:
+    """Messages with ``role`` and ``content``, in order.
+
+    A turn of the model is one message of the assistant: its text, its thinking as ``reasoning_content`` and
+    its calls as ``tool_calls``. A tool's output is a message with the role ``tool``. Content is text, or a
+    list of the parts where one is not text. An item that Chat Completions does not have (a hosted tool's) is
+    a part of the assistant's content.
+
+    Raises:
+        msgspec.ValidationError: an item lacks a field or has one of a wrong type.
+    """
+    messages: list[dict[str, Any]] = []
+    for raw in items:
+        match decode_item(raw):
+            case FunctionCallOutput(call_id=call_id, output=output):
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": _content(output)})
+            case Message(role=role, content=content) if role != "assistant":
+                messages.append({"role": role, "content": _content(content)})
+            case Message(content=content):
+                _assistant(messages, begun="thought")["content"] = _content(content)
+            case Reasoning() as thought:
+                message = _assistant(messages, begun="thought")
+                message["reasoning_content"] = message.get("reasoning_content", "") + thought.text
+            case FunctionCall(call_id=call_id, name=name, arguments=arguments):
+                function = {"name": name, "arguments": arguments}
+                call = {"id": call_id, "type": "function", "function": function}
+                _assistant(messages, begun="text").setdefault("tool_calls", []).append(call)
+            case _:
+                messages.append({"role": "assistant", "content": [msgspec.json.decode(raw)]})
+    return messages
+
+
+def _assistant(messages: list[dict[str, Any]], *, begun: Literal["thought", "text"]) -> dict[str, Any]:
+    """The assistant's last message if no more than its thought, or its text, has begun; else a new one."""
+    last = messages[-1] if messages else {"role": ""}
+    closed = begun == "thought" and (last.get("content") or "tool_calls" in last)
+    if last["role"] != "assistant" or closed:
+        messages.append({"role": "assistant", "content": None})
+    return messages[-1]
+
+
+def _content(content: str | list[Part] | None) -> str | list[Any] | None:
+    if not isinstance(content, list):
+        return content
+    if all(part.text is not None for part in content):
+        return "".join(part.text or "" for part in content)
+    return msgspec.to_builtins(content)
