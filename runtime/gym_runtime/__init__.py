@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gym_runtime.assets.asset import Asset as Asset
     from gym_runtime.client import Client as Client
+    from gym_runtime.client import EnvironmentSession as EnvironmentSession
+    from gym_runtime.client import Observation as Observation
+    from gym_runtime.client import StandingRun as StandingRun
+    from gym_runtime.client import SyncClient as SyncClient
     from gym_runtime.client import connect as connect
+    from gym_runtime.client import connect_sync as connect_sync
     from gym_runtime.environment import catalogue as catalogue
     from gym_runtime.environment.catalogue import suggest as suggest
     from gym_runtime.environment.environment import DatasetSource as DatasetSource
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from gym_runtime.messages.items import decode_item as decode_item
     from gym_runtime.messages.items import decode_items as decode_items
     from gym_runtime.messages.items import user_message as user_message
+    from gym_runtime.messages.outcomes import RolloutRecord as RolloutRecord
     from gym_runtime.messages.packing import pack_ids as pack_ids
     from gym_runtime.messages.packing import pack_logprobs as pack_logprobs
     from gym_runtime.messages.packing import unpack_ids as unpack_ids
@@ -73,7 +79,12 @@ if TYPE_CHECKING:
     from gym_runtime.messages.responses import Response as Response
     from gym_runtime.messages.responses import Usage as Usage
     from gym_runtime.messages.responses import decode_response as decode_response
+    from gym_runtime.messages.rollout_settings import RolloutSettings as RolloutSettings
+    from gym_runtime.messages.token_sequences import TokenSequence as TokenSequence
+    from gym_runtime.messages.token_sequences import token_sequences as token_sequences
+    from gym_runtime.rollout.advantages import advantages as advantages
     from gym_runtime.rollout.agent import Agent as Agent
+    from gym_runtime.rollout.groups import Group as Group
     from gym_runtime.rollout.rollout import Rollout as Rollout
     from gym_runtime.sandbox import Interpreter as Interpreter
     from gym_runtime.sandbox import Limits as Limits
@@ -86,7 +97,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "assets.asset": "Asset",
-    "client": "Client connect",
+    "client": "Client EnvironmentSession Observation StandingRun SyncClient connect connect_sync",
     "environment.catalogue": "catalogue suggest",
     "environment.environment": "DatasetSource Environment published",
     "environment.prompt": "Prompt quoted",
@@ -102,10 +113,15 @@ _NAMES = {
     "messages.calls": "Control ControlAnswer ModelAnswer ModelCall Prefix Tokens WeightSpan",
     "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning "
     "decode_item decode_items user_message",
+    "messages.outcomes": "RolloutRecord",
     "messages.packing": "pack_ids pack_logprobs unpack_ids",
     "messages.responses": "CreateParams IncompleteDetails InputTokensDetails OutputTokensDetails "
     "Response Usage decode_response",
+    "messages.rollout_settings": "RolloutSettings",
+    "messages.token_sequences": "TokenSequence token_sequences",
+    "rollout.advantages": "advantages",
     "rollout.agent": "Agent",
+    "rollout.groups": "Group",
     "rollout.rollout": "Rollout",
     "sandbox": "Interpreter Limits Sandbox",
     "workers.adapter": "Adapter CallContext Controllable ModelSettings check_url",

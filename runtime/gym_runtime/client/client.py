@@ -36,6 +36,7 @@ class Client(Rollouts):
     Args:
         roles: which pool serves which role, where the settings of rollouts do not say.
         joining: connects the client for as long as the context lasts.
+        prefix: of the system's subjects.
 
     Attributes:
         urls: the broker's, while the client is open.
@@ -50,8 +51,10 @@ class Client(Rollouts):
         roles: Mapping[str, str] | None = None,
         *,
         joining: Joining | None = None,
+        prefix: str = "gym",
     ) -> None:
         super().__init__(bus, tasks, roles)
+        self.prefix = prefix
         self._joining = joining
         self._entered: AbstractAsyncContextManager[None] | None = None
         self._lifetime: Lifetime | None = None

@@ -80,7 +80,26 @@ def connect(
             finally:
                 gym.left()
 
-    return Client(roles=served, joining=joining)
+    return Client(roles=served, joining=joining, prefix=prefix)
+
+
+def rejoin(urls: Sequence[str], prefix: str, roles: Mapping[str, str]) -> Client:
+    """A client of a system that another process of this program has joined or started.
+
+    Args:
+        roles: which pool serves which role.
+    """
+
+    @asynccontextmanager
+    async def joining(gym: Client) -> AsyncGenerator[None]:
+        async with connect_bus(urls, prefix=prefix) as bus, background() as tasks:
+            gym.joined(urls, bus, tasks)
+            try:
+                yield
+            finally:
+                gym.left()
+
+    return Client(roles=roles, joining=joining, prefix=prefix)
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

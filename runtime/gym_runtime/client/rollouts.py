@@ -49,6 +49,7 @@ class Rollouts(Flow):
         roles: which pool serves which role, where the settings of rollouts do not say.
 
     Attributes:
+        roles: as given.
         served: the model that `connect` has started as the pool ``policy``, if it has.
     """
 
@@ -61,7 +62,7 @@ class Rollouts(Flow):
         roles: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(bus, tasks)
-        self._roles = dict(roles or {})
+        self.roles = dict(roles or {})
         self._router: Router | None = None
         self._environments: ServedEnvironments | None = None
         self._sessions_run, self._sessions = new_run_id(), 0
@@ -308,7 +309,7 @@ class Rollouts(Flow):
         chosen = (settings or RolloutSettings()).with_keywords(keywords)
         if self.served is not None and chosen.model_pool == POLICY:
             check_engine(self.served, check_sampling(chosen.sampling))
-        return replace(chosen, roles={**self._roles, **chosen.roles})
+        return replace(chosen, roles={**self.roles, **chosen.roles})
 
     def _run_info(self, settings: RolloutSettings, *, environments: Sequence[str]) -> RunInfo:
         model = settings.model_pool
@@ -325,7 +326,7 @@ class Rollouts(Flow):
         number, self._sessions = self._sessions, self._sessions + 1
         (task,) = expand(
             [line(row)],
-            RolloutSettings(roles=self._roles, timeout_s=timeout_s, durability="result"),
+            RolloutSettings(roles=self.roles, timeout_s=timeout_s, durability="result"),
             run=self._sessions_run,
             environment=environment,
             numbering=Numbering(number, apart=True),

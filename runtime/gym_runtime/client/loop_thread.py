@@ -1,0 +1,64 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for other threads.
+
+    The thread is a daemon, so that a program that forgets to stop it still ends.
+
+    Attributes:
+        pid: the process whose thread it is: a forked child has no such thread.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._ready = threading.Event()
+        self._portal: BlockingPortal | None = None
+        self._thread = threading.Thread(target=self._run, name="gym-runtime client", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    @property
+    def portal(self) -> BlockingPortal:
+        assert self._portal is not None, "the thread is ready before its maker goes on"
+        return self._portal
+
+    def call(self, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """The result of a coroutine function; if the waiting is interrupted, the coroutine is cancelled."""
+        future = self.portal.start_task_soon(work, *arguments)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def held(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+        """An async context as a plain one; one task enters and leaves it."""
+        return self.portal.wrap_async_context_manager(context)
+
+    def stop(self) -> None:
+        """Stop the loop, and wait for its thread."""
+        self.portal.start_task_soon(self.portal.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        anyio.run(self._serve, backend_options={"use_uvloop": sys.platform != "win32"})
+
+    async def _serve(self) -> None:
+        async with BlockingPortal() as self._portal:
+            self._ready.set()
+            await self._portal.sleep_until_stopped()
