@@ -47,7 +47,7 @@ class StandingRun:
         self._flow = flow
         self._expand = expand
         self._awaited: dict[tuple[int, int], _Awaited] = {}
-        self._over = ""
+        self._why_over = ""
 
     async def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
         """Have one rollout made of a row, and return its record; a failed one has no reward.
@@ -66,7 +66,7 @@ class StandingRun:
         awaited = self._awaited[name] = _Awaited()
         try:
             await self._flow.publish([spec])
-            if not self._over:
+            if not self.over:
                 await awaited.event.wait()
         except BaseException:
             # What stopped the waiting is what the caller must see.
@@ -76,13 +76,18 @@ class StandingRun:
         finally:
             del self._awaited[name]
         if awaited.record is None:
-            raise GymError(f"run {self.run} is over, and this rollout has no record: {self._over}")
+            raise GymError(f"run {self.run} is over, and this rollout has no record: {self._why_over}")
         return awaited.record
 
     @property
     def pending(self) -> int:
         """How many rollouts have no record yet."""
         return len(self._awaited)
+
+    @property
+    def over(self) -> bool:
+        """No more records come."""
+        return bool(self._why_over)
 
     def take(self, record: RolloutRecord) -> None:
         """A record arrived."""
@@ -93,7 +98,7 @@ class StandingRun:
 
     def end(self, why: str) -> None:
         """No more records come."""
-        self._over = why
+        self._why_over = why
         for awaited in self._awaited.values():
             awaited.event.set()
 

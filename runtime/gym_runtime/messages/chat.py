@@ -1,11 +1,11 @@
-"""A conversation of Responses API items as Chat Completions messages: plain Python, as trainers keep it.
+"""Conversations as Chat Completions messages, plain Python as trainers keep it, and as Responses API items.
 
 Source: OpenAI API reference, "Input items" and "Create chat completion"; vLLM for ``reasoning_content``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -61,3 +61,43 @@ def _content(content: str | list[Part] | None) -> str | list[Any] | None:
     if all(part.text is not None for part in content):
         return "".join(part.text or "" for part in content)
     return msgspec.to_builtins(content)
+
+
+def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the model and the tools said in Chat Completions messages, as Responses API output items.
+
+    It is the inverse of `chat_messages` for messages of the assistant and of tools; others are passed on as
+    input items. A call without an ``id`` gets one, and outputs without a ``tool_call_id`` belong to the calls
+    before them, in order.
+    """
+    items: list[dict[str, Any]] = []
+    unanswered: list[str] = []
+    for message in messages:
+        content = message.get("content")
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
+            if call_id in unanswered:
+                unanswered.remove(call_id)
+            text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+            items.append({"type": "function_call_output", "call_id": call_id, "output": text})
+            continue
+        if message["role"] != "assistant":
+            items.append({"type": "message", "role": message["role"], "content": content})
+            continue
+        if thought := message.get("reasoning_content"):
+            part = {"type": "summary_text", "text": thought}
+            items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
+        if content:
+            parts = [{"type": "output_text", "text": content, "annotations": []}]
+            said = parts if isinstance(content, str) else content
+            items.append({"type": "message", "role": "assistant", "content": said})
+        for call in message.get("tool_calls") or ():
+            function = call.get("function", call)
+            arguments = function.get("arguments") or {}
+            text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            call_id = call.get("id") or f"call_{len(items)}"
+            unanswered.append(call_id)
+            items.append(
+                {"type": "function_call", "call_id": call_id, "name": function["name"], "arguments": text}
+            )
+    return items
