@@ -80,9 +80,9 @@ if TYPE_CHECKING:
     from gym_runtime.messages.responses import Usage as Usage
     from gym_runtime.messages.responses import decode_response as decode_response
     from gym_runtime.messages.rollout_settings import RolloutSettings as RolloutSettings
-    from gym_runtime.messages.token_sequences import TokenSequence as TokenSequence
-    from gym_runtime.messages.token_sequences import token_sequences as token_sequences
-    from gym_runtime.rollout.advantages import advantages as advantages
+    from gym_runtime.messages.sequences import TokenSequence as TokenSequence
+    from gym_runtime.messages.sequences import token_sequences as token_sequences
+    from gym_runtime.rollout.advantage import advantages as advantages
     from gym_runtime.rollout.agent import Agent as Agent
     from gym_runtime.rollout.groups import Group as Group
     from gym_runtime.rollout.rollout import Rollout as Rollout
@@ -118,8 +118,8 @@ _NAMES = {
     "messages.responses": "CreateParams IncompleteDetails InputTokensDetails OutputTokensDetails "
     "Response Usage decode_response",
     "messages.rollout_settings": "RolloutSettings",
-    "messages.token_sequences": "TokenSequence token_sequences",
-    "rollout.advantages": "advantages",
+    "messages.sequences": "TokenSequence token_sequences",
+    "rollout.advantage": "advantages",
     "rollout.agent": "Agent",
     "rollout.groups": "Group",
     "rollout.rollout": "Rollout",

@@ -60,24 +60,29 @@ class RowSources:
         return self._of_task.pop(task_index)
 
 
+class _Place(Generic[T]):
+    """A result's place in the order."""
+
+    __slots__ = ("results", "settled")
+
+    def __init__(self) -> None:
+        self.results: list[T] = []
+        self.settled = False
+
+
 class InputOrder(Generic[T]):
     """Holds back results that overtook others, so that they are handed over in the order of the input."""
 
     def __init__(self) -> None:
-        self._due: deque[Hashable] = deque()
-        self._early: dict[Hashable, deque[T]] = {}
+        self._due: deque[_Place[T]] = deque()
+        self._waiting: dict[Hashable, list[_Place[T]]] = {}
 
     def expecting(
         self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
     ) -> Iterable[RolloutSpec]:
-        """The specs, whose results are expected in this order.
-
-        Specs of one name have one result: all of a list, the neighbours of a stream.
-        """
-        if isinstance(specs, Sequence):
-            self._due.extend(dict.fromkeys(map(name, specs)))
-            return specs
-        return self._naming(specs, name)
+        """The specs, whose results are expected in this order, by name."""
+        named = self._naming(specs, name)
+        return list(named) if isinstance(specs, Sequence) else named
 
     def _naming(
         self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
@@ -86,22 +91,27 @@ class InputOrder(Generic[T]):
         for spec in specs:
             if name(spec) != last:
                 last = name(spec)
-                self._due.append(last)
+                place = _Place[T]()
+                self._due.append(place)
+                self._waiting.setdefault(last, []).append(place)
             yield spec
 
     def arrived(self, name: Hashable, result: T) -> Iterator[T]:
-        """The results that can be handed over now."""
-        self._early.setdefault(name, deque()).append(result)
-        while self._due and (waiting := self._early.get(self._due[0])):
-            yield waiting.popleft()
-            if not waiting:
-                del self._early[self._due[0]]
-            self._due.popleft()
+        """The results that can be handed over now.
+
+        A row that came again before its group was complete has joined it: all places of the name are settled.
+        """
+        places = self._waiting.pop(name)
+        places[0].results.append(result)
+        for place in places:
+            place.settled = True
+        while self._due and self._due[0].settled:
+            yield from self._due.popleft().results
 
     def rest(self) -> Iterator[T]:
         """What is still held back when no more results come: those before them never came."""
-        for name in self._due:
-            yield from self._early.pop(name, ())
+        for place in self._due:
+            yield from place.results
 
 
 def line(row: AnyRow) -> bytes:

@@ -11,7 +11,63 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Message, Part, Reasoning, decode_item
+from gym_runtime.errors import TaskError
+from gym_runtime.messages.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Message,
+    Part,
+    Reasoning,
+    decode_item,
+    encode_item,
+)
+from gym_runtime.messages.responses import NULL, decode_params
+
+
+class RowParts(msgspec.Struct, frozen=True):
+    """The two halves of a row's conversation."""
+
+    responses_create_params: Raw = Raw(b"{}")
+    response: Raw = NULL
+
+
+class _Output(msgspec.Struct, frozen=True):
+    output: list[Raw] = []
+
+
+_decode_parts = msgspec.json.Decoder(RowParts).decode
+_decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
+
+
+def row_parts(row: Raw | bytes) -> RowParts:
+    """A dataset's or a result row's conversation, not decoded.
+
+    Raises:
+        TaskError: it is no JSON object.
+    """
+    try:
+        return _decode_parts(row)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"not a row: {error}") from error
+
+
+def conversation(row: Raw | bytes) -> list[dict[str, Any]]:
+    """The conversation of a dataset row, or of a result row with what was answered; see `chat_messages`.
+
+    Raises:
+        TaskError: it is not a row.
+    """
+    parts = row_parts(row)
+    try:
+        params = decode_params(parts.responses_create_params)
+        items = params.input_items()
+        if params.instructions is not None:
+            items.insert(0, encode_item(Message(role="system", content=params.instructions)))
+        answered = _decode_output(parts.response)
+        items += answered.output if answered is not None else []
+        return chat_messages(items)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"the row's conversation cannot be read: {error}") from error
 
 
 def chat_messages(items: Iterable[Raw]) -> list[dict[str, Any]]:

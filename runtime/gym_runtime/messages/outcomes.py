@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import Fault, TaskError
-from gym_runtime.messages.chat import chat_messages
-from gym_runtime.messages.items import Message, encode_item
-from gym_runtime.messages.responses import NULL, decode_params
+from gym_runtime.errors import Fault
+from gym_runtime.messages.chat import conversation, row_parts
 from gym_runtime.messages.roles import RoleUse
-from gym_runtime.messages.token_sequences import TokenSequence, token_sequences
+from gym_runtime.messages.sequences import TokenSequence, token_sequences
 
 
 class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):
@@ -84,45 +82,17 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def response(self) -> dict[str, Any] | None:
         """The row's ``response`` as plain Python, decoded at each use; None if there is none."""
-        return msgspec.json.decode(self._parts().response)
+        return msgspec.json.decode(row_parts(self.row).response)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The whole conversation as Chat Completions messages, converted at each use; see `chat_messages`.
+        """The whole conversation as Chat Completions messages, converted at each use; see `conversation`.
 
         Raises:
             TaskError: its row is damaged.
         """
-        parts = self._parts()
-        try:
-            params = decode_params(parts.responses_create_params)
-            items = params.input_items()
-            if params.instructions is not None:
-                items.insert(0, encode_item(Message(role="system", content=params.instructions)))
-            output = _decode_output(parts.response)
-            items += output.output if output is not None else []
-            return chat_messages(items)
-        except msgspec.DecodeError as error:
-            raise TaskError(f"the row's conversation cannot be read: {error}") from error
+        return conversation(self.row)
 
-    def _parts(self) -> _Parts:
-        try:
-            return _decode_parts(self.row)
-        except msgspec.DecodeError as error:
-            raise TaskError(f"not a result row: {error}") from error
-
-
-class _Parts(msgspec.Struct, frozen=True):
-    responses_create_params: Raw = Raw(b"{}")
-    response: Raw = NULL
-
-
-class _Output(msgspec.Struct, frozen=True):
-    output: list[Raw] = []
-
-
-_decode_parts = msgspec.json.Decoder(_Parts).decode
-_decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
 
 encode_record = msgspec.json.Encoder().encode
 decode_record = msgspec.json.Decoder(RolloutRecord).decode

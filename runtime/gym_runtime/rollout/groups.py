@@ -28,7 +28,7 @@ from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.advantages import Advantage, advantages
+from gym_runtime.rollout.advantage import Advantage, advantages
 
 GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
 REPLACEMENTS = 3
@@ -66,7 +66,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return [rollout.reward is not None for rollout in self.rollouts]
 
     def advantages(self, kind: Advantage = "grpo") -> list[float]:
-        """One per rollout, 0.0 where `mask` is False; see `gym_runtime.rollout.advantages.advantages`.
+        """One per rollout, 0.0 where `mask` is False; see `gym_runtime.rollout.advantage.advantages`.
 
         Raises:
             UsageError: there is no such definition.

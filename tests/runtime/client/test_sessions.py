@@ -183,4 +183,4 @@ async def test_a_session_whose_workers_are_all_gone_ends_at_its_time_limit() -> 
     ):
         here.system.kill("resource-1")
         with pytest.raises(DeadlineExceeded):
-            await one.verify("done")
+            await session.verify("done")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
-from gym_runtime.messages.token_sequences import TokenSequence, token_sequences
+from gym_runtime.messages.sequences import TokenSequence, token_sequences
 from gym_runtime.testing.small_system import function_call, message, reasoning
 from hypothesis import given
 from hypothesis import strategies as st
