@@ -85,6 +85,11 @@ class SyncClient:
         self._open: _Open | None = _Open(client)
         self._address: _Address | None = _Address(client.urls, client.prefix, client.roles)
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The broker's, for another client of this system; empty when this one is closed."""
+        return self._address.urls if self._address is not None else ()
+
     def __enter__(self) -> Self:
         return self
 
