@@ -129,13 +129,12 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     items: list[dict[str, Any]] = []
     unanswered: list[str] = []
     for message in messages:
-        content = message.get("content")
+        content: Any = message.get("content")
         if message["role"] == "tool":
             call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
             if call_id in unanswered:
                 unanswered.remove(call_id)
-            text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-            items.append({"type": "function_call_output", "call_id": call_id, "output": text})
+            items.append({"type": "function_call_output", "call_id": call_id, "output": _text(content)})
             continue
         if message["role"] != "assistant":
             items.append({"type": "message", "role": message["role"], "content": content})
@@ -144,16 +143,19 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
             part = {"type": "summary_text", "text": thought}
             items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
         if content:
-            parts = [{"type": "output_text", "text": content, "annotations": []}]
-            said = parts if isinstance(content, str) else content
+            part = {"type": "output_text", "text": content, "annotations": []}
+            said = [part] if isinstance(content, str) else content
             items.append({"type": "message", "role": "assistant", "content": said})
         for call in message.get("tool_calls") or ():
-            function = call.get("function", call)
-            arguments = function.get("arguments") or {}
-            text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            function: Mapping[str, Any] = call.get("function", call)
             call_id = call.get("id") or f"call_{len(items)}"
             unanswered.append(call_id)
-            items.append(
-                {"type": "function_call", "call_id": call_id, "name": function["name"], "arguments": text}
-            )
+            arguments = _text(function.get("arguments") or "{}")
+            name = function["name"]
+            items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
     return items
+
+
+def _text(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -125,7 +125,7 @@ def _method(tool: Mapping[str, Any]) -> Callable[..., str]:
     name = str(tool["name"])
     schema: Mapping[str, Any] = tool.get("parameters") or {}
     properties: Mapping[str, Any] = schema.get("properties") or {}
-    required = set(schema.get("required") or ())
+    required: set[str] = set(schema.get("required") or ())
 
     def call(self: TrlEnvironment, **arguments: Any) -> str:
         return self._call(name, arguments)  # pyright: ignore[reportPrivateUsage]

@@ -48,10 +48,8 @@ class Weights:
 
 def _in_engine_type(state: dict[str, Any]) -> dict[str, Any]:
     """Weights in bfloat16, as engines serve them; tied ones stay one tensor, so that they are saved once."""
-    import torch
-
     cast: dict[int, Any] = {}
     for tensor in state.values():
         if tensor.is_floating_point() and tensor.data_ptr() not in cast:
-            cast[tensor.data_ptr()] = tensor.detach().to(torch.bfloat16)
+            cast[tensor.data_ptr()] = tensor.detach().bfloat16()
     return {name: cast.get(tensor.data_ptr(), tensor) for name, tensor in state.items()}
