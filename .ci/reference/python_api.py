@@ -14,6 +14,13 @@ from docstrings import fields_table, one_line, parsed, prose, short, table
 
 CHAPTERS = {
     "The client": ("client",),
+    "Training": (
+        "messages.outcomes",
+        "messages.sequences",
+        "rollout.groups",
+        "rollout.advantage",
+        "messages.rollout_settings",
+    ),
     "Writing environments": (
         "environment.environment",
         "environment.shapes",
@@ -34,10 +41,9 @@ CHAPTERS = {
     "Logs": ("logs",),
 }
 RESULTS = {
-    "gym_runtime.messages.rollout_settings": ["RolloutSettings"],
     "gym_runtime.messages.sampling": ["Sampling"],
-    "gym_runtime.messages.outcomes": ["RolloutRecord", "Completed", "Truncated", "Failed", "Cancelled"],
-    "gym_runtime.rollout.groups": ["Group"],
+    "gym_runtime.messages.outcomes": ["Completed", "Truncated", "Failed", "Cancelled"],
+    "gym_runtime.trainers.trl": ["GymSpec"],
     "gym_runtime.client.status": ["Status"],
 }
 INTRODUCTION = """# Python

@@ -161,6 +161,10 @@ async def test_four_identities_make_rollouts_together(
                 await system.until("all_ready")
             async for record in gym.rollouts(ROWS, environment="example_session_state_mgmt", repeats=3):
                 records.append(record)
+            for row in ROWS:
+                async with gym.session(row, environment="example_session_state_mgmt") as session:
+                    assert "3" in await session.call("get_counter_value")
+                    assert (await session.verify(LARGE)).reward == 1.0
             status = await gym.status()
         assert sorted(worker.kind for worker in status.workers) == ["agent", "model", "resource"]
         assert [type(record.outcome) for record in records] == [Completed] * 6
@@ -439,6 +443,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
         *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
         *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
+        *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.holds.w"),
         *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
     ],
     "agent": [
@@ -459,7 +464,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
 MAY_HEAR: dict[Role, list[str]] = {
     "client": [
         *JOIN,
-        *("gym.alive.client.w", "gym.gone.client.w", "gym.call", "gym.follow.r"),
+        *("gym.alive.client.w", "gym.gone.client.w", "gym.gone.resource.w", "gym.call", "gym.follow.r"),
         *("_INBOX.gym.client.r.x.1", "_INBOX.gym.client.s.x.1"),
     ],
     "agent": [
