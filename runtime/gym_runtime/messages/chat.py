@@ -143,9 +143,9 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
             part = {"type": "summary_text", "text": thought}
             items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
         if content:
-            part = {"type": "output_text", "text": content, "annotations": []}
-            said = [part] if isinstance(content, str) else content
-            items.append({"type": "message", "role": "assistant", "content": said})
+            if isinstance(content, str):
+                content = [{"type": "output_text", "text": content, "annotations": list[str]()}]
+            items.append({"type": "message", "role": "assistant", "content": content})
         for call in message.get("tool_calls") or ():
             function: Mapping[str, Any] = call.get("function", call)
             call_id = call.get("id") or f"call_{len(items)}"

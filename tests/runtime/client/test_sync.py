@@ -15,10 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import gym_runtime
 import pytest
 from gym_runtime.client import Client, SyncClient
 from gym_runtime.errors import ResourceError, TaskError, UsageError
+from runtime.client.worker_process import make_rollouts
 
 pytestmark = pytest.mark.slow
 NAME = "example_session_state_mgmt"
@@ -54,7 +56,14 @@ def test_rollouts_and_groups_in_the_order_of_the_rows(gym: SyncClient) -> None:
 def test_leaving_the_loop_cancels_what_is_left(gym: SyncClient) -> None:
     for _ in gym.rollouts([row(n) for n in range(300)], environment=NAME):
         break
-    assert gym.call(Client.runs)[-1].state == "cancelled"
+
+    async def over(client: Client) -> str:
+        with anyio.fail_after(20):
+            while (run := (await client.runs())[-1]).state == "active":
+                await anyio.sleep(0.01)
+        return run.state
+
+    assert gym.call(over) == "cancelled"
 
 
 def test_errors_are_raised_where_the_call_stands(gym: SyncClient) -> None:
@@ -94,18 +103,13 @@ def test_it_works_within_an_event_loop(gym: SyncClient) -> None:
     assert asyncio.run(main()) == [1.0]
 
 
-def in_a_worker(gym: SyncClient, numbers: Any, found: Any) -> None:
-    """What the process of a DataLoader does."""
-    for n in numbers:
-        found.put((os.getpid(), n, next(gym.rollouts([row(n)], environment=NAME)).reward))
-
-
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_worker_process_connects_by_itself(gym: SyncClient, method: str) -> None:
     context = multiprocessing.get_context(method)
     found = context.Queue()
-    workers = [context.Process(target=in_a_worker, args=(gym, range(n, n + 3), found)) for n in (0, 3)]
+    halves = [[row(n) for n in range(start, start + 3)] for start in (0, 3)]
+    workers = [context.Process(target=make_rollouts, args=(gym, half, NAME, found)) for half in halves]
     for worker in workers:
         worker.start()
     results = [found.get(timeout=40) for _ in range(6)]
