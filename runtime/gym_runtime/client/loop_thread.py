@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from gym_runtime.errors import UsageError
+
 T = TypeVar("T")
 
 
@@ -22,10 +24,12 @@ class LoopThread:
 
     Attributes:
         pid: the process whose thread it is: a forked child has no such thread.
+        stopped: nothing more is run.
     """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.stopped = False
         self._ready = threading.Event()
         self._portal: BlockingPortal | None = None
         self._thread = threading.Thread(target=self._run, name="gym-runtime client", daemon=True)
@@ -38,7 +42,13 @@ class LoopThread:
         return self._portal
 
     def call(self, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """The result of a coroutine function; if the waiting is interrupted, the coroutine is cancelled."""
+        """The result of a coroutine function; if the waiting is interrupted, the coroutine is cancelled.
+
+        Raises:
+            UsageError: the thread was stopped.
+        """
+        if self.stopped:
+            raise UsageError("the client is closed")
         future = self.portal.start_task_soon(work, *arguments)
         try:
             return future.result()
@@ -51,8 +61,9 @@ class LoopThread:
         return self.portal.wrap_async_context_manager(context)
 
     def stop(self) -> None:
-        """Stop the loop, and wait for its thread."""
-        self.portal.start_task_soon(self.portal.stop)
+        """Stop the loop, cancel what runs there, and wait for its thread."""
+        self.stopped = True
+        self.portal.start_task_soon(self.portal.stop, True)
         self._thread.join()
 
     def _run(self) -> None:

@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from os import PathLike
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -52,6 +52,7 @@ class _Open:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.thread = LoopThread()
+        self._held: set[ExitStack] = set()
         try:
             self.thread.call(client.open)
         except BaseException:
@@ -60,10 +61,24 @@ class _Open:
         # A process may end without closing: the system that it started would then stop less orderly.
         atexit.register(self.close)
 
+    @contextmanager
+    def held(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
+        """An async context as a plain one, which ends with the connection if it has not ended before."""
+        stack = ExitStack()
+        value = stack.enter_context(self.thread.held(context))
+        self._held.add(stack)
+        try:
+            with stack:
+                yield value
+        finally:
+            self._held.discard(stack)
+
     def close(self) -> None:
         atexit.unregister(self.close)
         if self.thread.pid == os.getpid():
             try:
+                for stack in list(self._held):
+                    stack.close()
                 self.thread.call(self.client.close)
             finally:
                 self.thread.stop()
@@ -168,7 +183,7 @@ class SyncClient:
         """As `Client.standing_run`."""
         here = self._here()
         context = here.client.standing_run(settings, environment=environment, **keywords)
-        with here.thread.held(context) as run:
+        with here.held(context) as run:
             yield SyncRun(here.thread, run)
 
     # -- sessions -------------------------------------------------------------------------------------
@@ -180,7 +195,7 @@ class SyncClient:
         """As `Client.session`."""
         here = self._here()
         context = here.client.session(row, environment=environment, timeout_s=timeout_s)
-        with here.thread.held(context) as session:
+        with here.held(context) as session:
             yield SyncSession(here.thread, session)
 
     def verify(
@@ -220,7 +235,7 @@ class SyncClient:
     ) -> AbstractContextManager[None]:
         """As `Client.weights_paused`."""
         here = self._here()
-        return here.thread.held(here.client.weights_paused(version, model=model, limit_s=limit_s))
+        return here.held(here.client.weights_paused(version, model=model, limit_s=limit_s))
 
     def workers(self) -> list[Heartbeat]:
         """As `Client.workers`."""
@@ -331,4 +346,5 @@ def _read(thread: LoopThread, made: AsyncGenerator[T]) -> Generator[T]:
         while (item := thread.call(following)) is not _END:
             yield item
     finally:
-        thread.call(made.aclose)
+        if not thread.stopped:
+            thread.call(made.aclose)

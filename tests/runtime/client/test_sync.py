@@ -157,6 +157,18 @@ def test_a_script_that_does_not_close_ends_all_the_same(gym: SyncClient) -> None
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
 
 
+def test_closing_ends_what_is_still_open(gym: SyncClient) -> None:
+    other = gym_runtime.connect_sync(gym.urls)
+    session = other.session(row(0), environment=NAME)
+    session.__enter__().call("increment_counter", {"count": 1})
+    rollouts = other.rollouts([row(n) for n in range(50)], environment=NAME)
+    next(rollouts)
+    other.close()
+    session.__exit__(None, None, None)
+    with pytest.raises(UsageError, match="the client is closed"):
+        list(rollouts)
+
+
 def test_a_closed_client_says_so_and_leaves_no_thread(gym: SyncClient) -> None:
     before = threading.active_count()
     other = gym_runtime.connect_sync(gym.urls)
