@@ -36,11 +36,16 @@ class TrlEnvironment:
         Args:
             row: the dataset row as JSON, from the column of this name.
             columns: the dataset's other columns.
+
+        Raises:
+            UsageError: there is no such environment, or the client is closed.
         """
         self._release()
         try:
             self._held = type(self)._gym.session(row, environment=type(self)._environment)
             self._session = self._held.__enter__()
+        except UsageError:
+            raise
         except GymError as error:
             self._fail(error)
         return None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from gym_runtime.client import SyncClient, connect_sync
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.messages.chat import chat_messages, response_items
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.testing.small_system import function_call, message, reasoning
-from gym_runtime.trainers.trl import Part, columns_of, parts_of, sampled_as
+from gym_runtime.trainers.trl import GymSpec, Part, columns_of, parts_of, sampled_as
 from gym_runtime.trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,10 +118,6 @@ TOOL = {
 }
 
 
-class Answering(TrlEnvironment):
-    pass
-
-
 def made() -> type[TrlEnvironment]:
     return environment_class(None, "counter", "counter", [TOOL])  # pyright: ignore[reportArgumentType]
 
@@ -174,3 +173,71 @@ def test_calls_as_trl_writes_them() -> None:
     ]
     call, output = response_items(said)
     assert (call["arguments"], output["call_id"]) == ('{"amount":2}', call["call_id"])
+
+
+# -- on a real system, with a stand-in for the trainer's few attributes ---------------------------------
+
+NAME = "example_session_state_mgmt"
+COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
+INCREMENT = {"type": "function", "name": "increment_counter", "parameters": COUNT}
+
+
+def row(expected: int) -> dict[str, Any]:
+    params = {"input": "Count.", "tools": [INCREMENT]}
+    return {"responses_create_params": params, "initial_count": 3, "expected_count": expected}
+
+
+class FakeTrainer(SimpleNamespace):
+    """What `GymSpec` reads of TRL's trainer."""
+
+    def __init__(self, generations: int) -> None:
+        super().__init__(
+            args=arguments(),
+            num_generations=generations,
+            num_generations_eval=1,
+            model=SimpleNamespace(training=True),
+            processing_class=SimpleNamespace(eos_token_id=9),
+        )
+
+
+@pytest.fixture(scope="module")
+def gym() -> Iterator[SyncClient]:
+    with connect_sync(model="scripted/tool-then-message", environments=[NAME]) as gym:
+        yield gym
+
+
+@pytest.mark.slow
+def test_a_batch_comes_back_in_the_order_of_its_prompts(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME)
+    right, wrong = json.dumps(row(4)), json.dumps(row(5))
+    prompts = [right, right, wrong, wrong, right, right, wrong]
+    columns = spec.rollout_func(prompts, FakeTrainer(2))
+    assert columns["gym_reward"] == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    for ids, mask in zip(columns["completion_ids"], columns["env_mask"], strict=True):
+        assert 0 < sum(mask) < len(ids) == len(mask)
+    evaluated = FakeTrainer(2)
+    evaluated.model.training = False
+    assert spec.rollout_func([right, wrong], evaluated)["gym_reward"] == [1.0, 0.0]
+
+
+@pytest.mark.slow
+def test_what_fails_for_good_keeps_its_place(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME, settings=RolloutSettings(timeout_s=0.0001))
+    columns = spec.rollout_func([json.dumps(row(4))] * 2, FakeTrainer(2))
+    assert (columns["gym_reward"], columns["completion_ids"]) == ([None] * 2, [[9]] * 2)
+
+
+@pytest.mark.slow
+def test_tools_and_the_verifier_of_a_session(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [row(4)], environment=NAME)
+    first, second = (spec.environment_factory() for _ in range(2))
+    said = [{"role": "assistant", "content": "Done."}]
+    for one in (first, second):
+        one.reset(row=json.dumps(row(4)), prompt="not used")
+    assert vars(type(first))["increment_counter"](first, count=1) == '{"success":true}'
+    assert gym_reward([], [said] * 2, environments=[first, second]) == [1.0, 0.0]
+    # A session is judged once; its environment has none until the next reset.
+    assert gym_reward([], [said], environments=[first]) == [None]
+    first.reset(row="{}")  # no such task: no session, and so no reward
+    assert "not available" in vars(type(first))["increment_counter"](first, count=1)
+    assert gym_reward([], [said], environments=[first]) == [None]
