@@ -153,10 +153,11 @@ class Rollouts(Flow):
         _refuse_one_row(rows)
         sources = RowSources(rows, keys)
         specs, run = await self._specs(sources, settings, environment, keywords)
+        groups = Groups(on_failure)
+        specs = groups.noting(specs)
         order = InputOrder[Group]()
         if ordered:
             specs = order.expecting(specs, lambda spec: spec.task_index)
-        groups = Groups(on_failure)
         stream = Stream[Group]()
         window = anyio.Semaphore(in_flight)
 
@@ -178,7 +179,7 @@ class Rollouts(Flow):
                             await stream.send(due)
 
         async def work() -> None:
-            await self._drive(groups.noting(specs), run, window, take, more=lambda: groups.replacements)
+            await self._drive(specs, run, window, take, more=lambda: groups.replacements)
             for due in order.rest():
                 await stream.send(due)
 

@@ -34,6 +34,7 @@ class RowSources:
         self._keys = keys
         self._present: tuple[AnyRow, Any] = b"", None
         self._of_task: dict[int, tuple[AnyRow, Any]] = {}
+        self._latest = -1
 
     def lines(self) -> Iterator[bytes]:
         """The rows as JSON.
@@ -52,12 +53,19 @@ class RowSources:
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The specs made of the lines, each row's before the next row is read."""
         for spec in specs:
+            self._latest = spec.task_index
             self._of_task.setdefault(spec.task_index, self._present)
             yield spec
 
     def take(self, task_index: int) -> tuple[AnyRow, Any]:
-        """The row of a task, which is forgotten now, and its key."""
-        return self._of_task.pop(task_index)
+        """The row of a task whose group is complete, and its key; it is forgotten now.
+
+        The row that was read last is kept: it may have come again, and begin the next group of its task.
+        """
+        source = self._of_task[task_index]
+        if task_index != self._latest:
+            del self._of_task[task_index]
+        return source
 
 
 class _Place(Generic[T]):
@@ -79,17 +87,11 @@ class InputOrder(Generic[T]):
 
     def expecting(
         self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
-    ) -> Iterable[RolloutSpec]:
-        """The specs, whose results are expected in this order, by name."""
-        named = self._naming(specs, name)
-        return list(named) if isinstance(specs, Sequence) else named
-
-    def _naming(
-        self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
     ) -> Iterator[RolloutSpec]:
+        """The specs, whose results are expected in this order, by name, from when they are passed on."""
         last: Hashable = None
         for spec in specs:
-            if name(spec) != last:
+            if name(spec) != last or last not in self._waiting:
                 last = name(spec)
                 place = _Place[T]()
                 self._due.append(place)

@@ -333,6 +333,16 @@ async def test_groups_and_rollouts_come_in_the_order_of_the_rows_where_asked(str
         assert order == [*((n, index) for n in range(8) for index in range(2)), (0, 2), (0, 3)]
 
 
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+async def test_a_row_that_comes_again_and_again_in_a_stream_loses_no_rollout(in_flight: int) -> None:
+    given = rows(1) * 5 + rows(2) * 5
+    async with running_client() as here:
+        made = here.gym.groups(iter(given), environment=NAME, in_flight=in_flight, ordered=True)
+        groups = [group async for group in made]
+    assert sum(len(group.rollouts) for group in groups) == len(given)
+    assert all(group.row["n"] == group.rollouts[0].numbers["n"] for group in groups)
+
+
 class Backwards(Engine):
     """Answers later rows sooner."""
 
