@@ -7,6 +7,8 @@ trl/bin/pytest tests/runtime/trainers/test_trl_trainer.py -p no:cacheprovider
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,13 +37,17 @@ def gym() -> Iterator[Any]:
         yield gym
 
 
-def trainer_of(spec: GymSpec, folder: Path, **more: Any) -> Any:
+def trainer_of(spec: GymSpec, folder: Path, *, environments: bool = False) -> Any:
     """GRPO of a random model, whose vocabulary holds the numbers that the script calls tokens."""
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     words = models.WordLevel({str(number): number for number in range(2048)}, unk_token="0")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token="1", pad_token="2")
+    split = Tokenizer(words)
+    split.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=split, eos_token="1", pad_token="2")
+    templates = Path(trl.__file__).parent / "chat_templates"
+    tokenizer.chat_template = (templates / "qwen3.jinja").read_text()
     shape = LlamaConfig(
         vocab_size=2048,
         hidden_size=32,
@@ -54,7 +60,7 @@ def trainer_of(spec: GymSpec, folder: Path, **more: Any) -> Any:
         output_dir=str(folder),
         per_device_train_batch_size=8,
         num_generations=4,
-        max_completion_length=64,
+        max_completion_length=8 if environments else 64,
         max_steps=3,
         logging_steps=1,
         save_strategy="no",
@@ -63,16 +69,12 @@ def trainer_of(spec: GymSpec, folder: Path, **more: Any) -> Any:
         bf16=False,
         disable_tqdm=True,
         dataloader_pin_memory=False,
-        **more,
     )
-    return trl.GRPOTrainer(
-        model=LlamaForCausalLM(shape),
-        processing_class=tokenizer,
-        args=args,
-        train_dataset=spec.train_dataset,
-        rollout_func=spec.rollout_func,
-        reward_funcs=spec.reward_funcs,
-    )
+    made: dict[str, Any] = {"train_dataset": spec.train_dataset, "rollout_func": spec.rollout_func}
+    if environments:
+        made = {"train_dataset": spec.session_dataset, "environment_factory": spec.environment_factory}
+    model = LlamaForCausalLM(shape)
+    return trl.GRPOTrainer(model, spec.reward_funcs, args, processing_class=tokenizer, **made)
 
 
 @pytest.mark.parametrize("attached", [True, False])
@@ -122,3 +124,32 @@ def test_a_failed_rollout_is_no_reward_and_leaves_its_groups_mean_alone(gym: Any
     values = rewards[:, 0].tolist()
     assert values[:2] == [1.0, 0.0]
     assert math.isnan(values[2])
+
+
+def test_the_example_of_grpo_on_a_cpu(tmp_path: Path) -> None:
+    script = Path(__file__).resolve().parents[3] / "examples" / "grpo_cpu" / "train.py"
+    assert len(script.read_text().splitlines()) <= 80
+    command = [sys.executable, str(script), "--steps", "3", "--work", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    # The scripted engine repeats the prompt, before the three steps and after them.
+    assert [line.split(",")[0] for line in done.stdout.splitlines() if "held-out" in line] == [
+        "before: held-out reward 0.578 of 48 rollouts",
+        "after: held-out reward 0.578 of 48 rollouts",
+    ]
+
+
+def test_trl_samples_and_takes_our_tools_and_verdicts(gym: Any, tmp_path: Path) -> None:
+    """TRL generates, and each completion is judged in a session of ours."""
+    from transformers.utils import get_json_schema
+
+    spec = GymSpec(gym, rows(3, 4), environment=NAME)
+    environment: Any = spec.environment_factory()
+    schema = get_json_schema(environment.increment_counter)["function"]  # what TRL tells the model
+    assert schema["parameters"]["required"] == ["count"]
+    assert schema["parameters"]["properties"]["count"]["type"] == "integer"
+    trainer = trainer_of(spec, tmp_path, environments=True)
+    trainer.train()
+    logs = [log for log in trainer.state.log_history if "reward" in log]
+    # A random model calls no tool: the counter of each session stays where its own row began.
+    assert [log["reward"] for log in logs] == [0.5] * 3
