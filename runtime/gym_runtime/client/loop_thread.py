@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal
 
 from gym_runtime.errors import UsageError
@@ -32,6 +33,7 @@ class LoopThread:
         self.stopped = False
         self._ready = threading.Event()
         self._portal: BlockingPortal | None = None
+        self._tasks: TaskGroup | None = None
         self._thread = threading.Thread(target=self._run, name="gym-runtime client", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -56,6 +58,15 @@ class LoopThread:
             future.cancel()
             raise
 
+    def finish(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do what a caller leaves behind; garbage collection may call this in the loop's own thread."""
+        if self.stopped:
+            return
+        if threading.current_thread() is not self._thread:
+            self.call(work)
+        elif self._tasks is not None:
+            self._tasks.start_soon(work)
+
     def held(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
         """An async context as a plain one; one task enters and leaves it."""
         return self.portal.wrap_async_context_manager(context)
@@ -70,6 +81,6 @@ class LoopThread:
         anyio.run(self._serve, backend_options={"use_uvloop": sys.platform != "win32"})
 
     async def _serve(self) -> None:
-        async with BlockingPortal() as self._portal:
+        async with anyio.create_task_group() as self._tasks, BlockingPortal() as self._portal:
             self._ready.set()
             await self._portal.sleep_until_stopped()

@@ -7,24 +7,23 @@ first use: the thread and the connection belong to the process that made them.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from gym_runtime.client.client import CONTROL_S, Client
 from gym_runtime.client.connecting import connect, rejoin
-from gym_runtime.client.loop_thread import LoopThread
 from gym_runtime.client.publishing import IN_FLIGHT
 from gym_runtime.client.rollouts import POLICY
 from gym_runtime.client.row_sources import AnyRow
-from gym_runtime.client.sessions import EnvironmentSession, Observation, Said
-from gym_runtime.client.standing_run import StandingRun
+from gym_runtime.client.sessions import Said
 from gym_runtime.client.status import Status
+from gym_runtime.client.sync_calls import SyncRun, SyncSession, read
+from gym_runtime.client.sync_connection import Address, Connection, inherited
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer
@@ -35,58 +34,6 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.workers.adapter import ModelSettings
 
 T = TypeVar("T")
-_END: Any = object()
-
-
-class _Address(NamedTuple):
-    """Where another process finds the system."""
-
-    urls: tuple[str, ...]
-    prefix: str
-    roles: dict[str, str]
-
-
-class _Open:
-    """One process's connection, and the thread that it lives in."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.thread = LoopThread()
-        self._held: set[ExitStack] = set()
-        try:
-            self.thread.call(client.open)
-        except BaseException:
-            self.thread.stop()
-            raise
-        # A process may end without closing: the system that it started would then stop less orderly.
-        atexit.register(self.close)
-
-    @contextmanager
-    def held(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
-        """An async context as a plain one, which ends with the connection if it has not ended before."""
-        stack = ExitStack()
-        value = stack.enter_context(self.thread.held(context))
-        self._held.add(stack)
-        try:
-            with stack:
-                yield value
-        finally:
-            self._held.discard(stack)
-
-    def close(self) -> None:
-        atexit.unregister(self.close)
-        if self.thread.pid == os.getpid():
-            try:
-                for stack in list(self._held):
-                    stack.close()
-                self.thread.call(self.client.close)
-            finally:
-                self.thread.stop()
-
-
-_inherited: list[_Open] = []
-"""What a forked child has of its parent's clients. It is kept: finalizing it would close descriptors, and
-remove wake-ups, that both processes share."""
 
 
 class SyncClient:
@@ -97,8 +44,8 @@ class SyncClient:
 
     def __init__(self, client: Client) -> None:
         self._lock = threading.Lock()
-        self._open: _Open | None = _Open(client)
-        self._address: _Address | None = _Address(client.urls, client.prefix, client.roles)
+        self._open: Connection | None = Connection(client)
+        self._address: Address | None = Address(client.urls, client.prefix, client.roles)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -113,10 +60,10 @@ class SyncClient:
     ) -> None:
         self.close()
 
-    def __getstate__(self) -> dict[str, _Address | None]:
+    def __getstate__(self) -> dict[str, Address | None]:
         return {"address": self._address}
 
-    def __setstate__(self, state: dict[str, _Address | None]) -> None:
+    def __setstate__(self, state: dict[str, Address | None]) -> None:
         self._lock, self._address, self._open = threading.Lock(), state["address"], None
 
     def close(self) -> None:
@@ -148,7 +95,7 @@ class SyncClient:
         made = here.client.rollouts(
             rows, settings, environment=environment, in_flight=in_flight, ordered=ordered, **keywords
         )
-        return _read(here.thread, made)
+        return read(here.thread, made)
 
     def groups(
         self,
@@ -174,7 +121,7 @@ class SyncClient:
             keys=keys,
             **keywords,
         )
-        return _read(here.thread, made)
+        return read(here.thread, made)
 
     @contextmanager
     def standing_run(
@@ -245,7 +192,7 @@ class SyncClient:
         """As `Client.status`."""
         return self.call(Client.status)
 
-    def _here(self) -> _Open:
+    def _here(self) -> Connection:
         """This process's connection; made now if the client came from another process.
 
         Raises:
@@ -253,57 +200,13 @@ class SyncClient:
         """
         with self._lock:
             if self._open is not None and self._open.thread.pid != os.getpid():
-                _inherited.append(self._open)
+                inherited.append(self._open)
                 self._open = None
             if self._open is None:
                 if self._address is None:
                     raise UsageError("the client is closed; connect_sync(...) makes another one")
-                self._open = _Open(rejoin(*self._address))
+                self._open = Connection(rejoin(*self._address))
             return self._open
-
-
-class SyncRun:
-    """`StandingRun` with methods that block; several threads may call them."""
-
-    def __init__(self, thread: LoopThread, run: StandingRun) -> None:
-        self.run = run.run
-        self._thread = thread
-        self._standing = run
-
-    def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
-        """As `StandingRun.rollout`."""
-
-        async def rollout() -> RolloutRecord:
-            return await self._standing.rollout(row, **sampling)
-
-        return self._thread.call(rollout)
-
-
-class SyncSession:
-    """`EnvironmentSession` with methods that block.
-
-    Attributes:
-        environment, tools, observation: as those of `EnvironmentSession`.
-    """
-
-    def __init__(self, thread: LoopThread, session: EnvironmentSession) -> None:
-        self.environment = session.environment
-        self.tools = session.tools
-        self.observation = session.observation
-        self._thread = thread
-        self._session = session
-
-    def call(self, name: str, arguments: str | Mapping[str, Any] = "{}") -> str:
-        """As `EnvironmentSession.call`."""
-        return self._thread.call(self._session.call, name, arguments)
-
-    def step(self, response: Said) -> Observation:
-        """As `EnvironmentSession.step`."""
-        return self._thread.call(self._session.step, response)
-
-    def verify(self, response: Said) -> Verdict:
-        """As `EnvironmentSession.verify`."""
-        return self._thread.call(self._session.verify, response)
 
 
 def connect_sync(
@@ -334,17 +237,3 @@ def connect_sync(
             prefix=prefix,
         )
     )
-
-
-def _read(thread: LoopThread, made: AsyncGenerator[T]) -> Generator[T]:
-    """What an async generator yields; leaving it early closes the other one."""
-
-    async def following() -> T:
-        return await anext(made, _END)
-
-    try:
-        while (item := thread.call(following)) is not _END:
-            yield item
-    finally:
-        if not thread.stopped:
-            thread.call(made.aclose)

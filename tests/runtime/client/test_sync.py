@@ -66,6 +66,17 @@ def test_leaving_the_loop_cancels_what_is_left(gym: SyncClient) -> None:
     assert gym.call(over) == "cancelled"
 
 
+def test_a_loop_that_is_forgotten_is_left_also_in_the_clients_own_thread(gym: SyncClient) -> None:
+    forgotten = [gym.rollouts([row(n) for n in range(300)], environment=NAME)]
+    next(forgotten[0])
+
+    async def forget(client: Client) -> None:
+        forgotten.clear()
+
+    gym.call(forget)
+    assert next(gym.rollouts([row(0)], environment=NAME)).reward == 1.0
+
+
 def test_errors_are_raised_where_the_call_stands(gym: SyncClient) -> None:
     with pytest.raises(TaskError, match="initial_count"):
         list(gym.rollouts([{"responses_create_params": {"input": "go"}}], environment=NAME))
