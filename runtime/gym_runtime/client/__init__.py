@@ -4,8 +4,8 @@
         async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
             print(record.reward)
 
-Each of `runs`, `publishing`, `rollouts` and `client` builds on the one before: runs and what is known of
-them, what passes between a client and the workers, rollouts of rows, and all that a trainer asks for.
+Each of `runs`, `publishing`, `resources`, `rollouts` and `client` builds on the one before: what is known of
+runs, what passes between a client and the workers, sessions, rollouts of rows, all that a trainer asks for.
 """
 
 from gym_runtime.client.client import Client as Client
