@@ -20,6 +20,7 @@ CHAPTERS = {
         "rollout.groups",
         "rollout.advantage",
         "messages.rollout_settings",
+        "trainers",
     ),
     "Writing environments": (
         "environment.environment",
@@ -43,7 +44,6 @@ CHAPTERS = {
 RESULTS = {
     "gym_runtime.messages.sampling": ["Sampling"],
     "gym_runtime.messages.outcomes": ["Completed", "Truncated", "Failed", "Cancelled"],
-    "gym_runtime.trainers.trl": ["GymSpec"],
     "gym_runtime.client.status": ["Status"],
 }
 INTRODUCTION = """# Python

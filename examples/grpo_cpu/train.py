@@ -14,7 +14,6 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is experi
 import gym_runtime
 import tokenizers
 import transformers
-from gym_runtime.trainers.trl import GymSpec
 from trl import GRPOConfig, GRPOTrainer
 
 ENVIRONMENT = Path(__file__).with_name("word_count.py")
@@ -65,7 +64,9 @@ def main():
     )  # fmt: skip
     own = {} if asked.nats else {"model": "scripted/echo", "environments": [str(ENVIRONMENT)]}
     with gym_runtime.connect_sync(asked.nats, **own) as gym:
-        spec = GymSpec(gym, rows(TRAINED), environment="word_count", weights=f"{asked.work}/weights")
+        spec = gym_runtime.GymSpec(
+            gym, rows(TRAINED), environment="word_count", weights=f"{asked.work}/weights"
+        )
         made = {"train_dataset": spec.train_dataset, "rollout_func": spec.rollout_func}
         trainer = GRPOTrainer(model, spec.reward_funcs, args, processing_class=tokenizer, **made)
         spec.attach(trainer)

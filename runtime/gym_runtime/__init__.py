@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from gym_runtime.sandbox import Interpreter as Interpreter
     from gym_runtime.sandbox import Limits as Limits
     from gym_runtime.sandbox import Sandbox as Sandbox
+    from gym_runtime.trainers import GymSpec as GymSpec
     from gym_runtime.workers.adapter import Adapter as Adapter
     from gym_runtime.workers.adapter import CallContext as CallContext
     from gym_runtime.workers.adapter import Controllable as Controllable
@@ -124,6 +125,7 @@ _NAMES = {
     "rollout.groups": "Group",
     "rollout.rollout": "Rollout",
     "sandbox": "Interpreter Limits Sandbox",
+    "trainers": "GymSpec",
     "workers.adapter": "Adapter CallContext Controllable ModelSettings check_url",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
@@ -58,7 +58,7 @@ class LoopThread:
             future.cancel()
             raise
 
-    def finish(self, work: Callable[[], Awaitable[object]]) -> None:
+    def finish(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Do what a caller leaves behind; garbage collection may call this in the loop's own thread."""
         if self.stopped:
             return

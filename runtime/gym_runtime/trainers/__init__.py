@@ -2,3 +2,5 @@
 
 A trainer's own packages are imported where they are used, so these modules can be imported without them.
 """
+
+from gym_runtime.trainers.trl import GymSpec as GymSpec
