@@ -64,9 +64,8 @@ def main():
     )  # fmt: skip
     own = {} if asked.nats else {"model": "scripted/echo", "environments": [str(ENVIRONMENT)]}
     with gym_runtime.connect_sync(asked.nats, **own) as gym:
-        spec = gym_runtime.GymSpec(
-            gym, rows(TRAINED), environment="word_count", weights=f"{asked.work}/weights"
-        )
+        weights = f"{asked.work}/weights"
+        spec = gym_runtime.GymSpec(gym, rows(TRAINED), environment="word_count", weights=weights)
         made = {"train_dataset": spec.train_dataset, "rollout_func": spec.rollout_func}
         trainer = GRPOTrainer(model, spec.reward_funcs, args, processing_class=tokenizer, **made)
         spec.attach(trainer)
