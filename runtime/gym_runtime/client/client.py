@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client import weights
+from gym_runtime.client.control import control
 from gym_runtime.client.lifetime import Lifetime
 from gym_runtime.client.progress import look
 from gym_runtime.client.rollouts import POLICY, Rollouts
@@ -128,7 +129,7 @@ class Client(Rollouts):
             ModelRefused: an engine cannot do it.
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
-        return await weights.commanded(self.bus, self._serving(model), command, limit_s=limit_s)
+        return await control(self.bus, await self._serving(model)(), command, limit_s=limit_s)
 
     async def update_weights(
         self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
