@@ -6,7 +6,6 @@ trl/bin/pytest tests/runtime/trainers/test_trl_trainer.py -p no:cacheprovider
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,19 +110,22 @@ def test_what_trl_gets_is_what_the_engine_sampled(gym: Any, tmp_path: Path) -> N
         assert len(logprobs) == len(mask) == len(completion)
 
 
-def test_a_failed_rollout_is_no_reward_and_leaves_its_groups_mean_alone(gym: Any, tmp_path: Path) -> None:
+def test_a_failed_rollout_leaves_its_groups_mean_alone_and_advantages_are_trls(
+    gym: Any, tmp_path: Path
+) -> None:
     spec = GymSpec(gym, rows(4), environment=NAME)
     trainer = trainer_of(spec, tmp_path)
-    inputs = [{"prompt": trainer.train_dataset[0]["prompt"]}] * 4
-    rewards = trainer._calculate_rewards(
-        [{**one, "gym_reward": reward} for one, reward in zip(inputs, [1.0, 0.0, None, 1.0], strict=True)],
-        [one["prompt"] for one in inputs],
-        ["x"] * 4,
-        [[1]] * 4,
-    )
-    values = rewards[:, 0].tolist()
-    assert values[:2] == [1.0, 0.0]
-    assert math.isnan(values[2])
+    rewards = [1.0, 0.0, None, 1.0]
+
+    def some_fail(prompts: Any, trainer: Any) -> Any:
+        return {**spec.rollout_func(prompts, trainer), "gym_reward": rewards}
+
+    trainer.rollout_func = some_fail
+    trainer.model.train()
+    scored = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
+    assert scored["advantages"].tolist() == pytest.approx(gym_runtime.advantages(rewards), abs=1e-5)
+    assert scored["advantages"].tolist()[2] == 0.0
+    assert trainer._metrics["train"]["reward"][-1] == pytest.approx(2 / 3)
 
 
 def test_the_example_of_grpo_on_a_cpu(tmp_path: Path) -> None:
