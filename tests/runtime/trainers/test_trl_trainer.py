@@ -122,7 +122,8 @@ def test_a_failed_rollout_leaves_its_groups_mean_alone_and_advantages_are_trls(
 
     trainer.rollout_func = some_fail
     trainer.model.train()
-    scored = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
+    inputs = [dict(trainer.train_dataset[0]) for _ in rewards]
+    scored = trainer._generate_and_score_completions(inputs)
     assert scored["advantages"].tolist() == pytest.approx(gym_runtime.advantages(rewards), abs=1e-5)
     assert scored["advantages"].tolist()[2] == 0.0
     assert trainer._metrics["train"]["reward"][-1] == pytest.approx(2 / 3)
