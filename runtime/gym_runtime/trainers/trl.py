@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from gym_runtime.client.row_sources import AnyRow, line
 from gym_runtime.client.sync import SyncClient
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.chat import conversation
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
@@ -141,6 +141,7 @@ class GymSpec:
 
         Raises:
             UsageError: the settings ask for another temperature than the trainer's.
+            GymError: somebody cancelled the run, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
         training = bool(trainer.model.training)
@@ -159,6 +160,10 @@ class GymSpec:
                 repeats=repeats,
             ):
                 found[group.key] = group.rollouts
+        if len(found) < len(parts):
+            raise GymError(
+                f"{len(parts) - len(found)} of {len(parts)} groups did not come: the run was cancelled"
+            )
         records = [record for key in range(len(parts)) for record in found[key]]
         return columns_of(records, end=_end_of_sequence(trainer))
 
