@@ -61,13 +61,14 @@ class StandingRun:
             TaskError, UsageError: the row or a setting is wrong.
             GymError: the run is over, or the connection is.
         """
+        if self.over:
+            raise GymError(f"run {self.run} is over: {self._why_over}")
         (spec,) = self._expand(row, sampling)
         name = spec.task_index, spec.rollout_index
         awaited = self._awaited[name] = _Awaited()
         try:
             await self._flow.publish([spec])
-            if not self.over:
-                await awaited.event.wait()
+            await awaited.event.wait()
         except BaseException:
             # What stopped the waiting is what the caller must see.
             with anyio.move_on_after(CANCEL_S, shield=True), suppress(GymError):
