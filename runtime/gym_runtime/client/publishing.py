@@ -82,7 +82,7 @@ class Flow(Runs):
 
         async def one(task: RolloutSpec) -> None:
             async with limit:
-                await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers())
+                await self._enqueue(task)
 
         async with background(cancel=False) as group:
             for task in tasks:
@@ -91,13 +91,28 @@ class Flow(Runs):
                 elif limit.borrowed_tokens >= PUBLISHERS:
                     async with limit:
                         pass
-                if task.durability == "turn":
-                    self._sweep(task.run).published(task.task_index)
+                self._note_journal(task)
                 group.start_soon(one, task)
                 count += 1
                 if count % PUBLISHERS == 0:
                     await anyio.lowlevel.checkpoint()
         return count
+
+    async def publish_one(self, task: RolloutSpec) -> None:
+        """As `publish`, for a caller who waits for this rollout anyway.
+
+        Raises:
+            UsageError: as `publish`.
+        """
+        self._note_journal(task)
+        await self._enqueue(task)
+
+    async def _enqueue(self, task: RolloutSpec) -> None:
+        await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers())
+
+    def _note_journal(self, task: RolloutSpec) -> None:
+        if task.durability == "turn":
+            self._sweep(task.run).published(task.task_index)
 
     @asynccontextmanager
     async def attach(self, run: RunInfo) -> AsyncGenerator[AttachedRun]:

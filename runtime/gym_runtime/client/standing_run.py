@@ -67,7 +67,7 @@ class StandingRun:
         name = spec.task_index, spec.rollout_index
         awaited = self._awaited[name] = _Awaited()
         try:
-            await self._flow.publish([spec])
+            await self._flow.publish_one(spec)
             await awaited.event.wait()
         except BaseException:
             # What stopped the waiting is what the caller must see.
