@@ -176,6 +176,26 @@ async def test_four_identities_make_rollouts_together(
 
 
 @pytest.mark.anyio
+async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_only_these(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [(' "gym.gone.resource.*"', ""), ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*"', "")]
+    with serving(folder, *before) as url:
+        systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
+        try:
+            async with connect(url) as gym:
+                for system in systems:
+                    await system.until("all_ready")
+                with pytest.raises(BrokerError, match="does not let these credentials publish"):
+                    await gym.verify(ROWS[0], "done", environment="example_session_state_mgmt")
+                made = gym.rollouts(ROWS, environment="example_session_state_mgmt")
+                assert [record.reward async for record in made] == [1.0, 1.0]
+        finally:
+            for system in systems:
+                await system.stop()
+
+
+@pytest.mark.anyio
 async def test_a_judge_is_asked_and_its_answer_journaled(
     url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gym_runtime import clock
+from gym_runtime.bus.interface import Bus
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.declared import loaded
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -18,9 +19,14 @@ ANSWER_S = 10.0
 
 
 class ServedEnvironments:
-    """What the resource workers declared, asked for once for each environment."""
+    """What the resource workers declared, asked for once for each environment.
 
-    def __init__(self, router: Router) -> None:
+    Args:
+        router: the way to the workers, made when it is needed.
+    """
+
+    def __init__(self, bus: Bus, router: Callable[[], Router]) -> None:
+        self._bus = bus
         self._router = router
         self._known: dict[str, LoadedEnvironment] = {}
 
@@ -37,7 +43,7 @@ class ServedEnvironments:
             environment in self._known or catalogue.exists("environments", environment)
         ):
             return self._known
-        workers = await all_workers(self._router.bus)
+        workers = await all_workers(self._bus)
         served = {pool for worker in workers if worker.kind == "resource" for pool in worker.pools}
         for name in sorted(served if environment is None else served & {environment}):
             if name not in self._known and not catalogue.exists("environments", name):
@@ -46,5 +52,5 @@ class ServedEnvironments:
 
     async def _ask(self, name: str) -> LoadedEnvironment:
         request = calls.Request(body=calls.pack(calls.Declare()), deadline_s=clock.now() + ANSWER_S)
-        answer = await self._router.ask("resource", name, request, Budget())
+        answer = await self._router().ask("resource", name, request, Budget())
         return loaded(decode_declaration(answer.body))

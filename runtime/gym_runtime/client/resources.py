@@ -16,7 +16,7 @@ from gym_runtime.client.sessions import EnvironmentSession, Said
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, leaf
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -115,7 +115,7 @@ class Resources(Flow):
 
     async def _declared(self, environment: str | None) -> Declared:
         if self._environments is None:
-            self._environments = ServedEnvironments(self._routed())
+            self._environments = ServedEnvironments(self.bus, self._routed)
         return await self._environments.needed(environment)
 
     def _routed(self) -> Router:
@@ -128,6 +128,6 @@ class Resources(Flow):
     async def _follow_workers(self, router: Router) -> None:
         try:
             await router.run()
-        except GymError as error:
-            # Requests still reach the workers; only that one is gone is noticed later.
-            logger().warning("the client does not hear which workers there are", error=str(error))
+        except* GymError as group:
+            # A broker that was configured before clients had sessions refuses; nothing else must end by that.
+            logger().warning("the client does not hear which workers there are", error=str(leaf(group)))
