@@ -179,7 +179,10 @@ async def test_four_identities_make_rollouts_together(
 async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_only_these(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = [(' "gym.gone.resource.*"', ""), ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*"', "")]
+    before = [
+        ('"gym.follow.*"\n            "gym.gone.resource.*"', '"gym.follow.*"'),
+        ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*", "gym.holds.*"\n', ""),
+    ]
     with serving(folder, *before) as url:
         systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
         try:
