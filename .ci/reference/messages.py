@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, figures, outcomes, rollout_spec, run_info
+from gym_runtime.messages import calls, declaration, figures, outcomes, rollout_spec, run_info
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -49,6 +49,9 @@ CHAPTERS = {
         (calls.CloseSession, "in a `Request`"),
         (calls.ToolAnswer, "in an `RpcReply`"),
         (calls.StepAnswer, "in an `RpcReply`"),
+        (calls.Declare, "in a `Request`"),
+        (declaration.Declaration, "in an `RpcReply`"),
+        (declaration.DeclaredRole, ""),
     ],
     "The journal": [
         (TurnRecord, "`journal.<run>.<block>.<task>.<rollout>` in the stream JOURNAL, one per turn"),

@@ -19,6 +19,11 @@ CHAPTERS = {
         "messages.outcomes",
         "rollout.groups",
     ),
+    "Training": (
+        "messages.sequences",
+        "rollout.advantage",
+        "trainers",
+    ),
     "Writing environments": (
         "environment.environment",
         "environment.shapes",

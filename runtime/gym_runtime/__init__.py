@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gym_runtime.assets.asset import Asset as Asset
     from gym_runtime.client import Client as Client
+    from gym_runtime.client import EnvironmentSession as EnvironmentSession
+    from gym_runtime.client import Observation as Observation
+    from gym_runtime.client import StandingRun as StandingRun
     from gym_runtime.client import Status as Status
+    from gym_runtime.client import SyncClient as SyncClient
     from gym_runtime.client import connect as connect
+    from gym_runtime.client import connect_sync as connect_sync
     from gym_runtime.environment import catalogue as catalogue
     from gym_runtime.environment.catalogue import suggest as suggest
     from gym_runtime.environment.environment import DatasetSource as DatasetSource
@@ -81,12 +86,16 @@ if TYPE_CHECKING:
     from gym_runtime.messages.responses import decode_response as decode_response
     from gym_runtime.messages.rollout_settings import RolloutSettings as RolloutSettings
     from gym_runtime.messages.sampling import Sampling as Sampling
+    from gym_runtime.messages.sequences import TokenSequence as TokenSequence
+    from gym_runtime.messages.sequences import token_sequences as token_sequences
+    from gym_runtime.rollout.advantage import advantages as advantages
     from gym_runtime.rollout.agent import Agent as Agent
     from gym_runtime.rollout.groups import Group as Group
     from gym_runtime.rollout.rollout import Rollout as Rollout
     from gym_runtime.sandbox import Interpreter as Interpreter
     from gym_runtime.sandbox import Limits as Limits
     from gym_runtime.sandbox import Sandbox as Sandbox
+    from gym_runtime.trainers import GymSpec as GymSpec
     from gym_runtime.workers.adapter import Adapter as Adapter
     from gym_runtime.workers.adapter import CallContext as CallContext
     from gym_runtime.workers.adapter import Controllable as Controllable
@@ -95,7 +104,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "assets.asset": "Asset",
-    "client": "Client Status connect",
+    "client": "Client EnvironmentSession Observation StandingRun Status SyncClient connect connect_sync",
     "environment.catalogue": "catalogue suggest",
     "environment.environment": "DatasetSource Environment published",
     "environment.prompt": "Prompt quoted",
@@ -117,10 +126,13 @@ _NAMES = {
     "Response Usage decode_response",
     "messages.rollout_settings": "RolloutSettings",
     "messages.sampling": "Sampling",
+    "messages.sequences": "TokenSequence token_sequences",
+    "rollout.advantage": "advantages",
     "rollout.agent": "Agent",
     "rollout.groups": "Group",
     "rollout.rollout": "Rollout",
     "sandbox": "Interpreter Limits Sandbox",
+    "trainers": "GymSpec",
     "workers.adapter": "Adapter CallContext Controllable ModelSettings check_url",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

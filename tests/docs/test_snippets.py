@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 BIN = Path(sys.executable).parent
 ENGINES = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
-EXTRAS = {"reasoning_gym": "reasoning-gym", "math_with_judge": "math-verify"}
+EXTRAS = {"reasoning_gym": "reasoning-gym", "math_with_judge": "math-verify", "trl": "trl"}
 FILES = (ROOT / "docs" / "reference" / "files.md").read_text()
 RUN = {"bash", "python", "json", "toml", "text"}
 

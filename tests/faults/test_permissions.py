@@ -160,6 +160,10 @@ async def test_four_identities_make_rollouts_together(
                 await system.until("all_ready")
             async for record in gym.rollouts(ROWS, environment="example_session_state_mgmt", repeats=3):
                 records.append(record)
+            for row in ROWS:
+                async with gym.session(row, environment="example_session_state_mgmt") as session:
+                    assert "3" in await session.call("get_counter_value")
+                    assert (await session.verify(LARGE)).reward == 1.0
             status = await gym.status()
         assert sorted(worker.kind for worker in status.workers) == ["agent", "model", "resource"]
         assert [type(record.outcome) for record in records] == [Completed] * 6
@@ -168,6 +172,29 @@ async def test_four_identities_make_rollouts_together(
         for system in systems:
             await system.stop()
     assert "Violation" not in (folder / "broker.log").read_text()
+
+
+@pytest.mark.anyio
+async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_only_these(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [
+        ('"gym.follow.*"\n            "gym.gone.resource.*"', '"gym.follow.*"'),
+        ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*", "gym.holds.*"\n', ""),
+    ]
+    with serving(folder, *before) as url:
+        systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
+        try:
+            async with connect(url) as gym:
+                for system in systems:
+                    await system.until("all_ready")
+                with pytest.raises(BrokerError, match="does not let these credentials publish"):
+                    await gym.verify(ROWS[0], "done", environment="example_session_state_mgmt")
+                made = gym.rollouts(ROWS, environment="example_session_state_mgmt")
+                assert [record.reward async for record in made] == [1.0, 1.0]
+        finally:
+            for system in systems:
+                await system.stop()
 
 
 @pytest.mark.anyio
@@ -438,6 +465,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
         *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
         *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
+        *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.holds.w"),
         *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
     ],
     "agent": [

@@ -1,207 +1,116 @@
-"""`Client`, all that a trainer needs of a running system, and `connect`, which joins or starts one."""
+"""`Client`: all that a trainer needs of a running system."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from os import PathLike
+from types import TracebackType
+from typing import Self
 
-import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
-from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.client.background import Stream, background
+from gym_runtime.client import weights
 from gym_runtime.client.control import control
-from gym_runtime.client.pools import make_pools
+from gym_runtime.client.lifetime import Lifetime
 from gym_runtime.client.progress import look
-from gym_runtime.client.publishing import IN_FLIGHT, Flow
-from gym_runtime.client.roles import require_declared, require_roles, with_served_roles
-from gym_runtime.client.sampling import check_engine
+from gym_runtime.client.rollouts import POLICY, Rollouts
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import check_sampling, expand
-from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import is_token, token
-from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo, new_run_id
-from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import all_workers, fresh
-from gym_runtime.system.spec import SystemSpec
-from gym_runtime.system.system import running
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rpc.roll_call import fresh
 from gym_runtime.timing import CONTROL_S
-from gym_runtime.trackers.tracker import About, TrackerName
-from gym_runtime.trackers.tracking import Tracking, tracked
-from gym_runtime.workers.adapter import ModelSettings
 
-POLICY = "policy"
-"""The pool of the policy, which may also answer in a role."""
-AnyRow = Mapping[str, Any] | bytes | str
+Joining = Callable[["Client"], AbstractAsyncContextManager[None]]
 
 
-class Client(Flow):
+class Client(Rollouts):
     """A connection to a running system. Made by `connect`.
+
+    It is open within ``async with``; or from `open` to `close`, which may be called by different tasks, such
+    as the cells of a notebook. It may be opened again.
 
     Args:
         roles: which pool serves which role, where the settings of rollouts do not say.
+        joining: connects the client for as long as the context lasts.
+        prefix: of the system's subjects.
 
     Attributes:
-        served: the model that `connect` has started as the pool ``policy``, if it has.
+        urls: the broker's, while the client is open.
     """
 
-    served: ModelSettings | None = None
+    urls: tuple[str, ...] = ()
 
-    def __init__(self, bus: Bus, tasks: TaskGroup, roles: Mapping[str, str] | None = None) -> None:
-        super().__init__(bus, tasks)
-        self._roles = dict(roles or {})
-
-    def rollouts(
+    def __init__(
         self,
-        rows: Iterable[AnyRow],
-        settings: RolloutSettings | None = None,
+        bus: Bus | None = None,
+        tasks: TaskGroup | None = None,
+        roles: Mapping[str, str] | None = None,
         *,
-        environment: str | None = None,
-        in_flight: int = IN_FLIGHT,
-        track: TrackerName | None = None,
-        **keywords: Any,
-    ) -> AsyncGenerator[RolloutRecord]:
-        """Have rollouts made of dataset rows; yields each record once, in the order of completion.
+        joining: Joining | None = None,
+        prefix: str = "gym",
+    ) -> None:
+        super().__init__(bus, tasks, roles)
+        self.prefix = prefix
+        self._joining = joining
+        self._entered: AbstractAsyncContextManager[None] | None = None
+        self._lifetime: Lifetime | None = None
 
-        Leaving the loop early cancels what is left. Failed rollouts are yielded too: their ``reward`` is
-        None and their ``outcome`` says why.
+    async def __aenter__(self) -> Self:
+        self._entered = self._join()
+        await self._entered.__aenter__()
+        return self
 
-        Args:
-            rows: dataset rows, as mappings or JSON text. A list is checked whole before anything starts;
-                any other iterable is read as places become free, so memory does not grow with it.
-            settings: how rollouts are made.
-            environment: for rows without an ``agent_ref``.
-            in_flight: rollouts published and not yet yielded, at most.
-            track: an experiment tracker that is told of the run every few seconds and at its end: aggregates
-                and a few examples. TensorBoard's files are put into ``runs/RUN``.
-            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
-                over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
-                those of ``responses_create_params``.
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        entered, self._entered = self._entered, None
+        return None if entered is None else await entered.__aexit__(kind, error, trace)
+
+    async def open(self) -> Self:
+        """Connect; returns the client. Use this where no ``async with`` can stand around its uses.
 
         Raises:
-            TaskError, UsageError: a row, a name or a value is wrong, the model's engine does not have a
-                sampling parameter, or no worker serves a role; of a list, nothing was started.
+            UsageError, BrokerError: the message says what is missing.
         """
-        specs, run = self._specs(rows, settings, environment, keywords)
-        records = self._made(specs, run, in_flight)
-        if track is None:
-            return records
-        settings = (settings or RolloutSettings()).with_keywords(keywords)
-        asked = {"model": run.model, "environments": run.environments, "sampling": settings.sampling}
-        about = About(
-            run=run.run,
-            folder=Path("runs") / run.run,
-            settings={**asked, "repeats": settings.repeats, "rollouts": run.total},
-        )
-        return tracked(records, Tracking(track, about, logger().warning, repeats=settings.repeats))
+        if self._lifetime is not None:
+            raise UsageError("the client is open already")
+        self._lifetime = Lifetime(self._join())
+        try:
+            await self._lifetime.open()
+        except BaseException:
+            self._lifetime = None
+            raise
+        return self
 
-    async def _made(
-        self, specs: Iterable[RolloutSpec], run: RunInfo, in_flight: int
-    ) -> AsyncGenerator[RolloutRecord]:
-        specs = await with_served_roles(self.workers, specs)
-        async with aclosing(self.make(specs, run, in_flight=in_flight)) as records:
-            async for record in records:
-                yield record
-
-    async def groups(
-        self,
-        rows: Iterable[AnyRow],
-        settings: RolloutSettings | None = None,
-        *,
-        environment: str | None = None,
-        on_failure: GroupPolicy = "replace",
-        in_flight: int = IN_FLIGHT,
-        **keywords: Any,
-    ) -> AsyncGenerator[Group]:
-        """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
-
-        Args:
-            on_failure: what becomes of a group in which a rollout fails for good; see
-                `gym_runtime.rollout.groups`.
-            in_flight: rollouts published and not yet settled, at most.
+    async def close(self) -> None:
+        """Leave the system, and stop it if this client started it.
 
         Raises:
-            TaskError, UsageError: as `rollouts`; of a list, nothing was started.
+            GymError: what broke the connection, if it broke.
         """
-        specs, run = self._specs(rows, settings, environment, keywords)
-        specs = await with_served_roles(self.workers, specs)
-        groups = Groups(on_failure)
-        stream = Stream[Group]()
-        window = anyio.Semaphore(in_flight)
+        lifetime, self._lifetime = self._lifetime, None
+        if lifetime is not None:
+            await lifetime.close()
 
-        async def take(record: RolloutRecord) -> None:
-            commands = groups.take(record)
-            # A replacement takes the place of the failed rollout; a released one would go to another row.
-            if not any(isinstance(command, Make) for command in commands):
-                window.release()
-            for command in commands:
-                match command:
-                    case Make(task):
-                        await self.publish([task])
-                    case Cancel(task_index):
-                        await self.cancel(record.run, task_index)
-                    case Group():
-                        await stream.send(command)
+    def _join(self) -> AbstractAsyncContextManager[None]:
+        if self._joining is None or self._bus is not None:
+            raise UsageError("the client is open already; connect(...) makes another one")
+        return self._joining(self)
 
-        async def work() -> None:
-            await self._drive(groups.noting(specs), run, window, take, more=lambda: groups.replacements)
+    def joined(self, urls: Sequence[str], bus: Bus, tasks: TaskGroup) -> None:
+        """It is connected to the broker behind ``urls``; ``tasks`` lasts until `left`."""
+        self.urls = tuple(urls)
+        self._bus, self._background = bus, tasks
 
-        async with aclosing(self._yielded(work, stream)) as complete:
-            async for group in complete:
-                yield group
-
-    def _specs(
-        self,
-        rows: Iterable[AnyRow],
-        settings: RolloutSettings | None,
-        environment: str | None,
-        keywords: Mapping[str, Any],
-    ) -> tuple[Iterable[RolloutSpec], RunInfo]:
-        """The rollouts of a new run, and what others are told of it."""
-        if isinstance(rows, Mapping | str | bytes):
-            raise UsageError("rows is one row where a list of rows is due: [row]")
-        run = new_run_id()
-        settings = (settings or RolloutSettings()).with_keywords(keywords)
-        named = () if settings.agent else tuple({**settings.roles, **settings.role_sampling})
-        settings = replace(settings, roles={**self._roles, **settings.roles})
-        if self.served is not None and settings.model_pool == POLICY:
-            check_engine(self.served, check_sampling(settings.sampling))
-        model = settings.model_pool
-        if self.served is not None and model == POLICY:
-            model = f"{self.served.provider}/{self.served.name}"
-        specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
-        if isinstance(rows, Sequence):
-            listed = list(specs)
-            require_declared(named, {spec.environment for spec in listed})
-            return listed, RunInfo(
-                run=run,
-                total=len(listed),
-                environments=sorted({spec.environment for spec in listed}),
-                agents=sorted({spec.agent for spec in listed}),
-                created_s=clock.now(),
-                model=model,
-            )
-        names = [environment] if environment else []
-        require_declared(named, names)
-        return specs, RunInfo(run=run, total=0, environments=names, created_s=clock.now(), model=model)
+    def left(self) -> None:
+        """It is not connected any more."""
+        self._bus = self._background = self._router = self._environments = None
 
     # -- looking around -------------------------------------------------------------------------------
-
-    async def workers(self) -> list[Heartbeat]:
-        """Every worker that is alive. Its load is that of its last announcement; `status` asks each."""
-        return await all_workers(self.bus)
 
     async def control(
         self, command: calls.Control, *, model: str = "policy", limit_s: float = CONTROL_S
@@ -215,10 +124,48 @@ class Client(Flow):
             ModelRefused: an engine cannot do it.
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
-        workers = [one for one in await self.workers() if one.kind == "model" and model in one.pools]
-        if not workers:
-            raise UsageError(f"no worker serves model '{model}'; start one with: gym-runtime start model")
-        return await control(self.bus, [one.worker for one in workers], command, limit_s=limit_s)
+        return await control(self.bus, await self._serving(model)(), command, limit_s=limit_s)
+
+    async def update_weights(
+        self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
+    ) -> None:
+        """Have all engines of a model load weights; rollouts in progress wait and go on with the new ones.
+
+        When it returns, every worker serves this version; an engine that was paused before is an error.
+
+        Args:
+            path: where each engine finds the weights.
+            version: names them in the rows, such as ``step-12``.
+
+        Raises:
+            UsageError: no worker serves the model.
+            ModelRefused: an engine cannot do it.
+            GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
+                another version; call it again, because the others may have changed.
+        """
+        await weights.update(self.bus, self._serving(model), str(path), version, limit_s=limit_s)
+
+    def weights_paused(
+        self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
+    ) -> AbstractAsyncContextManager[None]:
+        """Pause a model as long as a context lasts, for a trainer that transfers the weights itself.
+
+        When the context is left, every worker serves again and names its weights ``version``. If its body
+        raises, generation stays paused, because the weights may be half changed.
+
+        Raises:
+            GymError: as `update_weights`.
+        """
+        return weights.paused(self.bus, self._serving(model), version, limit_s=limit_s)
+
+    def _serving(self, model: str) -> weights.Workers:
+        async def workers() -> list[str]:
+            found = [one.worker for one in await self.workers() if one.kind == "model" and model in one.pools]
+            if not found:
+                raise UsageError(f"no worker serves model '{model}'; start one with: gym-runtime start model")
+            return found
+
+        return workers
 
     async def dead_engine(self, model: str = POLICY) -> str:
         """The engine's last error, if every worker of the model has had only errors so far; else empty."""
@@ -241,71 +188,3 @@ class Client(Flow):
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """How far runs are, by their ids."""
         return await look(self.bus, runs)
-
-
-def _several(names: str | Sequence[str]) -> Sequence[str]:
-    return (names,) if isinstance(names, str) else names
-
-
-def _line(row: AnyRow) -> bytes:
-    if isinstance(row, bytes):
-        return row
-    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
-
-
-@asynccontextmanager
-async def connect(
-    nats: str | Sequence[str] | None = None,
-    *,
-    model: str | ModelSettings | None = None,
-    roles: Mapping[str, str | ModelSettings] | None = None,
-    environments: str | Sequence[str] = (),
-    agents: str | Sequence[str] = (),
-    workers: int = 1,
-    concurrency: int = 1024,
-    prefix: str = "gym",
-) -> AsyncGenerator[Client]:
-    """Connect to a running system, start one, or both.
-
-    With ``nats`` alone it joins the system behind that broker. With ``environments`` and ``model`` it
-    starts the workers for them (and a broker, unless ``nats`` names one), which end with the context.
-
-    Args:
-        nats: the broker's URL or URLs.
-        model: ``PROVIDER/NAME`` or settings, served as the pool ``policy``.
-        roles: the same for the models of the environments' roles, each served as the pool of its name, such
-            as ``{"judge": "openai/NAME"}``; ``"policy"`` to have the policy answer in a role too.
-        environments: one or several names, or paths of modules.
-        agents: one or several; defaults to those that the environments ask for.
-        workers: processes of each kind.
-        concurrency: rollouts in flight, over all agent workers.
-
-    Raises:
-        UsageError, BrokerError: the message says what is missing.
-    """
-    urls = [nats] if isinstance(nats, str) else list(nats or ())
-    environments, agents = _several(environments), _several(agents)
-    if not urls and not environments:
-        raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
-    if not urls and model is None:
-        raise UsageError("say which model: connect(model='PROVIDER/NAME', environments=[…])")
-    if roles and not environments:
-        raise UsageError("roles=… starts models for environments=[…]; which pool serves a role is a setting")
-    own = {role: settings for role, settings in (roles or {}).items() if settings != POLICY}
-    served = {role: role if role in own else POLICY for role in roles or {}}
-    async with AsyncExitStack() as stack:
-        if environments:
-            if not agents:
-                require_declared(tuple(served), environments)
-            if nats is None:
-                require_roles(environments, served, "connect(roles={{'{}': 'PROVIDER/NAME'}}, …)".format)
-            pools = make_pools(
-                environments, model, agents=agents, workers=workers, concurrency=concurrency, roles=own
-            )
-            system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
-            urls = [(await stack.enter_async_context(running(system))).url]
-        bus = await stack.enter_async_context(connect_bus(urls, prefix=prefix))
-        gym = Client(bus, await stack.enter_async_context(background()), served)
-        if environments and model is not None:
-            gym.served = ModelSettings.parse(model) if isinstance(model, str) else model
-        yield gym

@@ -16,12 +16,12 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
-from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.interface import Bus, Headers
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
@@ -61,9 +61,15 @@ class AttachedRun(msgspec.Struct):
 class Flow(Runs):
     """What passes between one client and the workers. ``tasks`` outlives every run that is begun here."""
 
-    def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
+    def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
         super().__init__(bus)
-        self._tasks = tasks
+        self._background = tasks
+
+    @property
+    def _tasks(self) -> TaskGroup:
+        if self._background is None:
+            raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
+        return self._background
 
     async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
         """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
@@ -77,9 +83,7 @@ class Flow(Runs):
 
         async def one(task: RolloutSpec) -> None:
             async with limit:
-                await self.bus.enqueue(
-                    _queue(task), encode_spec(task), headers=tracing.headers() or inherited
-                )
+                await self._enqueue(task, inherited)
 
         async with background(cancel=False) as group:
             for task in tasks:
@@ -88,13 +92,28 @@ class Flow(Runs):
                 elif limit.borrowed_tokens >= PUBLISHERS:
                     async with limit:
                         pass
-                if task.durability == "turn":
-                    self._sweep(task.run).published(task.task_index)
+                self._note_journal(task)
                 group.start_soon(one, task)
                 count += 1
                 if count % PUBLISHERS == 0:
                     await anyio.lowlevel.checkpoint()
         return count
+
+    async def publish_one(self, task: RolloutSpec) -> None:
+        """As `publish`, for a caller who waits for this rollout anyway.
+
+        Raises:
+            UsageError: as `publish`.
+        """
+        self._note_journal(task)
+        await self._enqueue(task)
+
+    async def _enqueue(self, task: RolloutSpec, inherited: Headers | None = None) -> None:
+        await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers() or inherited)
+
+    def _note_journal(self, task: RolloutSpec) -> None:
+        if task.durability == "turn":
+            self._sweep(task.run).published(task.task_index)
 
     @asynccontextmanager
     async def attach(self, run: RunInfo) -> AsyncGenerator[AttachedRun]:

@@ -22,12 +22,27 @@ from gym_runtime.timing import ABANDONED_S, CLIENT_ANSWER_S, CLIENT_RECONNECT_S,
 
 
 class Runs:
-    """What is known of runs to everybody on one bus."""
+    """What is known of runs to everybody on one bus.
 
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
+    Args:
+        bus: None for a client that is opened later.
+    """
+
+    def __init__(self, bus: Bus | None = None) -> None:
+        self._bus = bus
         self._sweeps: dict[str, Sweep] = {}
         self._counted: dict[str, Counter] = {}
+
+    @property
+    def bus(self) -> Bus:
+        """The connection to the broker.
+
+        Raises:
+            UsageError: the client is not open.
+        """
+        if self._bus is None:
+            raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
+        return self._bus
 
     async def open_run(self, run: RunInfo) -> None:
         """Make a run known, so that others can collect, list and cancel it.

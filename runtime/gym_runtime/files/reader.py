@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.declared import named
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import TaskError, UsageError
@@ -116,16 +117,24 @@ class RowReader:
     Args:
         environment: where rows without an ``agent_ref`` belong; a name that a person gave.
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
+        declared: environments that are not found here by their names, because their code is elsewhere.
 
     Raises:
         UsageError: there is no such environment, or it can't have such a setting.
     """
 
-    def __init__(self, environment: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        environment: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        declared: Mapping[str, LoadedEnvironment] | None = None,
+    ) -> None:
         self._settings = settings or {}
+        self._declared = declared or {}
         self._default: LoadedEnvironment | None = None
         if environment is not None:
-            self._default = with_settings(catalogue.environment(environment), self._settings)
+            given = self._declared.get(environment) or catalogue.environment(environment)
+            self._default = with_settings(given, self._settings)
         self._resolved: dict[str, LoadedEnvironment | str] = {}
 
     def read(self, line: bytes, *, check: bool = True) -> Row:
@@ -177,7 +186,7 @@ class RowReader:
             try:
                 name = catalogue.resolve_agent_ref(ref)
             except UsageError as error:
-                found = error.message
+                found = named(ref, self._declared.values()) or error.message
             else:
                 found = with_settings(catalogue.known_environment(name), self._settings)
             self._resolved[ref] = found

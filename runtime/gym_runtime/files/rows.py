@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import Environment
+from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.roles import check_role_sampling
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
@@ -54,9 +54,13 @@ class Numbering:
         first: the first index for rows that bring none of their own.
         repeated: the `row_key` hashes (or own task indices) that come more than once, if known; what
             comes once needs no memory.
+        apart: each row is a task of its own, whatever its text and its own task index.
     """
 
-    def __init__(self, first: int = 0, repeated: Container[int] | None = None) -> None:
+    def __init__(
+        self, first: int = 0, repeated: Container[int] | None = None, *, apart: bool = False
+    ) -> None:
+        self._apart = apart
         self._next = first
         self._repeated = repeated
         self._tasks: dict[bytes, int] = {}
@@ -64,6 +68,9 @@ class Numbering:
 
     def number(self, row: Row, repeats: int) -> tuple[int, int]:
         """The row's task index, and the index of the first of its ``repeats`` rollouts."""
+        if self._apart:
+            self._next += 1
+            return self._next - 1, 0
         if row.task_index is not None:
             task_index = row.task_index
             repeated = self._repeated is None or task_index in self._repeated
@@ -130,6 +137,7 @@ def expand(
     environment: str | None = None,
     attached: bool = False,
     numbering: Numbering | None = None,
+    declared: Mapping[str, LoadedEnvironment] | None = None,
     **keywords: Any,
 ) -> Iterator[RolloutSpec]:
     """The rollouts to be made of some rows: each row's repeats together, in the order of the rows.
@@ -139,6 +147,7 @@ def expand(
     Args:
         environment: where lines without an ``agent_ref`` belong.
         attached: the rollouts stop when their client disappears.
+        declared: environments whose code is elsewhere, by their names.
         keywords: fields of `RolloutSettings` to change in ``settings``; its ``sampling`` is what
             `check_sampling` takes.
 
@@ -154,7 +163,7 @@ def expand(
     on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
     given = {name: token(pool, "model") for name, pool in settings.roles.items()}
     numbering = numbering or Numbering()
-    reader = RowReader(environment)
+    reader = RowReader(environment, declared=declared)
     for position, line_or_row in enumerate(rows, 1):
         row = line_or_row if isinstance(line_or_row, Row) else _read(reader, line_or_row, position)
         definition = row.environment.definition

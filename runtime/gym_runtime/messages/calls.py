@@ -210,6 +210,10 @@ class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_onl
     """The rollout is over. The sender does not wait for an answer."""
 
 
+class Declare(msgspec.Struct, tag_field="op", tag="declare", frozen=True):
+    """Ask what the environment declares; the answer is a `Declaration`. No session is involved."""
+
+
 ResourceCall = OpenSession | CallTool | Step | Verify | CloseSession
 
 
@@ -239,7 +243,7 @@ decode_model_call = msgspec.json.Decoder(ModelCall).decode
 decode_model_answer = msgspec.json.Decoder(ModelAnswer).decode
 decode_control = msgspec.json.Decoder(Control).decode
 decode_control_answer = msgspec.json.Decoder(ControlAnswer).decode
-decode_resource_call = msgspec.json.Decoder[ResourceCall](ResourceCall).decode
+decode_resource_call = msgspec.json.Decoder[ResourceCall | Declare](ResourceCall | Declare).decode
 decode_tool_answer = msgspec.json.Decoder(ToolAnswer).decode
 decode_step_answer = msgspec.json.Decoder(StepAnswer).decode
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
 from gym_runtime.messages import notebook
+from gym_runtime.messages.chat import conversation, row_parts
 from gym_runtime.messages.roles import RoleUse
+from gym_runtime.messages.sequences import TokenSequence, token_sequences
 
 
 class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):
@@ -79,6 +83,31 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         facts = (self.environment, self.reward, self.ending, self.turns, self.tool_calls, self.duration_s)
         heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
         return notebook.table(heads, [facts]) + notebook.transcript(self.row, f"rollout {self.rollout_id}")
+
+    def sequences(self) -> list[TokenSequence]:
+        """What there is to train on: one sequence per segment of tokens, in order; see `TokenSequence`.
+
+        A rollout that failed before its first model call has none.
+
+        Raises:
+            UsageError: it was made without ``return_tokens``; or numpy is not installed.
+            TaskError: its row is damaged.
+        """
+        return token_sequences(self.row, truncated=isinstance(self.outcome, Truncated))
+
+    @property
+    def response(self) -> dict[str, Any] | None:
+        """The row's ``response`` as plain Python, decoded at each use; None if there is none."""
+        return msgspec.json.decode(row_parts(self.row).response)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The whole conversation as Chat Completions messages, converted at each use; see `conversation`.
+
+        Raises:
+            TaskError: its row is damaged.
+        """
+        return conversation(self.row)
 
 
 encode_record = msgspec.json.Encoder().encode

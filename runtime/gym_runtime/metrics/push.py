@@ -21,6 +21,7 @@ from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.metric_names import METRICS, Metric
 from gym_runtime.metrics.gathering import SystemFigures
+from gym_runtime.timing import EXPORT_STOP_S
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Histogram, MetricsData, Sum
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 SERVICE = "gym-runtime"
 INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
-LAST_S = tracing.STOP_S
 
 
 def wanted() -> bool:
@@ -50,7 +50,7 @@ async def pushing(bus: Bus) -> AsyncGenerator[None]:
             yield
         finally:
             # What is pushed last has everything.
-            with anyio.move_on_after(LAST_S, shield=True), suppress(GymError):
+            with anyio.move_on_after(EXPORT_STOP_S, shield=True), suppress(GymError):
                 await figures.look()
 
 
@@ -76,7 +76,7 @@ async def push(figures: Callable[[], Figures]) -> None:
             await anyio.sleep(interval_s)
             await once()
     finally:
-        with anyio.move_on_after(LAST_S, shield=True):
+        with anyio.move_on_after(EXPORT_STOP_S, shield=True):
             await once()
         exporter.shutdown()
 

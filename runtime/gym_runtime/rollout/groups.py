@@ -5,21 +5,21 @@ The run's policy decides what happens to a group in which a rollout fails for go
 ==============  ==========================================================================================
 ``replace``     a new rollout takes its place, at most `REPLACEMENTS` times for each, unless the row itself
                 is wrong, which is the same for all; if rollouts are missing even then, the group has failed
-``mask``        the group keeps its size; the failed rollout has no reward, and `Group.mask` is False for it;
-                a group without any reward has failed
+``mask``        the group keeps its size, also when all of it has failed; a failed rollout has no reward, and
+                `Group.mask` is False for it; a group without any reward has failed
 ``shrink``      the group is returned without it; a group without any rollout left has failed
 ``fail_group``  the group has failed, and its other rollouts are cancelled
 ==============  ==========================================================================================
 
-A failed group is returned too, without rollouts and with the reason in `Group.failed`. So every task of a run
-comes back exactly once. The rules are a pure function of the records: `Groups.take`.
+A failed group is returned too, with the reason in `Group.failed`, and without rollouts except under ``mask``.
+So every task of a run comes back exactly once. The rules are a pure function of the records: `Groups.take`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages import notebook
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.advantage import Advantage, advantages
 
 GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
 REPLACEMENTS = 3
@@ -38,9 +39,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The rollouts of one task.
 
     Attributes:
-        rollouts: in the order of their ``rollout_index``; empty if the group has failed.
+        rollouts: in the order of their ``rollout_index``; empty if the group has failed, except under
+            ``mask``.
         failures: the records of those that failed, also if others took their place.
         failed: why the group has failed; empty if it has not.
+        row: the dataset row, as the caller gave it.
+        key: the caller's name for the row; None if it gave none.
     """
 
     run: str
@@ -49,6 +53,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: list[RolloutRecord] = []
     failures: list[RolloutRecord] = []
     failed: str = ""
+    row: Any = None
+    key: Any = None
 
     @property
     def rewards(self) -> list[float | None]:
@@ -77,6 +83,14 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
             + notebook.table(("rollout", "reward", "outcome", "turns", "tool calls", "seconds"), rows)
             + "".join(notebook.transcript(one.row, f"rollout {one.rollout_id}") for one in shown)
         )
+
+    def advantages(self, kind: Advantage = "grpo") -> list[float]:
+        """One per rollout, 0.0 where `mask` is False; see `gym_runtime.rollout.advantage.advantages`.
+
+        Raises:
+            UsageError: there is no such definition.
+        """
+        return advantages(self.rewards, kind)
 
 
 class Make(msgspec.Struct, frozen=True):
@@ -195,7 +209,9 @@ class Groups:
             run=last.run,
             task_index=last.task_index,
             environment=last.environment,
-            rollouts=[] if failed else sorted(kept, key=lambda record: record.rollout_index),
+            rollouts=[]
+            if failed and policy != "mask"
+            else sorted(kept, key=lambda record: record.rollout_index),
             failures=group.failures,
             failed=failed,
         )

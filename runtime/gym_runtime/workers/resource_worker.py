@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.roles import Models, Role, RoleLog, models_of
@@ -125,6 +126,8 @@ class ResourceWorker:
         if isinstance(call, calls.CloseSession):
             await self.sessions.close(call.session)
             return calls.pack(None)
+        if isinstance(call, calls.Declare):
+            return calls.pack(declaration(environment))
         started_s, error = clock.now(), "cancelled"
         operation = _OPERATIONS[type(call)]
         tracing.note({"gym.environment": pool, "gym.operation": operation})

@@ -17,7 +17,7 @@ from gym_runtime import errors
 from gym_runtime.environment import roles as role_models
 from gym_runtime.environment.roles import JudgedVerdict, Role
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, items, outcomes, responses, run_info
+from gym_runtime.messages import calls, declaration, items, outcomes, responses, run_info
 from gym_runtime.messages import roles as role_messages
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
@@ -38,6 +38,7 @@ from gym_runtime.messages.calls import (
     Verify,
     WeightSpan,
 )
+from gym_runtime.messages.declaration import Declaration, DeclaredRole, decode_declaration
 from gym_runtime.messages.figures import Count, Distribution, Figures
 from gym_runtime.messages.items import (
     FunctionCall,
@@ -226,6 +227,33 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"op":"verify","session":"s","task":{},"response":{}}',
     ),
     (calls.decode_resource_call, CloseSession(session="s"), b'{"op":"close","session":"s"}'),
+    (calls.decode_resource_call, calls.Declare(), b'{"op":"declare"}'),
+    (
+        decode_declaration,
+        Declaration(
+            name="e",
+            agent="a",
+            shape="session",
+            max_turns=3,
+            timeout_s=9.5,
+            parallel_tools=True,
+            replayable=False,
+            roles=[DeclaredRole(name="judge"), DeclaredRole(name="user", optional=True)],
+            fields={"n": True},
+            tools=[Raw(b"{}")],
+            assets=["files"],
+            agent_refs=["other"],
+            settings={"e_hard": {"n": 2}},
+        ),
+        b'{"name":"e","agent":"a","shape":"session","max_turns":3,"timeout_s":9.5,"parallel_tools":true,'
+        b'"replayable":false,"roles":[{"name":"judge"},{"name":"user","optional":true}],"fields":{"n":true},'
+        b'"tools":[{}],"assets":["files"],"agent_refs":["other"],"settings":{"e_hard":{"n":2}}}',
+    ),
+    (
+        msgspec.json.Decoder(DeclaredRole).decode,
+        DeclaredRole(name="u", optional=True),
+        b'{"name":"u","optional":true}',
+    ),
     (calls.decode_tool_answer, ToolAnswer(output="ä\n"), '{"output":"ä\\n"}'.encode()),
     (calls.decode_step_answer, StepAnswer(), b"{}"),
     (
@@ -504,7 +532,10 @@ def structs(module: ModuleType) -> set[type]:
 
 
 def test_every_message_has_golden_bytes() -> None:
-    modules = (calls, items, outcomes, responses, role_messages, role_models, tasks, run_info, errors)
+    modules = (
+        *(calls, declaration, items, outcomes, responses, role_messages, role_models, tasks, run_info),
+        errors,
+    )
     there = set[type]().union(*map(structs, modules))
     elsewhere = {Figures, Heartbeat}
     assert there - ABSTRACT == {type(message) for _, message, _ in GOLDEN} - elsewhere

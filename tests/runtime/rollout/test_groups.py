@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.errors import Fault, ModelRefused, UsageError
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
@@ -148,7 +149,15 @@ def test_a_row_that_is_to_blame_is_not_tried_again_and_again() -> None:
 def test_a_group_without_any_rollout_left_has_failed(policy: GroupPolicy) -> None:
     group = settle(policy, Cancelled(), Cancelled())[-1]
     assert isinstance(group, Group)
-    assert (group.rollouts, group.failed) == ([], "all 2 rollouts failed: cancelled")
+    assert group.rewards == ([None, None] if policy == "mask" else [])
+    assert group.failed == "all 2 rollouts failed: cancelled"
+
+
+def test_advantages_leave_out_what_has_no_reward() -> None:
+    (group,) = settle("mask", Completed(), FAILED, Completed())
+    assert isinstance(group, Group)
+    assert group.advantages("dr_grpo") == [-1.0, 0.0, 1.0]
+    assert (settle("mask", FAILED, FAILED)[-1]).advantages() == [0.0, 0.0]  # pyright: ignore
 
 
 def test_an_unknown_policy_is_refused_with_the_nearest_one() -> None:
@@ -273,3 +282,73 @@ async def test_a_group_that_fails_stops_what_is_left_of_it() -> None:
         assert group.failed
         assert len(engine.cancelled.items) == 1
         await here.at_rest()
+
+
+# -- rows, keys and order -------------------------------------------------------------------------------
+
+
+async def test_a_group_has_its_row_as_it_was_given() -> None:
+    given = rows(2)
+    async with running_client() as here:
+        groups = [group async for group in here.gym.groups(iter(given), environment=NAME, repeats=2)]
+    assert sorted(group.row["n"] for group in groups) == [0, 1]
+    assert all(group.row is given[group.task_index] and group.key is None for group in groups)
+
+
+async def test_the_same_row_twice_is_one_group_and_with_keys_two() -> None:
+    twice = rows(1) * 2
+    async with running_client() as here:
+        (one,) = [group async for group in here.gym.groups(twice, environment=NAME, repeats=2)]
+        assert len(one.rollouts) == 4
+        made = here.gym.groups(twice, environment=NAME, repeats=2, keys=["a", "b"])
+        assert sorted([(group.key, len(group.rollouts)) async for group in made]) == [("a", 2), ("b", 2)]
+
+
+async def test_rows_with_one_task_index_are_two_groups_with_keys() -> None:
+    given = rows(2, _ng_task_index=7)
+    async with running_client() as here:
+        made = here.gym.groups(given, environment=NAME, keys=range(2))
+        assert sorted([(group.key, group.task_index) async for group in made]) == [(0, 0), (1, 1)]
+
+
+async def test_fewer_keys_than_rows_are_refused_before_anything_starts() -> None:
+    async with running_client() as here:
+        with pytest.raises(UsageError, match="fewer entries than rows"):
+            await anext(here.gym.groups(rows(2), environment=NAME, keys=["a"]))
+        assert not here.engine.calls.items
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_groups_and_rollouts_come_in_the_order_of_the_rows_where_asked(stream: bool) -> None:
+    def given() -> Any:
+        # The last row is the first one again, whose group is not complete yet: it joins it.
+        listed = [*rows(8), rows(1)[0]]
+        return iter(listed) if stream else listed
+
+    async with running_client(engine=Backwards()) as here:
+        groups = [group async for group in here.gym.groups(given(), environment=NAME, ordered=True)]
+        assert [group.row["n"] for group in groups] == [*range(8)]
+        made = here.gym.rollouts(given(), environment=NAME, ordered=True, repeats=2)
+        order = [(record.numbers["n"], record.rollout_index) async for record in made]
+        assert order == [*((n, index) for n in range(8) for index in range(2)), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+async def test_a_row_that_comes_again_and_again_in_a_stream_loses_no_rollout(in_flight: int) -> None:
+    given = rows(1) * 5 + rows(2) * 5
+    async with running_client() as here:
+        made = here.gym.groups(iter(given), environment=NAME, in_flight=in_flight, ordered=True)
+        groups = [group async for group in made]
+    assert sum(len(group.rollouts) for group in groups) == len(given)
+    assert all(group.row["n"] == group.rollouts[0].numbers["n"] for group in groups)
+
+
+class Backwards(Engine):
+    """Answers later rows sooner."""
+
+    def __init__(self) -> None:
+        super().__init__(answer("done"))
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        await anyio.sleep(10 - int(context.rollout.split(".")[1]))
+        return await super().respond(call, context)

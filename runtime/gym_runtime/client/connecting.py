@@ -1,0 +1,109 @@
+"""`connect`, which joins a running system or starts one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from gym_runtime.bus.nats import connect as connect_bus
+from gym_runtime.client.background import background
+from gym_runtime.client.client import Client
+from gym_runtime.client.pools import make_pools
+from gym_runtime.client.roles import require_declared, require_roles
+from gym_runtime.client.rollouts import POLICY
+from gym_runtime.errors import UsageError
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import running
+from gym_runtime.workers.adapter import ModelSettings
+
+
+def connect(
+    nats: str | Sequence[str] | None = None,
+    *,
+    model: str | ModelSettings | None = None,
+    roles: Mapping[str, str | ModelSettings] | None = None,
+    environments: str | Sequence[str] = (),
+    agents: str | Sequence[str] = (),
+    workers: int = 1,
+    concurrency: int = 1024,
+    prefix: str = "gym",
+) -> Client:
+    """A client that connects to a running system, starts one, or both, when it is opened::
+
+        async with connect(nats=URL) as gym: ...
+        gym = await connect(nats=URL).open()  # and at the end: await gym.close()
+
+    With ``nats`` alone it joins the system behind that broker. With ``environments`` and ``model`` it
+    starts the workers for them (and a broker, unless ``nats`` names one), which end with the context.
+
+    Args:
+        nats: the broker's URL or URLs.
+        model: ``PROVIDER/NAME`` or settings, served as the pool ``policy``.
+        roles: the same for the models of the environments' roles, each served as the pool of its name, such
+            as ``{"judge": "openai/NAME"}``; ``"policy"`` to have the policy answer in a role too.
+        environments: one or several names, or paths of modules.
+        agents: one or several; defaults to those that the environments ask for.
+        workers: processes of each kind.
+        concurrency: rollouts in flight, over all agent workers.
+
+    Raises:
+        UsageError: nothing says which system or which model.
+    """
+    urls = [nats] if isinstance(nats, str) else list(nats or ())
+    environments, agents = _several(environments), _several(agents)
+    if not urls and not environments:
+        raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
+    if not urls and model is None:
+        raise UsageError("say which model: connect(model='PROVIDER/NAME', environments=[…])")
+    if roles and not environments:
+        raise UsageError("roles=… starts models for environments=[…]; which pool serves a role is a setting")
+    own = {role: settings for role, settings in (roles or {}).items() if settings != POLICY}
+    served = {role: role if role in own else POLICY for role in roles or {}}
+
+    @asynccontextmanager
+    async def joining(gym: Client) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            found = urls
+            if environments:
+                if not agents:
+                    require_declared(tuple(served), environments)
+                if not urls:
+                    require_roles(environments, served, "connect(roles={{'{}': 'PROVIDER/NAME'}}, …)".format)
+                pools = make_pools(
+                    environments, model, agents=agents, workers=workers, concurrency=concurrency, roles=own
+                )
+                system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
+                found = [(await stack.enter_async_context(running(system))).url]
+                if model is not None:
+                    gym.served = ModelSettings.parse(model) if isinstance(model, str) else model
+            bus = await stack.enter_async_context(connect_bus(found, prefix=prefix))
+            gym.joined(found, bus, await stack.enter_async_context(background()))
+            try:
+                yield
+            finally:
+                gym.left()
+
+    return Client(roles=served, joining=joining, prefix=prefix)
+
+
+def rejoin(urls: Sequence[str], prefix: str, roles: Mapping[str, str]) -> Client:
+    """A client of a system that another process of this program has joined or started.
+
+    Args:
+        roles: which pool serves which role.
+    """
+
+    @asynccontextmanager
+    async def joining(gym: Client) -> AsyncGenerator[None]:
+        async with connect_bus(urls, prefix=prefix) as bus, background() as tasks:
+            gym.joined(urls, bus, tasks)
+            try:
+                yield
+            finally:
+                gym.left()
+
+    return Client(roles=roles, joining=joining, prefix=prefix)
+
+
+def _several(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names

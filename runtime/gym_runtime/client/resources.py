@@ -1,0 +1,133 @@
+"""Sessions and verdicts of environments, and what environments declare that have no module here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.abc import TaskGroup
+
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.environments import ServedEnvironments
+from gym_runtime.client.publishing import Flow
+from gym_runtime.client.row_sources import AnyRow, line
+from gym_runtime.client.sessions import EnvironmentSession, Said
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.errors import GymError, leaf
+from gym_runtime.files.rows import Numbering, expand
+from gym_runtime.logs import logger
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.rpc.router import Router
+
+CLOSE_S = 2.0
+Declared = Mapping[str, LoadedEnvironment]
+
+
+class Resources(Flow):
+    """What a client asks of resource workers.
+
+    An environment whose module this process cannot find is read as its workers declare it.
+
+    Args:
+        roles: which pool serves which role, where the settings of rollouts do not say.
+
+    Attributes:
+        roles: as given.
+    """
+
+    def __init__(
+        self,
+        bus: Bus | None = None,
+        tasks: TaskGroup | None = None,
+        roles: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(bus, tasks)
+        self.roles = dict(roles or {})
+        self._router: Router | None = None
+        self._environments: ServedEnvironments | None = None
+        self._sessions_run, self._sessions = new_run_id(), 0
+
+    @asynccontextmanager
+    async def session(
+        self, row: AnyRow, *, environment: str | None = None, timeout_s: float | None = None
+    ) -> AsyncGenerator[EnvironmentSession]:
+        """A session of an environment, for a caller that runs the model itself; it ends with the context.
+
+        Args:
+            row: a dataset row, whose fields the environment reads.
+            environment: for a row without an ``agent_ref``.
+            timeout_s: how many seconds it may last; by default the environment's ``timeout_s``. A session
+                whose client has died is released after that.
+
+        Raises:
+            TaskError, UsageError: the row or a name is wrong.
+            GymError: the environment could not open it, or no worker serves it.
+        """
+        session = await self._session(row, environment, timeout_s)
+        try:
+            await session.open()
+            yield session
+        finally:
+            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+                await session.close()  # if the workers do not hear of it, its time limit releases it
+
+    async def verify(
+        self, row: AnyRow, response: Said, *, environment: str | None = None, timeout_s: float | None = None
+    ) -> Verdict:
+        """The verdict on a response that was made elsewhere.
+
+        An environment with state gets a new session, and the response's tool calls that have outputs, or its
+        turns, are repeated there first. So the response holds the whole transcript.
+
+        Args:
+            response: the text of a message, output items, or a response of the Responses API.
+
+        Raises:
+            TaskError, UsageError: the row, the response or a name is wrong.
+            GymError: there is no verdict: the verifier raised, a judge was silent, a worker was lost.
+        """
+        session = await self._session(row, environment, timeout_s)
+        try:
+            return await session.judge(response)
+        finally:
+            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+                await session.close()
+
+    async def _session(
+        self, row: AnyRow, environment: str | None, timeout_s: float | None
+    ) -> EnvironmentSession:
+        declared = await self._declared(environment)
+        number, self._sessions = self._sessions, self._sessions + 1
+        (task,) = expand(
+            [line(row)],
+            RolloutSettings(roles=self.roles, timeout_s=timeout_s, durability="result"),
+            run=self._sessions_run,
+            environment=environment,
+            numbering=Numbering(number, apart=True),
+            declared=declared,
+        )
+        known = declared.get(task.environment) or catalogue.known_environment(task.environment)
+        return EnvironmentSession(task, known, self._routed())
+
+    async def _declared(self, environment: str | None) -> Declared:
+        if self._environments is None:
+            self._environments = ServedEnvironments(self.bus, self._routed)
+        return await self._environments.needed(environment)
+
+    def _routed(self) -> Router:
+        """The way to the resource workers; it is followed who they are from the first use on."""
+        if self._router is None:
+            self._router = Router(self.bus, "resource", watches=False)
+            self._tasks.start_soon(self._follow_workers, self._router)
+        return self._router
+
+    async def _follow_workers(self, router: Router) -> None:
+        try:
+            await router.run()
+        except* GymError as group:
+            # A broker that was configured before clients had sessions refuses; nothing else must end by that.
+            logger().warning("the client does not hear which workers there are", error=str(leaf(group)))

@@ -1,0 +1,131 @@
+"""A run that stays open, for callers that ask for one rollout at a time.
+
+Opening a run costs several exchanges with the broker; a rollout of a standing run costs only its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+import msgspec
+
+from gym_runtime.client.background import background
+from gym_runtime.client.publishing import AttachedRun, Flow
+from gym_runtime.client.row_sources import AnyRow
+from gym_runtime.errors import GymError
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo
+
+CANCEL_S = 2.0
+Expand = Callable[[AnyRow, Mapping[str, Any]], Iterator[RolloutSpec]]
+
+
+class _Awaited:
+    """A rollout whose record has not come yet."""
+
+    __slots__ = ("event", "record")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.record: RolloutRecord | None = None
+
+
+class StandingRun:
+    """A run that takes rows one by one. Made by `Client.standing_run`; its methods may run concurrently.
+
+    Attributes:
+        run: its id.
+    """
+
+    def __init__(self, flow: Flow, info: RunInfo, expand: Expand) -> None:
+        self.run = info.run
+        self._flow = flow
+        self._expand = expand
+        self._awaited: dict[tuple[int, int], _Awaited] = {}
+        self._why_over = ""
+
+    async def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
+        """Have one rollout made of a row, and return its record; a failed one has no reward.
+
+        Being cancelled cancels the rollout.
+
+        Args:
+            sampling: sampling settings for this rollout alone, as `Client.rollouts` takes them.
+
+        Raises:
+            TaskError, UsageError: the row or a setting is wrong.
+            GymError: the run is over, or the connection is.
+        """
+        if self.over:
+            raise GymError(f"run {self.run} is over: {self._why_over}")
+        (spec,) = self._expand(row, sampling)
+        name = spec.task_index, spec.rollout_index
+        awaited = self._awaited[name] = _Awaited()
+        try:
+            await self._flow.publish_one(spec)
+            await awaited.event.wait()
+        except BaseException:
+            # What stopped the waiting is what the caller must see.
+            with anyio.move_on_after(CANCEL_S, shield=True), suppress(GymError):
+                await self._flow.cancel(self.run, *name)
+            raise
+        finally:
+            del self._awaited[name]
+        if awaited.record is None:
+            raise GymError(f"run {self.run} is over, and this rollout has no record: {self._why_over}")
+        return awaited.record
+
+    @property
+    def pending(self) -> int:
+        """How many rollouts have no record yet."""
+        return len(self._awaited)
+
+    @property
+    def over(self) -> bool:
+        """No more records come."""
+        return bool(self._why_over)
+
+    def take(self, record: RolloutRecord) -> None:
+        """A record arrived."""
+        awaited = self._awaited.get((record.task_index, record.rollout_index))
+        if awaited is not None:
+            awaited.record = record
+            awaited.event.set()
+
+    def end(self, why: str) -> None:
+        """No more records come."""
+        self._why_over = why
+        for awaited in self._awaited.values():
+            awaited.event.set()
+
+
+@asynccontextmanager
+async def opened(flow: Flow, info: RunInfo, expand: Expand) -> AsyncGenerator[StandingRun]:
+    """A run that is open as long as this context lasts; what is in progress at its end is cancelled."""
+    run = StandingRun(flow, info, expand)
+
+    async def follow(attached: AttachedRun) -> None:
+        def take(record: RolloutRecord) -> None:
+            attached.records.add(record)
+            run.take(record)
+
+        why = "it was cancelled"
+        try:
+            await flow.follow(info.run, lambda: math.inf, take, shed=True)
+        except GymError as error:
+            why = str(error)
+        run.end(why)
+
+    async with flow.attach(info) as attached, background() as tasks:
+        tasks.start_soon(follow, attached)
+        try:
+            yield run
+        finally:
+            attached.finished = not run.pending
+            attached.run = msgspec.structs.replace(attached.run, total=attached.records.done)
+            run.end("it was closed")

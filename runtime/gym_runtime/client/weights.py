@@ -1,0 +1,107 @@
+"""New weights for a serving model, on all of its workers: they agree at the end, or it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.control import control
+from gym_runtime.errors import GymError, ModelUnavailable, UsageError
+from gym_runtime.messages.calls import Control, ControlAnswer
+
+ROUNDS = 8
+"""How often workers that joined meanwhile are asked too."""
+
+Workers = Callable[[], Awaitable[list[str]]]
+
+
+async def commanded(
+    bus: Bus, workers: Workers, command: Control, *, limit_s: float
+) -> dict[str, ControlAnswer]:
+    """Command all workers, also those that join while the others are asked; each one's answer, by its id.
+
+    Raises:
+        UsageError: no worker serves the model.
+        ModelRefused: an engine cannot do it.
+        GymError: a worker did not answer, or its engine failed; the others may have done it.
+    """
+    answers: dict[str, ControlAnswer] = {}
+    for _ in range(ROUNDS):
+        new = [worker for worker in await workers() if worker not in answers]
+        if not new:
+            return answers
+        answers |= await control(bus, new, command, limit_s=limit_s)
+    raise ModelUnavailable(
+        f"workers kept joining for {ROUNDS} rounds; not all have new weights", stage="model"
+    )
+
+
+async def update(bus: Bus, workers: Workers, path: str, version: str, *, limit_s: float) -> None:
+    """Have all engines load the weights at ``path`` and name them.
+
+    Raises:
+        GymError: as `commanded`, or the workers do not agree.
+    """
+    _require_name(version)
+    answers = await commanded(bus, workers, Control(op="update", path=path, version=version), limit_s=limit_s)
+    require_agreement(answers, version)
+
+
+@asynccontextmanager
+async def paused(bus: Bus, workers: Workers, version: str, *, limit_s: float) -> AsyncGenerator[None]:
+    """Generation is paused as long as this context lasts; then the engines' weights are named ``version``.
+
+    If the body raises, generation stays paused: the weights may be half changed, and nothing must be sampled
+    from them.
+
+    Raises:
+        GymError: as `update`.
+    """
+    _require_name(version)
+    try:
+        answers = await commanded(bus, workers, Control(op="pause"), limit_s=limit_s)
+        serving = sorted(worker for worker, answer in answers.items() if not answer.paused)
+        if serving:
+            raise ModelUnavailable(f"not paused: {', '.join(serving)}", stage="model")
+    except GymError as error:
+        await _resume_after(error, bus, workers, limit_s)
+        raise
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(
+            "generation stays paused, as the weights may be half changed: gym-runtime weights resume"
+        )
+        raise
+    await commanded(bus, workers, Control(op="set_version", version=version), limit_s=limit_s)
+    require_agreement(await commanded(bus, workers, Control(op="resume"), limit_s=limit_s), version)
+
+
+def require_agreement(answers: Mapping[str, ControlAnswer], version: str) -> None:
+    """
+    Raises:
+        ModelUnavailable: a worker has another version, or is paused; it names each.
+    """
+    wrong = [
+        f"{worker} has version '{answer.version}'{' and is paused' if answer.paused else ''}"
+        for worker, answer in sorted(answers.items())
+        if answer.version != version or answer.paused
+    ]
+    if wrong:
+        raise ModelUnavailable(
+            f"{len(wrong)} of {len(answers)} workers do not serve version '{version}': {'; '.join(wrong)}",
+            stage="model",
+        )
+
+
+async def _resume_after(error: GymError, bus: Bus, workers: Workers, limit_s: float) -> None:
+    try:
+        await commanded(bus, workers, Control(op="resume"), limit_s=limit_s)
+    except GymError as second:
+        error.add_note(f"workers that were paused were not resumed either: {second}")
+
+
+def _require_name(version: str) -> None:
+    if not version:
+        raise UsageError("version is empty: name the weights, such as 'step-12'")

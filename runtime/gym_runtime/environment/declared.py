@@ -1,0 +1,106 @@
+"""An environment by its declaration alone: rows can be read for it, and rollouts of them be asked for.
+
+Its code is elsewhere, on the resource workers that serve it. So rows are checked for missing fields here, and
+for the fields' types by the workers.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.assets.asset import Asset
+from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.environment.roles import Role
+from gym_runtime.environment.shapes import Episode, Session, Task, VerifyFunction
+from gym_runtime.environment.tools import Tool
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.errors import RuntimeFault
+from gym_runtime.messages.declaration import Declaration, DeclaredRole
+
+
+def declaration(environment: LoadedEnvironment) -> Declaration:
+    """What a loaded environment declares."""
+    definition, resource = environment.definition, environment.resource
+    fields = msgspec.structs.fields(resource.task_type)
+    return Declaration(
+        name=environment.name,
+        agent=definition.agent,
+        shape=definition.shape,
+        max_turns=definition.max_turns,
+        timeout_s=definition.timeout_s,
+        parallel_tools=definition.parallel_tools,
+        replayable=definition.replayable,
+        roles=[DeclaredRole(name=role.name, optional=role.optional) for role in definition.declared_roles],
+        fields={one.encode_name: one.required for one in fields if one.name != "responses_create_params"},
+        tools=[Raw(msgspec.json.encode(tool.definition())) for tool in resource.tools.values()],
+        assets=[asset.name for asset in definition.assets],
+        agent_refs=list(definition.agent_refs),
+        settings=definition.agent_settings,
+    )
+
+
+def loaded(declared: Declaration) -> LoadedEnvironment:
+    """A declared environment. It opens no sessions here."""
+    definition = Environment(
+        resource=_resource(declared),
+        description="",
+        agent=declared.agent,
+        max_turns=declared.max_turns,
+        timeout_s=declared.timeout_s,
+        parallel_tools=declared.parallel_tools,
+        replayable=declared.replayable,
+        roles=tuple(Role(name=role.name, optional=role.optional) for role in declared.roles),
+        assets=tuple(Asset(name=name, description="", licence="") for name in declared.assets),
+        agent_refs=tuple(declared.agent_refs),
+        agent_settings=declared.settings,
+    )
+    resource = definition.build()
+    resource.tools = {tool.name: tool for tool in map(_DeclaredTool, declared.tools)}
+    return LoadedEnvironment(
+        name=declared.name, definition=definition, resource=resource, source=Path(f"{declared.name}.py")
+    )
+
+
+def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironment | None:
+    """The environment that a row's ``agent_ref.name`` means, by the rule of `catalogue.resolve_agent_ref`."""
+    known = {one.name: one for one in environments}
+    if ref in known:
+        return known[ref]
+    fitting = [name for name in known if ref.startswith(f"{name}_")]
+    if fitting:
+        return known[max(fitting, key=len)]
+    return next((one for one in known.values() if ref in one.definition.agent_refs), None)
+
+
+class _DeclaredTool(Tool):
+    """A tool whose schema is known; the worker calls it."""
+
+    def __init__(self, definition: Raw) -> None:
+        self._definition: dict[str, Any] = msgspec.json.decode(definition)
+        self.name = self._definition["name"]
+
+    def definition(self) -> dict[str, Any]:
+        return self._definition
+
+    async def call(self, session: object, arguments: str) -> str:
+        raise RuntimeFault(f"tool '{self.name}' is called by the worker that holds the session")
+
+
+def _resource(declared: Declaration) -> type[Session[Any]] | VerifyFunction:
+    fields = [(name, Any) if required else (name, Any, None) for name, required in declared.fields.items()]
+    task = msgspec.defstruct("DeclaredTask", fields, bases=(Task,), kw_only=True)
+    if declared.shape == "verify":
+
+        def verify(task: Task, reply: object) -> Verdict:
+            raise RuntimeFault(f"'{declared.name}' is verified by its workers")
+
+        verify.__annotations__["task"] = task
+        return verify
+    base: Any = Episode if declared.shape == "episode" else Session
+    return types.new_class("DeclaredSession", (base[task],))

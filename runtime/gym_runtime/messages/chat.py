@@ -1,0 +1,161 @@
+"""Conversations as Chat Completions messages, plain Python as trainers keep it, and as Responses API items.
+
+Source: OpenAI API reference, "Input items" and "Create chat completion"; vLLM for ``reasoning_content``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.errors import TaskError
+from gym_runtime.messages.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Message,
+    Part,
+    Reasoning,
+    decode_item,
+    encode_item,
+)
+from gym_runtime.messages.responses import NULL, decode_params
+
+
+class RowParts(msgspec.Struct, frozen=True):
+    """The two halves of a row's conversation."""
+
+    responses_create_params: Raw = Raw(b"{}")
+    response: Raw = NULL
+
+
+class _Output(msgspec.Struct, frozen=True):
+    output: list[Raw] = []
+
+
+_decode_parts = msgspec.json.Decoder(RowParts).decode
+_decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
+
+
+def row_parts(row: Raw | bytes) -> RowParts:
+    """A dataset's or a result row's conversation, not decoded.
+
+    Raises:
+        TaskError: it is no JSON object.
+    """
+    try:
+        return _decode_parts(row)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"not a row: {error}") from error
+
+
+def conversation(row: Raw | bytes) -> list[dict[str, Any]]:
+    """The conversation of a dataset row, or of a result row with what was answered; see `chat_messages`.
+
+    Raises:
+        TaskError: it is not a row.
+    """
+    parts = row_parts(row)
+    try:
+        params = decode_params(parts.responses_create_params)
+        items = params.input_items()
+        if params.instructions is not None:
+            items.insert(0, encode_item(Message(role="system", content=params.instructions)))
+        answered = _decode_output(parts.response)
+        items += answered.output if answered is not None else []
+        return chat_messages(items)
+    except msgspec.DecodeError as error:
+        raise TaskError(f"the row's conversation cannot be read: {error}") from error
+
+
+def chat_messages(items: Iterable[Raw]) -> list[dict[str, Any]]:
+    """Messages with ``role`` and ``content``, in order.
+
+    A turn of the model is one message of the assistant: its text, its thinking as ``reasoning_content`` and
+    its calls as ``tool_calls``. A tool's output is a message with the role ``tool``. Content is text, or a
+    list of the parts where one is not text. An item that Chat Completions does not have (a hosted tool's) is
+    a part of the assistant's content.
+
+    Raises:
+        msgspec.ValidationError: an item lacks a field or has one of a wrong type.
+    """
+    messages: list[dict[str, Any]] = []
+    for raw in items:
+        match decode_item(raw):
+            case FunctionCallOutput(call_id=call_id, output=output):
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": _content(output)})
+            case Message(role=role, content=content) if role != "assistant":
+                messages.append({"role": role, "content": _content(content)})
+            case Message(content=content):
+                _assistant(messages, begun="thought")["content"] = _content(content)
+            case Reasoning() as thought:
+                message = _assistant(messages, begun="thought")
+                message["reasoning_content"] = message.get("reasoning_content", "") + thought.text
+            case FunctionCall(call_id=call_id, name=name, arguments=arguments):
+                function = {"name": name, "arguments": arguments}
+                call = {"id": call_id, "type": "function", "function": function}
+                _assistant(messages, begun="text").setdefault("tool_calls", []).append(call)
+            case _:
+                messages.append({"role": "assistant", "content": [msgspec.json.decode(raw)]})
+    return messages
+
+
+def _assistant(messages: list[dict[str, Any]], *, begun: Literal["thought", "text"]) -> dict[str, Any]:
+    """The assistant's last message if no more than its thought, or its text, has begun; else a new one."""
+    last = messages[-1] if messages else {"role": ""}
+    closed = begun == "thought" and (last.get("content") or "tool_calls" in last)
+    if last["role"] != "assistant" or closed:
+        messages.append({"role": "assistant", "content": None})
+    return messages[-1]
+
+
+def _content(content: str | list[Part] | None) -> str | list[Any] | None:
+    if not isinstance(content, list):
+        return content
+    if all(part.text is not None for part in content):
+        return "".join(part.text or "" for part in content)
+    return msgspec.to_builtins(content)
+
+
+def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the model and the tools said in Chat Completions messages, as Responses API output items.
+
+    It is the inverse of `chat_messages` for messages of the assistant and of tools; others are passed on as
+    input items. A call without an ``id`` gets one, and outputs without a ``tool_call_id`` belong to the calls
+    before them, in order.
+    """
+    items: list[dict[str, Any]] = []
+    unanswered: list[str] = []
+    for message in messages:
+        content: Any = message.get("content")
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
+            if call_id in unanswered:
+                unanswered.remove(call_id)
+            items.append({"type": "function_call_output", "call_id": call_id, "output": _text(content)})
+            continue
+        if message["role"] != "assistant":
+            items.append({"type": "message", "role": message["role"], "content": content})
+            continue
+        if thought := message.get("reasoning_content"):
+            part = {"type": "summary_text", "text": thought}
+            items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
+        if content:
+            if isinstance(content, str):
+                content = [{"type": "output_text", "text": content, "annotations": list[str]()}]
+            items.append({"type": "message", "role": "assistant", "content": content})
+        for call in message.get("tool_calls") or ():
+            function: Mapping[str, Any] = call.get("function", call)
+            call_id = call.get("id") or f"call_{len(items)}"
+            unanswered.append(call_id)
+            arguments = _text(function.get("arguments") or "{}")
+            name = function["name"]
+            items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+    return items
+
+
+def _text(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,160 @@
+"""Sessions as TRL's environments: a class whose methods are the environment's tools."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from gym_runtime.client.sync import SyncClient, SyncSession
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.logs import logger
+from gym_runtime.messages.chat import response_items
+
+RESERVED = ("reset", "get_reward")
+_KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
+
+
+class TrlEnvironment:
+    """One session at a time, opened by `reset` for a row. Subclasses have a method for each tool.
+
+    TRL takes every public method of the class for a tool; so nothing else is public here but `reset`.
+    """
+
+    _gym: ClassVar[SyncClient]
+    _environment: ClassVar[str | None]
+
+    def __init__(self) -> None:
+        self._session: SyncSession | None = None
+        self._held: AbstractContextManager[SyncSession] | None = None
+        self._failure = ""
+
+    def reset(self, row: str = "", **columns: Any) -> str | None:
+        """Open a new session for a row; the one before is released.
+
+        Args:
+            row: the dataset row as JSON, from the column of this name.
+            columns: the dataset's other columns.
+
+        Raises:
+            UsageError: there is no such environment, or the client is closed.
+        """
+        self._release()
+        try:
+            self._held = type(self)._gym.session(row, environment=type(self)._environment)
+            self._session = self._held.__enter__()
+        except UsageError:
+            raise
+        except GymError as error:
+            self._fail(error)
+        return None
+
+    def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        if self._session is None:
+            return '{"error": "the environment is not available"}'
+        try:
+            return self._session.call(name, arguments)
+        except GymError as error:
+            self._fail(error)
+            return '{"error": "the environment is not available"}'
+
+    def _verified(self, completion: str | Sequence[Mapping[str, Any]]) -> float | None:
+        """The reward of a completion; None if there is no verdict."""
+        reward = None
+        if self._session is not None and not self._failure:
+            said = completion if isinstance(completion, str) else response_items(completion)
+            try:
+                reward = self._session.verify(said).reward
+            except GymError as error:
+                self._fail(error)
+        self._release()
+        return reward
+
+    def _fail(self, error: GymError) -> None:
+        """The rollout goes on without its environment, and has no reward: TRL cannot end it."""
+        self._failure = str(error)
+        logger().warning("a rollout has no reward", why=self._failure)
+
+    def _release(self) -> None:
+        held, self._held, self._session, self._failure = self._held, None, None, ""
+        if held is not None:
+            held.__exit__(None, None, None)
+
+
+def gym_reward(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    *,
+    gym_reward: Sequence[float | None] | None = None,
+    environments: Sequence[TrlEnvironment] | None = None,
+    **columns: Any,
+) -> list[float | None]:
+    """TRL's reward function for both directions: None where a rollout has no verdict.
+
+    Raises:
+        UsageError: the rollouts were made neither by `GymSpec.rollout_func` nor in our environments.
+    """
+    if gym_reward is not None:
+        return list(gym_reward)
+    if environments is None:
+        raise UsageError("give the trainer rollout_func=spec.rollout_func, or spec.environment_factory")
+    return [one._verified(said) for one, said in zip(environments, completions, strict=True)]  # pyright: ignore
+
+
+def environment_class(
+    gym: SyncClient, environment: str | None, name: str, tools: Sequence[Mapping[str, Any]]
+) -> type[TrlEnvironment]:
+    """The class of an environment with these function tools.
+
+    Args:
+        environment: for rows without an ``agent_ref``.
+        name: the environment's.
+
+    Raises:
+        UsageError: it has no tools, or one whose name is not a method's.
+    """
+    if not tools:
+        raise UsageError(f"environment '{name}' has no tools; use rollout_func, or its verifier alone")
+    methods = {tool["name"]: _method(tool) for tool in tools}
+    for tool in methods:
+        if not tool.isidentifier() or tool.startswith("_") or tool in RESERVED:
+            raise UsageError(f"the tool '{tool}' of '{name}' cannot be a method of TRL's environments")
+    return type(
+        f"{name}_environment", (TrlEnvironment,), {**methods, "_gym": gym, "_environment": environment}
+    )
+
+
+def _method(tool: Mapping[str, Any]) -> Callable[..., str]:
+    """A method with the tool's signature, and a docstring from which TRL makes the schema for the model."""
+    name = str(tool["name"])
+    schema: Mapping[str, Any] = tool.get("parameters") or {}
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    required: set[str] = set(schema.get("required") or ())
+
+    def call(self: TrlEnvironment, **arguments: Any) -> str:
+        return self._call(name, arguments)  # pyright: ignore[reportPrivateUsage]
+
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    lines = [tool.get("description") or f"Calls {name}.", "", "Args:"]
+    for argument, described in properties.items():
+        kind = _KINDS.get(described.get("type", ""), dict)
+        parameters.append(
+            inspect.Parameter(
+                argument,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if argument in required else described.get("default"),
+                annotation=kind,
+            )
+        )
+        lines.append(f"    {argument}: {_one_line(described)}")
+    lines += ["", "Returns:", "    What the tool answers."]
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = "\n".join(lines if properties else [*lines[:1], *lines[3:]])
+    call.__signature__ = inspect.Signature(parameters, return_annotation=str)  # pyright: ignore
+    call.__annotations__ = {one.name: one.annotation for one in parameters[1:]} | {"return": str}
+    return call
+
+
+def _one_line(described: Mapping[str, Any]) -> str:
+    return " ".join(str(described.get("description") or "An argument.").split())

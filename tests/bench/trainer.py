@@ -1,0 +1,164 @@
+"""What a trainer pays besides the engine's time, with the scripted engine.
+
+    python tests/bench/trainer.py                # all cases
+    python tests/bench/trainer.py --case one     # one of: one, adapter, step
+
+``one``: one rollout at a time. A rollout's own time is that of its record (``duration_s``): from its first
+delivery to a worker until its end. ``adapter``: a TRL step's rollouts by the adapter, against the same
+rollouts by `Client.groups`. ``step``: a step of 512 rollouts with an engine that takes 1 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import gym_runtime
+from gym_runtime.client import SyncClient
+from gym_runtime.trainers.trl import GymSpec
+from gym_runtime.workers.adapter import ModelSettings
+from measure import print_table
+
+ENVIRONMENT = "mcqa"
+ROW = {
+    "responses_create_params": {"input": "Answer with \\boxed{B}."},
+    "options": [{"A": "no"}, {"B": "yes"}],
+    "expected_answer": "B",
+    "grading_mode": "strict_single_letter_boxed",
+}
+GROUP = 8
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [{**ROW, "bench_index": index} for index in range(count)]
+
+
+class Times:
+    """Of calls that make one rollout each: the whole, and what was added to the rollout's own, in ms."""
+
+    def __init__(self) -> None:
+        self.whole: list[float] = []
+        self.added: list[float] = []
+
+    def note(self, started_s: float, own_s: float) -> None:
+        self.whole.append((time.perf_counter() - started_s) * 1e3)
+        self.added.append(self.whole[-1] - own_s * 1e3)
+
+    def cells(self) -> list[object]:
+        middle = statistics.median(self.whole), statistics.median(self.added)
+        # Where others use the machine too, the fastest tenth is nearest to what the calls themselves need.
+        return [f"{value:.2f}" for value in (*middle, statistics.quantiles(self.added, n=10)[0])]
+
+
+def timed(make: Callable[[], float], count: int) -> Times:
+    times = Times()
+    for _ in range(count):
+        started_s = time.perf_counter()
+        times.note(started_s, make())
+    return times
+
+
+async def alone(gym: gym_runtime.Client, count: int) -> Times:
+    times = Times()
+    async with gym.standing_run(environment=ENVIRONMENT) as run:
+        await run.rollout(ROW)
+        for _ in range(count):
+            started_s = time.perf_counter()
+            times.note(started_s, (await run.rollout(ROW)).duration_s)
+    return times
+
+
+def one(gym: SyncClient, count: int) -> list[list[object]]:
+    def single() -> float:
+        return next(gym.rollouts([ROW], environment=ENVIRONMENT)).duration_s
+
+    table: list[list[object]] = [["a standing run, async", *gym.call(alone, count).cells()]]
+    with gym.standing_run(environment=ENVIRONMENT) as run:
+        sync = timed(lambda: run.rollout(ROW).duration_s, count)
+    table.append(["a standing run, sync", *sync.cells()])
+    table.append(["a run for each", *timed(single, count // 4).cells()])
+    return table
+
+
+class Trainer(SimpleNamespace):
+    """What the adapter reads of a trainer."""
+
+    def __init__(self) -> None:
+        args = SimpleNamespace(temperature=1.0, top_p=1.0, top_k=0, min_p=None, max_completion_length=64)
+        super().__init__(
+            args=args,
+            num_generations=GROUP,
+            num_generations_eval=GROUP,
+            model=SimpleNamespace(training=True),
+            processing_class=SimpleNamespace(eos_token_id=1),
+        )
+
+
+def adapter(gym: SyncClient, groups: int, repeats: int) -> list[object]:
+    spec, trainer = GymSpec(gym, rows(groups), environment=ENVIRONMENT), Trainer()
+    prompts = [json.dumps(row) for row in rows(groups) for _ in range(GROUP)]
+    settings = {"temperature": 1.0, "max_output_tokens": 64, "return_tokens": True}
+
+    async def bare(client: gym_runtime.Client) -> None:
+        made = client.groups(
+            [json.dumps(row) for row in rows(groups)], environment=ENVIRONMENT, repeats=GROUP, **settings
+        )
+        async for _ in made:
+            pass
+
+    times: dict[str, list[float]] = {"bare": [], "adapter": []}
+    for _ in range(repeats + 1):
+        for name, make in (
+            ("bare", lambda: gym.call(bare)),
+            ("adapter", lambda: spec.rollout_func(prompts, trainer)),
+        ):
+            started_s = time.perf_counter()
+            make()
+            times[name].append(time.perf_counter() - started_s)
+    count = groups * GROUP
+    ms = {name: statistics.median(found[1:]) / count * 1e3 for name, found in times.items()}
+    differences = [b - a for a, b in zip(times["bare"][1:], times["adapter"][1:], strict=True)]
+    more = statistics.median(differences) / count * 1e3
+    return [count, f"{ms['bare']:.2f}", f"{ms['adapter']:.2f}", f"{more:.2f}"]
+
+
+def step(count: int, repeats: int) -> list[object]:
+    model = ModelSettings(provider="scripted", name="echo", options={"latency_s": 1.0})
+    with gym_runtime.connect_sync(model=model, environments=[ENVIRONMENT]) as gym:
+        groups = count // GROUP
+        spec, trainer = GymSpec(gym, rows(groups), environment=ENVIRONMENT), Trainer()
+        prompts = [json.dumps(row) for row in rows(groups) for _ in range(GROUP)]
+        times: list[float] = []
+        for _ in range(repeats + 1):
+            started_s = time.perf_counter()
+            spec.rollout_func(prompts, trainer)
+            times.append(time.perf_counter() - started_s)
+    middle = statistics.median(times[1:])
+    return [count, f"{middle:.3f}", f"{1.0 / middle:.1%}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", default="all", choices=["all", "one", "adapter", "step"])
+    parser.add_argument("--count", type=int, default=400)
+    options = parser.parse_args()
+    if options.case in ("all", "one", "adapter"):
+        with gym_runtime.connect_sync(model="scripted/echo", environments=[ENVIRONMENT]) as gym:
+            if options.case != "adapter":
+                header = ["by", "ms", "ms beyond the rollout's own", "the same, fastest tenth"]
+                print_table("One at a time", header, one(gym, options.count))
+            if options.case != "one":
+                header = ["rollouts", "groups, ms each", "adapter, ms each", "more, ms each"]
+                print_table("The adapter", header, [adapter(gym, 64, 9)])
+    if options.case in ("all", "step"):
+        header = ["rollouts", "seconds a step", "engine's share"]
+        print_table("A step with an engine of 1 s", header, [step(512, 5)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""The client for synchronous code, on a real system of several processes; forked, spawned, in a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import anyio
+import gym_runtime
+import pytest
+from gym_runtime.client import Client, SyncClient
+from gym_runtime.errors import ResourceError, TaskError, UsageError
+from runtime.client.worker_process import make_rollouts
+
+pytestmark = pytest.mark.slow
+NAME = "example_session_state_mgmt"
+COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
+INCREMENT = {"type": "function", "name": "increment_counter", "parameters": COUNT}
+
+
+def row(n: int) -> dict[str, Any]:
+    """The scripted model counts one up: right for even numbers."""
+    params = {"input": "go", "tools": [INCREMENT]}
+    return {"responses_create_params": params, "initial_count": 3, "expected_count": 4 + n % 2, "n": n}
+
+
+@pytest.fixture(scope="module")
+def gym() -> Iterator[SyncClient]:
+    with gym_runtime.connect_sync(model="scripted/tool-then-message", environments=[NAME]) as gym:
+        yield gym
+
+
+def test_rollouts_and_groups_in_the_order_of_the_rows(gym: SyncClient) -> None:
+    rows = [row(n) for n in range(20)]
+    made = gym.groups(rows, environment=NAME, repeats=2, keys=range(20), ordered=True, return_tokens=True)
+    groups = list(made)
+    assert [group.key for group in groups] == list(range(20))
+    assert [group.rewards for group in groups] == [[1.0 - n % 2] * 2 for n in range(20)]
+    (sequence,) = groups[0].rollouts[0].sequences()
+    assert len(sequence.turns) == 2
+    assert sequence.mask.sum() == sum(end - start for start, end in sequence.turns)
+    ordered = gym.rollouts(rows, environment=NAME, ordered=True)
+    assert [record.numbers["n"] for record in ordered] == list(range(20))
+
+
+def test_leaving_the_loop_cancels_what_is_left(gym: SyncClient) -> None:
+    for _ in gym.rollouts([row(n) for n in range(300)], environment=NAME):
+        break
+
+    async def over(client: Client) -> str:
+        with anyio.fail_after(20):
+            while (run := (await client.runs())[-1]).state == "active":
+                await anyio.sleep(0.01)
+        return run.state
+
+    assert gym.call(over) == "cancelled"
+
+
+def test_a_loop_that_is_forgotten_is_left_also_in_the_clients_own_thread(gym: SyncClient) -> None:
+    forgotten = [gym.rollouts([row(n) for n in range(300)], environment=NAME)]
+    next(forgotten[0])
+
+    async def forget(client: Client) -> None:
+        forgotten.clear()
+
+    gym.call(forget)
+    assert next(gym.rollouts([row(0)], environment=NAME)).reward == 1.0
+
+
+def test_errors_are_raised_where_the_call_stands(gym: SyncClient) -> None:
+    with pytest.raises(TaskError, match="initial_count"):
+        list(gym.rollouts([{"responses_create_params": {"input": "go"}}], environment=NAME))
+    with pytest.raises(UsageError, match="where a list of rows is due"):
+        gym.rollouts(row(0), environment=NAME)  # pyright: ignore[reportArgumentType]
+
+
+def test_several_threads_share_a_client_and_a_standing_run(gym: SyncClient) -> None:
+    with gym.standing_run(environment=NAME) as run, ThreadPoolExecutor(8) as threads:
+        records = list(threads.map(lambda n: run.rollout(row(n)), range(40)))
+    assert [record.numbers["n"] for record in records] == list(range(40))
+    assert len({record.run for record in records}) == 1
+
+
+def test_sessions_verdicts_and_weights(gym: SyncClient) -> None:
+    with gym.session(row(0), environment=NAME) as session:
+        assert [tool["name"] for tool in session.tools] == ["increment_counter", "get_counter_value"]
+        session.call("increment_counter", {"count": 1})
+        assert session.verify("done").reward == 1.0
+        with pytest.raises(ResourceError, match="is not an Episode"):
+            session.step("done")
+    assert gym.verify(row(0), "done", environment=NAME).reward == 0.0
+    gym.update_weights("/weights/1", "step-1")
+    with gym.weights_paused("step-2"):
+        assert {answer.paused for answer in gym.control(gym_runtime.Control(op="state")).values()} == {True}
+    assert {answer.version for answer in gym.control(gym_runtime.Control(op="state")).values()} == {"step-2"}
+    assert {worker.kind for worker in gym.workers()} == {"agent", "model", "resource"}
+    assert gym.status().runs
+
+
+def test_it_works_within_an_event_loop(gym: SyncClient) -> None:
+    async def main() -> list[float | None]:
+        return [record.reward for record in gym.rollouts([row(0)], environment=NAME)]
+
+    assert asyncio.run(main()) == [1.0]
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_worker_process_connects_by_itself(gym: SyncClient, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    found = context.Queue()
+    halves = [[row(n) for n in range(start, start + 3)] for start in (0, 3)]
+    workers = [context.Process(target=make_rollouts, args=(gym, half, NAME, found)) for half in halves]
+    for worker in workers:
+        worker.start()
+    results = [found.get(timeout=40) for _ in range(6)]
+    for worker in workers:
+        worker.join(20)
+        assert worker.exitcode == 0
+    assert sorted((n, reward) for _, n, reward in results) == [(n, 1.0 - n % 2) for n in range(6)]
+    assert len({pid for pid, *_ in results} - {os.getpid()}) == 2
+    # The parent's connection is as it was.
+    assert next(gym.rollouts([row(0)], environment=NAME)).reward == 1.0
+
+
+def test_an_environment_that_cannot_be_imported_here(gym: SyncClient, tmp_path: Path) -> None:
+    """A client whose process has neither the environment's module nor its package."""
+    code = (
+        "import sys, gym_runtime\n"
+        "from gym_runtime.environment import catalogue\n"
+        "catalogue._modules = lambda kind: {}\n"  # nothing is installed here
+        "row = sys.stdin.read()\n"
+        "with gym_runtime.connect_sync(sys.argv[1]) as gym:\n"
+        f"    for record in gym.rollouts([row], environment={NAME!r}): print(record.reward)\n"
+        f"    print(gym.verify(row, 'done', environment={NAME!r}).reward)\n"
+        f"    with gym.session(row, environment={NAME!r}) as session: print(len(session.tools))\n"
+        "    try: list(gym.rollouts([row], environment='mcqa'))\n"
+        "    except gym_runtime.UsageError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, gym.urls[0]],
+        input=json.dumps(row(0)),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:3] == ["1.0", "0.0", "2"]
+    assert "there is no environment 'mcqa'" in done.stdout
+
+
+def test_a_script_that_does_not_close_ends_all_the_same(gym: SyncClient) -> None:
+    code = "import sys, gym_runtime; gym = gym_runtime.connect_sync(sys.argv[1]); print(len(gym.workers()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, gym.urls[0]], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
+
+
+def test_closing_ends_what_is_still_open(gym: SyncClient) -> None:
+    other = gym_runtime.connect_sync(gym.urls)
+    session = other.session(row(0), environment=NAME)
+    session.__enter__().call("increment_counter", {"count": 1})
+    rollouts = other.rollouts([row(n) for n in range(50)], environment=NAME)
+    next(rollouts)
+    other.close()
+    session.__exit__(None, None, None)
+    with pytest.raises(UsageError, match="the client is closed"):
+        list(rollouts)
+
+
+def test_a_closed_client_says_so_and_leaves_no_thread(gym: SyncClient) -> None:
+    before = threading.active_count()
+    other = gym_runtime.connect_sync(gym.urls)
+    assert threading.active_count() == before + 1
+    other.close()
+    other.close()
+    assert threading.active_count() == before
+    for closed in (other, pickle.loads(pickle.dumps(other))):
+        with pytest.raises(UsageError, match="the client is closed"):
+            closed.workers()
+    with pytest.raises(UsageError, match="say which system"):
+        gym_runtime.connect_sync()
+    assert threading.active_count() == before
+
+
+# -- cells of a notebook ------------------------------------------------------------------------------
+
+CELLS = [
+    "import gym_runtime\ngym = gym_runtime.connect({url!r})\nawait gym.open()",
+    "records = [record async for record in gym.rollouts([{row!r}], environment={name!r})]\n"
+    "print(records[0].reward)",
+    "async with gym.session({row!r}, environment={name!r}) as session: print(len(session.tools))",
+    "await gym.close()\ntry: await gym.workers()\nexcept gym_runtime.UsageError as error: print(error)",
+    "await gym.open()\nprint(len(await gym.workers()))\nawait gym.close()",
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
+    manager = pytest.importorskip("jupyter_client.manager", reason="needs pip install 'gym-runtime[dev]'")
+    kernel, client = manager.start_new_kernel(kernel_name="python3")
+    said: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        said.append(message["content"].get("text", ""))
+
+    try:
+        for cell in CELLS:
+            code = cell.format(url=gym.urls[0], row=row(0), name=NAME)
+            reply = client.execute_interactive(code, output_hook=hear, timeout=30)
+            assert reply["content"]["status"] == "ok", reply["content"]
+    finally:
+        client.stop_channels()
+        kernel.shutdown_kernel(now=True)
+    lines = "".join(said).splitlines()
+    assert [line for line in lines if line][:2] == ["1.0", "2"]
+    assert "the client is not open" in lines[2]
+    assert lines[3] == "3"

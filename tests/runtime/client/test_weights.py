@@ -1,0 +1,132 @@
+"""New weights by name: all workers agree, or it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gym_models.scripted import Adapter
+from gym_runtime.client import Client
+from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
+from gym_runtime.messages.calls import Control, ControlAnswer
+from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.small_system import small_system
+from gym_runtime.workers.adapter import ModelSettings
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+class Weights(Adapter):
+    """The scripted engine, which can keep its old weights, refuse a command, and bring another worker."""
+
+    def __init__(self) -> None:
+        super().__init__(ModelSettings.parse("scripted/message"))
+        self.commands: list[str] = []
+        self.keeps_old = False
+        self.refuses = ""
+        self.meanwhile: Any = None
+
+    async def control(self, command: Control) -> ControlAnswer:
+        self.commands.append(command.op)
+        if command.op == self.refuses:
+            raise ModelRefused(f"this engine cannot {command.op}")
+        if command.op == "update" and self.meanwhile is not None:
+            joining, self.meanwhile = self.meanwhile, None
+            await joining()
+        if self.keeps_old and command.op in ("update", "set_version"):
+            return await super().control(Control(op="state"))
+        return await super().control(command)
+
+
+@asynccontextmanager
+async def two_engines() -> AsyncGenerator[tuple[Client, Weights, Weights, Any]]:
+    first, second = Weights(), Weights()
+    async with small_system() as system:
+        await system.add_agent()
+        await system.add_model(first, name="model-1")
+        await system.add_model(second, name="model-2")
+        for engine in (first, second):
+            engine.commands.clear()
+        yield system.client, first, second, system
+
+
+async def versions(gym: Client) -> dict[str, tuple[str, bool]]:
+    answers = await gym.control(Control(op="state"))
+    return {worker: (answer.version, answer.paused) for worker, answer in sorted(answers.items())}
+
+
+async def test_all_workers_have_new_weights_afterwards() -> None:
+    async with two_engines() as (gym, *_):
+        await gym.update_weights("/weights/1", "step-1")
+        assert await versions(gym) == {"model-1": ("step-1", False), "model-2": ("step-1", False)}
+
+
+async def test_a_worker_that_keeps_its_old_weights_is_an_error_that_names_it() -> None:
+    async with two_engines() as (gym, _, second, _):
+        await gym.update_weights("/weights/1", "step-1")
+        second.keeps_old = True
+        with pytest.raises(
+            ModelUnavailable, match="1 of 2 workers do not serve version 'step-2': model-2 has"
+        ):
+            await gym.update_weights("/weights/2", "step-2")
+
+
+async def test_an_engine_that_stays_paused_is_an_error() -> None:
+    async with two_engines() as (gym, *_):
+        await gym.control(Control(op="pause"))
+        with pytest.raises(ModelUnavailable, match="and is paused"):
+            await gym.update_weights("/weights/1", "step-1")
+
+
+async def test_a_worker_that_joins_meanwhile_gets_them_too() -> None:
+    third = Weights()
+    async with two_engines() as (gym, first, _, system):
+
+        async def join() -> None:
+            await system.add_model(third, name="model-3")
+
+        first.meanwhile = join
+        await gym.update_weights("/weights/1", "step-1")
+        assert third.commands[-1] == "update"
+        assert set(await versions(gym)) == {"model-1", "model-2", "model-3"}
+
+
+async def test_paused_while_the_trainer_transfers_them() -> None:
+    async with two_engines() as (gym, *_):
+        async with gym.weights_paused("step-1"):
+            assert {paused for _, paused in (await versions(gym)).values()} == {True}
+        assert await versions(gym) == {"model-1": ("step-1", False), "model-2": ("step-1", False)}
+
+
+async def test_a_transfer_that_fails_leaves_generation_paused_and_says_so() -> None:
+    async with two_engines() as (gym, *_):
+        with pytest.raises(OSError, match="half of it") as caught:
+            async with gym.weights_paused("step-1"):
+                raise OSError("half of it")
+        assert "stays paused" in caught.value.__notes__[0]
+        assert {paused for _, paused in (await versions(gym)).values()} == {True}
+
+
+async def test_if_one_cannot_pause_the_others_go_on() -> None:
+    async with two_engines() as (gym, first, second, _):
+        second.refuses = "pause"
+        with pytest.raises(ModelRefused):
+            async with gym.weights_paused("step-1"):
+                pytest.fail("the body ran")
+        assert first.commands[-1] == "resume"
+        assert {paused for _, paused in (await versions(gym)).values()} == {False}
+
+
+async def test_a_name_is_needed_and_a_model_that_is_served() -> None:
+    async with two_engines() as (gym, *_):
+        with pytest.raises(UsageError, match="version is empty"):
+            await gym.update_weights("/weights/1", "")
+        with pytest.raises(UsageError, match="no worker serves model 'critic'"):
+            await gym.update_weights("/weights/1", "step-1", model="critic")
