@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import anyio
 
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rpc.registry import Heartbeat
@@ -39,13 +40,19 @@ def require_roles(environments: Sequence[str], given: Container[str], remedy: Ca
                 )
 
 
-def require_declared(named: Sequence[str], environments: Iterable[str]) -> None:
+def require_declared(
+    named: Sequence[str], environments: Iterable[str], known: Mapping[str, LoadedEnvironment] | None = None
+) -> None:
     """Refuse roles that none of some environments has. Without environments nothing is known of them.
+
+    Args:
+        known: environments whose code is elsewhere, by their names.
 
     Raises:
         UsageError: a role was named that no environment has; with those that they have.
     """
-    loaded = [catalogue.environment(name).definition for name in environments]
+    elsewhere = known or {}
+    loaded = [(elsewhere.get(name) or catalogue.environment(name)).definition for name in environments]
     declared = {role.name for definition in loaded for role in definition.declared_roles}
     unknown = [name for name in named if name not in declared] if loaded else []
     if unknown:

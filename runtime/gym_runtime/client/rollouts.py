@@ -246,6 +246,7 @@ class Rollouts(Resources):
         """The rollouts of a new run, and what others are told of it."""
         chosen = self._settings(settings, keywords)
         info = self._run_info(chosen, environments=[environment] if environment else [])
+        declared = await self._declared(environment)
         specs = sources.noting(
             expand(
                 sources.lines(),
@@ -254,15 +255,15 @@ class Rollouts(Resources):
                 environment=environment,
                 attached=True,
                 numbering=Numbering(apart=sources.apart),
-                declared=await self._declared(environment),
+                declared=declared,
             )
         )
         named = () if chosen.agent else self._named_roles(settings, keywords)
         if not sources.listed:
-            require_declared(named, info.environments)
+            require_declared(named, info.environments, declared)
             return await with_served_roles(self.workers, specs), info
         listed = list(specs)
-        require_declared(named, {spec.environment for spec in listed})
+        require_declared(named, {spec.environment for spec in listed}, declared)
         listed = list(await with_served_roles(self.workers, listed))
         return listed, msgspec.structs.replace(
             info,

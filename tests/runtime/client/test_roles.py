@@ -95,9 +95,9 @@ async def test_a_role_that_no_environment_of_the_run_has_is_refused(system: Smal
     await add_judge(system)
     rows = iter([ROW]) if lazy else [ROW]
     with pytest.raises(UsageError, match="has the role 'jugde'; did you mean 'judge'"):
-        system.client.rollouts(rows, environment=JUDGED, roles={"jugde": "judge"})
+        await rewards(system, rows, JUDGED, roles={"jugde": "judge"})
     with pytest.raises(UsageError, match="has the role 'judge'; they ask no models in roles"):
-        system.client.rollouts(rows, environment=PLAIN, roles={"judge": "judge"})
+        await rewards(system, rows, PLAIN, roles={"judge": "judge"})
     # An agent may ask models that no environment knows of.
     await rewards(system, [ROW], PLAIN, roles={"judge": "judge"}, agent="single_turn")
 
@@ -116,7 +116,7 @@ async def test_what_is_wrong_with_a_roles_sampling_is_said(
 ) -> None:
     await add_judge(system)
     with pytest.raises(UsageError, match=message):
-        system.client.rollouts([ROW], environment=JUDGED, role_sampling=sampling)
+        await rewards(system, [ROW], JUDGED, role_sampling=sampling)
 
 
 async def test_a_run_says_how_its_judge_samples(system: SmallSystem) -> None:
