@@ -62,7 +62,7 @@ class System:
 @asynccontextmanager
 async def shown(system: System) -> AsyncIterator[tuple[Top, Pilot[None]]]:
     app = Top(system, "gym-runtime top")
-    async with app.run_test(size=(140, 30)) as pilot:
+    async with app.run_test(size=(140, 30), notifications=True) as pilot:
         await app.look()
         await pilot.pause()
         yield app, pilot
