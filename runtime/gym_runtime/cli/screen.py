@@ -229,7 +229,7 @@ class Top(App[None]):
         found = self._view
         chosen = self.query_one(Lines).chosen
         workers = found.workers if found else []
-        one = next((one for one in workers if f"{one.kind} {one.worker}" == chosen), None)
+        one = next((one for one in workers if one.name == chosen), None)
         if one is None or one.kind != "model" or not one.pools or self._table not in ("workers", "engines"):
             self.notify("choose the worker of a model first: 3 shows them")
             return

@@ -75,7 +75,7 @@ def workers(workers: Sequence[WorkerView]) -> list[Row]:
     """The rows of `WORKERS`."""
     return [
         Row(
-            f"{one.kind} {one.worker}",
+            one.name,
             (
                 one.kind,
                 formatting.shorten(formatting.listed(one.pools, 2), ABOUT_CHARS),
@@ -101,7 +101,7 @@ def engines(view: View) -> list[Row]:
     """The rows of `ENGINES`: the workers of models."""
     return [
         Row(
-            f"{one.kind} {one.worker}",
+            one.name,
             (
                 formatting.shorten(formatting.listed(one.pools, 2), ABOUT_CHARS),
                 one.worker,

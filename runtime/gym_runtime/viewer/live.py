@@ -63,6 +63,11 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     about: str = ""
 
+    @property
+    def name(self) -> str:
+        """Unique in the system."""
+        return f"{self.kind}.{self.worker}"
+
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as far as it is known."""
