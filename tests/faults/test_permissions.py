@@ -177,8 +177,13 @@ async def test_four_identities_make_rollouts_together(
 
 @pytest.mark.anyio
 async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_only_these(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = tmp_path / "identities"  # with a store and a log of its own
+    script = [sys.executable, str(DEPLOY / "make_identities.py"), str(folder), "--host", "127.0.0.1"]
+    subprocess.run(script, check=True, capture_output=True)
+    monkeypatch.setenv(CA, str(folder / "ca.pem"))
+    monkeypatch.setenv(CREDENTIALS, str(folder / "client.seed"))
     before = [
         ('"gym.follow.*"\n            "gym.gone.resource.*"', '"gym.follow.*"'),
         ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*", "gym.holds.*"\n', ""),
