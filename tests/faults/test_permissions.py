@@ -70,13 +70,16 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys, certificates and configuration, as the script makes them."""
-    folder = tmp_path_factory.mktemp("identities")
+def identities(folder: Path) -> Path:
+    """A folder with keys, certificates and configuration, as the script makes them."""
     script = [sys.executable, str(DEPLOY / "make_identities.py"), str(folder)]
     subprocess.run([*script, "--host", "127.0.0.1", "--host", "localhost"], check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return identities(tmp_path_factory.mktemp("identities"))
 
 
 @contextmanager
@@ -176,8 +179,11 @@ async def test_four_identities_make_rollouts_together(
 
 @pytest.mark.anyio
 async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_only_these(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = identities(tmp_path / "identities")  # with a store and a log of its own
+    monkeypatch.setenv(CA, str(folder / "ca.pem"))
+    monkeypatch.setenv(CREDENTIALS, str(folder / "client.seed"))
     before = [
         ('"gym.follow.*"\n            "gym.gone.resource.*"', '"gym.follow.*"'),
         ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*", "gym.holds.*"\n', ""),
