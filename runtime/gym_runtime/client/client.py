@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -21,6 +20,7 @@ from gym_runtime.client.progress import look
 from gym_runtime.client.publishing import IN_FLIGHT, Flow
 from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.status import RunProgress, Status
+from gym_runtime.client.window import Window
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import check_sampling, expand
 from gym_runtime.messages import calls
@@ -112,7 +112,7 @@ class Client(Flow):
         specs, run = self._specs(rows, settings, environment, keywords)
         groups = Groups(on_failure)
         stream = Stream[Group]()
-        window = anyio.Semaphore(in_flight)
+        window = Window(in_flight)
 
         async def take(record: RolloutRecord) -> None:
             commands = groups.take(record)

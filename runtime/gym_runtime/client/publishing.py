@@ -21,6 +21,7 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
+from gym_runtime.client.window import Window
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
@@ -65,8 +66,8 @@ class Flow(Runs):
         super().__init__(bus)
         self._tasks = tasks
 
-    async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
-        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
+    async def publish(self, tasks: Iterable[RolloutSpec], *, window: Window | None = None) -> int:
+        """Put rollouts on the queue; returns how many. With ``window`` each takes one place first.
 
         Raises:
             UsageError: the name of a run, an agent, an environment or a model cannot be one.
@@ -81,7 +82,7 @@ class Flow(Runs):
         async with background(cancel=False) as group:
             for task in tasks:
                 if window is not None:
-                    await window.acquire()
+                    await window.take()
                 elif limit.borrowed_tokens >= PUBLISHERS:
                     async with limit:
                         pass
@@ -151,7 +152,7 @@ class Flow(Runs):
             remains: what a client of this run that died has left (`take_up`); its results are yielded too.
         """
         stream = Stream[RolloutRecord]()
-        window = anyio.Semaphore(in_flight)
+        window = Window(in_flight)
         left = remains or Remains(KeyCounts(), KeyCounts())
 
         async def work() -> None:
@@ -168,7 +169,7 @@ class Flow(Runs):
         self,
         specs: Iterable[RolloutSpec],
         run: RunInfo,
-        window: anyio.Semaphore,
+        window: Window,
         take: Callable[[RolloutRecord], Awaitable[None]],
         *,
         more: Callable[[], int] = lambda: 0,
