@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio
-import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
+from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
@@ -72,26 +72,26 @@ class Flow(Runs):
         Raises:
             UsageError: the name of a run, an agent, an environment or a model cannot be one.
         """
-        limit = anyio.CapacityLimiter(PUBLISHERS)
+        limit = anyio.Semaphore(PUBLISHERS, fast_acquire=True)
         count = 0
 
         async def one(task: RolloutSpec) -> None:
-            async with limit:
+            try:
                 await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers())
+            finally:
+                limit.release()
 
         async with background(cancel=False) as group:
+            crew = Crew(group)
             for task in tasks:
                 if window is not None:
                     await window.take()
-                elif limit.borrowed_tokens >= PUBLISHERS:
-                    async with limit:
-                        pass
+                await limit.acquire()
                 if task.durability == "turn":
                     self._sweep(task.run).published(task.task_index)
-                group.start_soon(one, task)
+                crew.start_soon(one, task)
                 count += 1
-                if count % PUBLISHERS == 0:
-                    await anyio.lowlevel.checkpoint()
+            crew.close()
         return count
 
     @asynccontextmanager

@@ -15,10 +15,10 @@ from contextlib import AsyncExitStack
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
+from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
@@ -70,7 +70,8 @@ class Service:
         Raises:
             UsageError: the name of the worker or of a pool cannot be a token of a subject.
         """
-        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+        async with anyio.create_task_group() as group, AsyncExitStack() as stack:
+            tasks = Crew(group)
 
             def receive(incoming: Incoming) -> None:
                 self._receive(tasks, incoming)
@@ -95,7 +96,7 @@ class Service:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def _receive(self, tasks: TaskGroup, incoming: Incoming) -> None:
+    def _receive(self, tasks: Crew, incoming: Incoming) -> None:
         try:
             request = decode_request(incoming.payload)
         except msgspec.DecodeError as error:
