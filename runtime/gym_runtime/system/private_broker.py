@@ -48,7 +48,9 @@ listen: "127.0.0.1:{port}"
 http: "127.0.0.1:-1"
 server_name: "gym-{pid}-{started_ms}"
 authorization {{ user: "{user}", password: "{password}" }}
-max_payload: 8MB
+max_payload: 32MB
+# Many large messages may wait for one busy worker; at the default of 64 MB it would be disconnected.
+max_pending: 1GB
 max_connections: 65536
 # A vanished client is noticed within a minute; the default would take six.
 ping_interval: "20s"
