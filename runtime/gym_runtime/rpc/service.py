@@ -32,8 +32,8 @@ Handle = Callable[[str, Request, Budget], Awaitable[Raw]]
 MAX_RETRIES = 8
 EXACT_S = 5.0
 OVERDUE_S = 0.25
-"""A request with more than `EXACT_S` left is ended up to `OVERDUE_S` after its deadline. A timer for each costs
-twice as much as the rest of its scope, and almost none is ever due."""
+"""A request with more than `EXACT_S` left is ended up to `OVERDUE_S` after its deadline. A timer for each
+costs twice as much as the rest of its scope, and almost none is ever due."""
 
 
 class _Working(msgspec.Struct, frozen=True, eq=False):
