@@ -1,11 +1,11 @@
 """CPU per turn and per megabyte of rollouts with long contexts, by process.
 
-    python tests/bench/contexts.py                                  # all sizes, turns, with and without tokens
-    python tests/bench/contexts.py --kb 256 --turns 2,10 --tokens off --pairs 5
+    python tests/bench/contexts.py               # all sizes and turns, with token ids and without
+    python tests/bench/contexts.py --kb 256 --turns 2,10 --tokens off --repeats 5
 
 Every row brings its whole context; each turn is one call to the stub engine and one step of the environment.
-"MB" are the megabytes that the engine is sent for one rollout: context times turns. "fixed" is the cost of the
-smallest context with as many turns, so that "ms per MB" is what a megabyte adds.
+"MB" are the megabytes that the engine is sent for one rollout, context times turns; "ms per MB" is what they
+cost above the smallest context with as many turns.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class System:
                 self.parts["broker" if broker else kinds.get(process.pid, "client")].append(process)
 
     async def run(self, size_kb: int, turns: int, tokens: bool, count: int) -> Spent:
-        """CPU milliseconds per rollout by process; in ``memory``, the agent's growth in KB for each in flight."""
+        """CPU milliseconds per rollout by process; ``memory`` is the agent's growth, KB for each."""
         rows = [row(size_kb, turns, number) for number in range(count)]
         in_flight = max(2, min(64, count, BYTES_AT_ONCE // (size_kb * 1024)))
         before = {name: cpu_s(part) for name, part in self.parts.items()}
