@@ -89,14 +89,12 @@ class Broker:
         """The process id; 0 before the first `start`."""
         return 0 if self._process is None else self._process.pid
 
-    def start(self) -> str:
-        """Start it, and return its URL when it accepts connections.
+    def begin(self) -> None:
+        """Start it without waiting for it; `start` waits.
 
         Raises:
-            BrokerError: it is not installed or does not start; with the end of its log.
+            BrokerError: it is not installed, or cannot use its directory.
         """
-        if self._process is not None and self._process.poll() is None:
-            return self.url
         binary = find_binary()
         try:
             self._prepare()
@@ -113,6 +111,19 @@ class Broker:
             start_new_session=True,
             preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
         )
+
+    def start(self) -> str:
+        """Start it, unless `begin` did, and return its URL when it accepts connections.
+
+        Raises:
+            BrokerError: as `begin`; or it does not start, with the end of its log.
+        """
+        ended = self._process is None or self._process.poll() is not None
+        if self.url and not ended:
+            return self.url
+        # One that ended while it started is not started again: its log says why it ended.
+        if self._process is None or (self.url and ended):
+            self.begin()
         ports = self._wait_for_ports()
         address = urlsplit(ports.nats[0])
         self._port = address.port or -1
