@@ -16,8 +16,11 @@ from gym_runtime.bus.interface import INLINE_BYTES
 ROOMY_PAYLOAD_BYTES = 32 * 1024 * 1024
 SMALL_INLINE_BYTES = 256 * 1024
 COUNTED_BYTES = 16 * 1024
+"""Smaller requests are not counted: ten thousand of them are no load, and counting costs each of them."""
 ROOMY_REQUESTS_BYTES = 256 * 1024 * 1024
-SMALL_REQUESTS_BYTES = 16 * 1024 * 1024
+"""A quarter of the ``max_pending`` of such a broker."""
+SMALL_REQUESTS_BYTES = 32 * 1024 * 1024
+"""Half of the smallest ``max_pending`` to expect: two agent workers may ask the same model worker."""
 
 
 class Inline:
