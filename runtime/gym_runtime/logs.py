@@ -152,10 +152,15 @@ def set_rollout(rollout: str, attempt: int) -> None:
     _rollout.set((rollout, attempt))
 
 
+def rollout() -> tuple[str, int]:
+    """The rollout and the attempt of this asyncio task; empty and 0 where there is none."""
+    return _rollout.get()
+
+
 def _add_rollout(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
-    rollout, attempt = _rollout.get()
-    if rollout:
-        event = {"run": rollout.partition(".")[0], "rollout": rollout, "attempt": attempt, **event}
+    rollout_id, attempt = rollout()
+    if rollout_id:
+        event = {"run": rollout_id.partition(".")[0], "rollout": rollout_id, "attempt": attempt, **event}
     return event
 
 

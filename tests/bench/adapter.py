@@ -22,9 +22,10 @@ import psutil
 from gym_models.openai import Adapter
 from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
 from gym_models.wire.http import raise_file_limit
+from gym_runtime.bench.loop import ROW
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.workers.adapter import CallContext, ModelSettings
-from measure import ROW, print_table
+from measure import print_table
 from msgspec import Raw
 from stubs import stub_dialects, stub_engine
 

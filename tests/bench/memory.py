@@ -23,7 +23,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import psutil
-from measure import ROW, print_table
+from gym_runtime.bench.loop import ROW
+from measure import print_table
 
 ENVIRONMENT = "example_single_tool_call"
 SAMPLE_S = 1.0

@@ -3,8 +3,9 @@
     python tests/bench/rollouts.py                  # all cases
     python tests/bench/rollouts.py --case instant   # one of: instant, latency, many, alone, first, journal
 
-Every figure counts all of the project's processes and the broker, but not the stub engine. The bare
-loop runs in the same session, so that the ratio holds on a noisy machine.
+Every figure counts all of the project's processes and the broker, but not the engine. The bare loop runs
+between the runs, so that the ratio holds on a noisy machine (`gym_runtime.bench.system`, which is also
+``gym-runtime bench system``).
 """
 
 from __future__ import annotations
@@ -21,17 +22,12 @@ from typing import Literal
 import anyio
 import psutil
 from gym_runtime import connect
+from gym_runtime.bench import loop, system
+from gym_runtime.bench.loop import rows
 from gym_runtime.client import Client
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.workers.adapter import ModelSettings
-from measure import (
-    bare_loop,
-    cpu_s,
-    memory_bytes,
-    print_table,
-    rows,
-    tree,
-)
+from measure import memory_bytes, print_table
 from stubs import stub_engine
 
 ENVIRONMENT = "example_single_tool_call"
@@ -54,80 +50,38 @@ async def run(
 
 
 async def throughput(
-    latency_s: float, count: int, concurrency: int, workers: int, repeats: int
+    engine_s: float, count: int, concurrency: int, workers: int, repeats: int
 ) -> list[object]:
-    with stub_engine.running("--latency-s", str(latency_s)) as engine:
-        model = settings(engine.url)
-        async with connect(
-            model=model, environments=[ENVIRONMENT], workers=workers, concurrency=concurrency
-        ) as gym:
-            await run(gym, min(count, max(200, concurrency)), concurrency * 2)
-            me = psutil.Process()
-            figures: list[tuple[float, float]] = []
-            for _ in range(repeats):
-                everything = [p for p in tree([me.pid]) if "stub_engine" not in " ".join(p.cmdline())]
-                before = cpu_s(everything)
-                completed, wall_s = await run(gym, count, concurrency * 2)
-                assert completed == count, f"{count - completed} of {count} failed"
-                figures.append((count / wall_s, (cpu_s(everything) - before) / count * 1e3))
-            stats = engine.stats()
-        bare_wall_s, bare_cpu_s = await bare_loop(engine.url, count, concurrency)
-    rate = statistics.median(figure[0] for figure in figures)
-    cpu_ms = statistics.median(figure[1] for figure in figures)
-    bare_ms = bare_cpu_s / count * 1e3
+    found = await system.measure(
+        rollouts=count, in_flight=concurrency, engine_s=engine_s, workers=workers, rounds=repeats
+    )
     return [
-        f"{latency_s * 1e3:.0f} ms",
+        f"{engine_s * 1e3:.0f} ms",
         concurrency,
         count,
-        f"{rate:.0f}",
-        f"{cpu_ms:.2f}",
-        stats.max_in_flight,
-        f"{count / bare_wall_s:.0f}",
-        f"{bare_ms:.2f}",
-        f"{cpu_ms / bare_ms:.1f}",
+        f"{found.per_s:.0f}",
+        f"{found.cpu_us / 1e3:.2f}",
+        found.most_at_engine,
+        f"{found.bare_per_s:.0f}",
+        f"{found.bare_us / 1e3:.2f}",
+        f"{found.ratio:.1f}",
     ]
 
 
-async def journal(count: int, pairs: int) -> list[list[object]]:
-    """CPU per rollout with and without the journal: short runs of both in turn, in one running system.
-
-    The order within a pair alternates, so that neither side has the machine's better moments.
-    """
-    spent: dict[str, dict[str, list[float]]] = {"turn": {}, "result": {}}
-    with stub_engine.running() as engine:
-        async with connect(model=settings(engine.url), environments=[ENVIRONMENT], concurrency=256) as gym:
-            await run(gym, 2000, 512)
-            me = psutil.Process()
-            processes = [p for p in tree([me.pid]) if "stub_engine" not in " ".join(p.cmdline())]
-            kinds = {worker.pid: worker.kind for worker in await gym.workers()}
-            parts = {"all": processes}
-            for process in processes:
-                name = "broker" if "nats-server" in process.name() else kinds.get(process.pid, "the rest")
-                parts.setdefault(name, []).append(process)
-            for pair in range(pairs):
-                for durability in ("turn", "result")[:: 1 if pair % 2 else -1]:
-                    before = {name: cpu_s(part) for name, part in parts.items()}
-                    completed, _ = await run(gym, count, 512, durability)
-                    assert completed == count, f"{count - completed} of {count} failed"
-                    for name, part in parts.items():
-                        used_us = (cpu_s(part) - before[name]) / count * 1e6
-                        spent[durability].setdefault(name, []).append(used_us)
-    table: list[list[object]] = []
-    for name in sorted(parts):
-        on, off = spent["turn"][name], spent["result"][name]
-        more = [a - b for a, b in zip(on, off, strict=True)]
-        spread = statistics.stdev(more) / len(more) ** 0.5
-        share = statistics.median(more) / statistics.median(on)
-        table.append(
-            [
-                name,
-                f"{statistics.median(on):.0f}",
-                f"{statistics.median(off):.0f}",
-                f"{statistics.median(more):.0f} ± {spread:.0f}",
-                f"{share:.1%}",
-            ]
-        )
-    return table
+async def journal(count: int, rounds: int) -> list[list[object]]:
+    """CPU per rollout with and without the journal: short runs of both in turn, in one running system."""
+    found = await system.measure(rollouts=count, rounds=rounds)
+    whole = system.PartCost(cpu_us=found.cpu_us, without_journal_us=found.without_journal_us)
+    return [
+        [
+            name,
+            f"{part.cpu_us:.0f}",
+            f"{part.without_journal_us:.0f}",
+            f"{part.cpu_us - part.without_journal_us:.0f}",
+            f"{(part.cpu_us - part.without_journal_us) / found.cpu_us:.1%}",
+        ]
+        for name, part in {"all": whole, **found.parts}.items()
+    ]
 
 
 async def many(count: int) -> list[object]:
@@ -166,7 +120,7 @@ async def many(count: int) -> list[object]:
 async def alone(count: int, latency_s: float) -> list[object]:
     """One rollout at a time: what the runtime adds to the engine's own time."""
     with stub_engine.running("--latency-s", str(latency_s)) as engine:
-        bare_wall_s, _ = await bare_loop(engine.url, count, 1)
+        bare_wall_s, _ = await loop.run(engine.url, count, 1)
         async with connect(model=settings(engine.url), environments=[ENVIRONMENT], concurrency=1) as gym:
             await run(gym, 5, 1)
             times: list[float] = []
@@ -262,7 +216,7 @@ async def main() -> None:
     if "journal" in wanted:
         print_table(
             "The journal, CPU µs per rollout of two turns",
-            ["process", "with (durability turn)", "without (result)", "more", "share"],
+            ["process", "with (durability turn)", "without (result)", "more", "share of all"],
             await journal(1000, 20),
         )
     if "first" in wanted:

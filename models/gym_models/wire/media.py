@@ -12,7 +12,6 @@ the servers of hosted tools.
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
@@ -38,7 +37,6 @@ class _Tool(msgspec.Struct):
 RESOLVE_S = 2.0
 _decode_params = msgspec.json.Decoder(_Params).decode
 _decode_tool = msgspec.json.Decoder(_Tool).decode
-_MAY_HAVE_URL = re.compile(rb"_url|\\u00")  # a name's letters may be written as escapes
 _REMEDY = "to allow it, name its host in the model's 'media_hosts'"
 _SHOWN_CHARS = 100
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -67,16 +65,22 @@ async def check(call: ModelCall, allowed: Container[str] = ()) -> None:
                 raise _refused(url, f"its host is at {address} here; {_REMEDY}")
 
 
+def _may_have_url(text: bytes) -> bool:
+    # A name's letters may be written as escapes. Two plain searches take a third of the time of one regular
+    # expression, and contexts are long.
+    return b"_url" in text or b"\\u00" in text
+
+
 def _urls(items: Iterable[Raw]) -> Iterator[str]:
     for item in items:
-        if _MAY_HAVE_URL.search(item):
+        if _may_have_url(bytes(item)):
             yield from _within(item)
 
 
 @lru_cache(maxsize=256)
 def _tool_urls(params: bytes) -> tuple[str, ...]:
     """The addresses of hosted tools; a function's schema may have a field with such a name."""
-    if not _MAY_HAVE_URL.search(params):
+    if not _may_have_url(params):
         return ()
     tools = [raw for raw in _decode_params(params).tools or () if _decode_tool(raw).type != "function"]
     return tuple(url for raw in tools for url in _within(raw))

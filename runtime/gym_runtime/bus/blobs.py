@@ -1,8 +1,9 @@
 """Large payloads by reference.
 
-A payload above `INLINE_BYTES` is cut into chunks that are stored apart, and travels as a reference: a zero
-byte, which no JSON begins with, a magic word, and a small record. An inline payload that happens to begin
-like a reference is stored as a blob too, so the two cannot be confused.
+A payload that is too large to travel inline (`gym_runtime.bus.inline`) is cut into chunks that are stored
+apart, and travels as a reference: a zero byte, which no JSON begins with, a magic word, and a small record.
+An inline payload that happens to begin like a reference is stored as a blob too, so the two cannot be
+confused.
 
 Chunks are encrypted, with a key that only the reference holds, because every worker may read and write the
 stream of blobs: without the reference, which travels in a message of the task, the journal, the result or the
@@ -30,7 +31,7 @@ import anyio.to_thread
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES
+from gym_runtime.bus.interface import BLOB_BYTES
 from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
@@ -97,11 +98,6 @@ def of_run(run: str) -> str:
 def is_reference(payload: bytes) -> bool:
     """Whether a payload stands for a blob."""
     return payload.startswith(MAGIC)
-
-
-def must_travel_by_reference(payload: bytes) -> bool:
-    """Whether `Blobs.put` is needed before a payload is sent."""
-    return len(payload) > INLINE_BYTES or payload.startswith(MAGIC)
 
 
 class Blobs:

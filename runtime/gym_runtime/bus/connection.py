@@ -37,7 +37,7 @@ from gym_runtime.bus.identity import Identity
 from gym_runtime.bus.interests import Interest, Interests
 from gym_runtime.bus.link import Answer, Listener
 from gym_runtime.bus.outgoing import Outgoing
-from gym_runtime.bus.requests import Requests, expire
+from gym_runtime.bus.requests import Requests
 from gym_runtime.bus.servers import Servers
 from gym_runtime.bus.socket import Socket, Traffic
 from gym_runtime.bus.wire import (
@@ -279,20 +279,22 @@ class Connection:
         self.post(subject, payload, reply=reply, header=header)
 
     async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
-        end = self._loop.time() + within_s
         if not self._is_up.is_set() or self._finished or self._outgoing.full:
+            started_s = self._loop.time()
             with anyio.move_on_after(within_s) as scope:
                 await self.wait_up()
                 await self._room()
             if scope.cancelled_caught:
                 raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
+            within_s -= self._loop.time() - started_s
         number, reply, future = self._requests.begin(subject)
-        timer = self._loop.call_at(end, expire, future, subject, within_s)
+        timer = self._requests.limit(number, within_s)
         try:
             self.post(subject, payload, reply=reply, header=header)
             answer = await future
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._requests.end(number)
         if not isinstance(answer, Answer):
             raise answer

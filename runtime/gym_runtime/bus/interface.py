@@ -31,8 +31,9 @@ than a week. After an error the caller does not know, and asks again.
 stored order, first the past, then as it comes, through reconnections; it fetches only as fast as it is
 read. `Bus.latest` reads the newest record of each subject, and `Bus.forget` deletes.
 
-**Blobs.** A payload above `INLINE_BYTES` travels by reference: the bus stores it encrypted, sends the
-reference with its key, and the receiving bus fetches it before it hands it over. Callers do not see it,
+**Blobs.** A payload above `INLINE_BYTES`, or less at a small broker (`gym_runtime.bus.inline`), travels by
+reference: the bus stores it encrypted, sends the reference with its key, and the receiving bus fetches it
+before it hands it over. Callers do not see it,
 except that a blob that is part of a run stays until it expires or ``blob.run.<run>.>`` is forgotten. Blobs of
 requests, answers and signals expire after minutes. `PayloadTooLarge` only above `BLOB_BYTES`.
 """
@@ -48,7 +49,7 @@ import msgspec
 
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
-INLINE_BYTES = 256 * 1024
+INLINE_BYTES = 1024 * 1024
 BLOB_BYTES = 1024 * 1024 * 1024
 
 Headers = Mapping[str, str]

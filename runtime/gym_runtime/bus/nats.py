@@ -1,6 +1,6 @@
 """`connect`, and `NatsBus`: the methods of `gym_runtime.bus.interface.Bus` on one link to a NATS broker.
 
-Each is a few lines over the parts: streams, reader, puller, blobs. A payload above `INLINE_BYTES`
+Each is a few lines over the parts: streams, reader, puller, blobs. A payload that travels by reference
 is fetched before it is handed over, so a large message may arrive after smaller ones that were sent later.
 """
 
@@ -18,9 +18,10 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock
 from gym_runtime.bus import addresses, consumers
 from gym_runtime.bus.addresses import Addresses
-from gym_runtime.bus.blobs import Blobs, is_reference, must_travel_by_reference
+from gym_runtime.bus.blobs import Blobs, is_reference
 from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.identity import credentials_for, trust
+from gym_runtime.bus.inline import Inline
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
 from gym_runtime.bus.link import Link, Role
 from gym_runtime.bus.puller import Puller
@@ -46,6 +47,7 @@ class NatsBus:
         self._names = names
         self._streams = Streams(link, names, replicas)
         self._blobs = Blobs(link, self._streams)
+        self._inline = Inline()
         self._tasks = tasks
         self._fetching = anyio.Semaphore(FETCHES, fast_acquire=True)
 
@@ -71,14 +73,25 @@ class NatsBus:
         within_s = deadline_s - clock.now()
         if within_s <= 0:
             raise DeadlineExceeded(f"the deadline passed before {subject!r} was asked")
-        if must_travel_by_reference(payload):
+        fits = self._inline.takes_request(len(payload), self._link.max_payload)
+        if not fits or is_reference(payload):
             payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload, run=run))
             within_s = deadline_s - clock.now()
         header = encode_headers(headers) if headers else b""
-        answer = await self._link.ask(self._names.subject(subject), payload, within_s=within_s, header=header)
+        counted = self._inline.sent(len(payload))
+        try:
+            answer = await self._link.ask(
+                self._names.subject(subject), payload, within_s=within_s, header=header
+            )
+        finally:
+            self._inline.waiting_bytes -= counted
         if is_reference(answer.payload):
             return await self._before(deadline_s, subject, self._blobs.fetch(answer.payload))
         return answer.payload
+
+    def _is_inline(self, payload: bytes) -> bool:
+        """Whether a payload travels inline; one that looks like a reference does not, whatever its size."""
+        return self._inline.takes(len(payload), self._link.max_payload) and not is_reference(payload)
 
     async def _before(self, deadline_s: float, subject: str, work: Awaitable[bytes]) -> bytes:
         with anyio.move_on_after(deadline_s - clock.now()):
@@ -88,7 +101,7 @@ class NatsBus:
     async def publish(
         self, subject: str, payload: bytes, *, headers: Headers | None = None, run: str = ""
     ) -> None:
-        if must_travel_by_reference(payload):
+        if not self._is_inline(payload):
             payload = await self._blobs.put(subject, payload, run=run)
         header = encode_headers(headers) if headers else b""
         await self._link.send(self._names.subject(subject), payload, header=header)
@@ -137,7 +150,7 @@ class NatsBus:
     async def _store(
         self, subject: str, payload: bytes, headers: Headers | None = None, *, expect: int | None = None
     ) -> int | None:
-        if must_travel_by_reference(payload):
+        if not self._is_inline(payload):
             payload = await self._blobs.put(subject, payload)
         self._names.stream(subject)
         stored = await self._streams.store(

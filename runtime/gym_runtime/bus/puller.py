@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs
+from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.delivery import QueueDelivery
 from gym_runtime.bus.interface import Delivery
 from gym_runtime.bus.link import Link
@@ -87,6 +88,7 @@ class Puller:
         self._opening: anyio.CancelScope | None = None
         self._wake = anyio.Event()
         self._tasks: TaskGroup
+        self._crew: Crew
 
     async def run(self, stop: anyio.Event | None) -> None:
         """Work until cancelled, or until ``stop`` is set and everything in flight is finished.
@@ -99,6 +101,7 @@ class Puller:
         unwatch = self._link.watch(self._on_link)
         try:
             async with anyio.create_task_group() as self._tasks:
+                self._crew = Crew(self._tasks)
                 self._tasks.start_soon(self._keep_alive)
                 self._tasks.start_soon(self._tick)
                 if stop is not None:
@@ -239,7 +242,7 @@ class Puller:
             case "start":
                 assert delivery is not None
                 self._in_flight.add(delivery)
-                self._tasks.start_soon(self._work, delivery)
+                self._crew.start_soon(self._work, delivery)
             case "refuse":
                 assert delivery is not None
                 delivery.give_back(0.0)

@@ -1,4 +1,4 @@
-"""Requests that wait for their answers: one inbox for all, one future and one timer for each.
+"""Requests that wait for their answers: one inbox for all, and one future for each.
 
 The subject for an answer holds a random number: a worker can answer the request that it received, and cannot
 guess where the answers to others go.
@@ -11,16 +11,40 @@ import struct
 from collections.abc import Iterator
 from os import urandom
 
+import msgspec
+
 from gym_runtime.bus.link import Answer
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 
 Waiting = asyncio.Future[Answer | BrokerError | ConnectionLost | DeadlineExceeded]
+
+EXACT_S = 5.0
+"""Waits up to this have a timer of their own. Longer ones end up to `LOOK_S` late: a timer for each would
+cost a tenth of the request, and almost none is ever due."""
+LOOK_S = 0.25
 
 
 def _random_numbers() -> Iterator[int]:
     # Many at a time: a system call for each would cost as much as half a request.
     while True:
         yield from struct.unpack("<256Q", urandom(2048))
+
+
+def random_names() -> Iterator[str]:
+    """Names of 96 random bits, in hexadecimal."""
+    while True:
+        pool = urandom(12 * 256).hex()
+        for start in range(0, len(pool), 24):
+            yield pool[start : start + 24]
+
+
+class _Long(msgspec.Struct, frozen=True, gc=False):
+    """A wait that is looked after together with others."""
+
+    end_s: float
+    subject: str
+    within_s: float
+    future: Waiting
 
 
 class Requests:
@@ -32,6 +56,8 @@ class Requests:
         self._length = len(root)
         self._numbers = _random_numbers()
         self._waiting: dict[int, tuple[str, Waiting]] = {}
+        self._long: dict[int, _Long] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,9 +69,27 @@ class Requests:
         self._waiting[number] = (subject, future)
         return number, f"{self._root}{number}", future
 
+    def limit(self, number: int, within_s: float) -> asyncio.TimerHandle | None:
+        """End the wait for an answer after ``within_s``; returns the timer to cancel, if it needs one."""
+        subject, future = self._waiting[number]
+        if within_s <= EXACT_S:
+            return self._loop.call_later(within_s, _expire, future, subject, within_s)
+        self._long[number] = _Long(self._loop.time() + within_s, subject, within_s, future)
+        if self._looking is None:
+            self._looking = self._loop.call_later(LOOK_S, self._look)
+        return None
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        for wait in self._long.values():
+            if wait.end_s <= now_s:
+                _expire(wait.future, wait.subject, wait.within_s)
+        self._looking = self._loop.call_later(LOOK_S, self._look) if self._long else None
+
     def end(self, number: int) -> None:
         """Forget a request; an answer that comes later is dropped."""
         del self._waiting[number]
+        self._long.pop(number, None)
 
     def answer(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A message on the inbox."""
@@ -66,7 +110,7 @@ class Requests:
                 future.set_result(BrokerError(why))
 
 
-def expire(future: Waiting, subject: str, within_s: float) -> None:
+def _expire(future: Waiting, subject: str, within_s: float) -> None:
     """The time of one is over."""
     if not future.done():
         future.set_result(DeadlineExceeded(f"no answer on {subject!r} within {within_s:.1f} s"))

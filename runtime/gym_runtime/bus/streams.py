@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import random
-import secrets
 import time
 from typing import Any, TypeVar
 
@@ -36,6 +35,7 @@ from gym_runtime.bus.jetstream import (
     definition,
 )
 from gym_runtime.bus.link import Answer, Link
+from gym_runtime.bus.requests import random_names
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers, status
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
@@ -50,6 +50,7 @@ STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
 T = TypeVar("T")
+_decode_stored = msgspec.json.Decoder(Stored).decode
 
 
 class Streams:
@@ -61,6 +62,7 @@ class Streams:
         self._replicas = replicas
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
         self._in_trouble = False
+        self._nonces = random_names()
 
     async def open(self, *, create: bool = True) -> None:
         """Create the streams that are missing. Without ``create`` only where there are none of any system.
@@ -192,22 +194,23 @@ class Streams:
         Raises:
             BrokerError: The broker refuses, or does not answer.
         """
-        nonce = secrets.token_urlsafe(12)
+        nonce = next(self._nonces)
         if expect is None:
-            headers = {**headers, "Nats-Msg-Id": nonce}
+            ours = f"Nats-Msg-Id: {nonce}"
         else:
             # What is expected refuses repetitions; the broker need not remember ids for that as well.
-            headers = {**headers, OURS: nonce, "Nats-Expected-Last-Subject-Sequence": str(expect)}
-        header = encode_headers(headers)
+            ours = f"{OURS}: {nonce}\r\nNats-Expected-Last-Subject-Sequence: {expect}"
+        header = encode_headers(headers, ours)
         give_up = time.monotonic() + PATIENCE_S
         attempts = 0
         async with self._in_flight:
             while True:
                 answer, sent = await self.ask(subject, payload, header=header)
                 attempts += sent
-                stored = msgspec.json.decode(answer.payload, type=Stored)
+                stored = _decode_stored(answer.payload)
                 if stored.error is None:
-                    self._note_trouble("")
+                    if self._in_trouble:
+                        self._note_trouble("")
                     return stored
                 if expect is not None and stored.error.err_code in ALREADY_STORED:
                     return await self._ours(subject, nonce) if attempts > 1 else None

@@ -182,13 +182,16 @@ def publish_command(subject: str, reply: str, header_bytes: int, total_bytes: in
     return f"PUB {subject} {reply} {total_bytes}\r\n".encode()
 
 
-def encode_headers(headers: Headers) -> bytes:
+def encode_headers(headers: Headers, known: str = "") -> bytes:
     """The raw form of headers, which begins with the protocol's version line.
+
+    Args:
+        known: lines that need no check, without the last line break.
 
     Raises:
         UsageError: A name is not a token, or a value contains a line break.
     """
-    lines = ["NATS/1.0"]
+    lines = ["NATS/1.0", known] if known else ["NATS/1.0"]
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or "\r" in value or "\n" in value:
             raise UsageError(f"header {name!r}: names are visible ASCII without ':', values are one line")

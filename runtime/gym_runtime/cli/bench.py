@@ -1,4 +1,4 @@
-"""``bench``: what environments cost, as a table."""
+"""``bench``: what environments, or this installation, cost, as a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -22,6 +22,9 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import GymError, UsageError
+
+if TYPE_CHECKING:
+    from gym_runtime.bench.system import SystemCost
 
 SHOWN_TOOLS = 4
 
@@ -66,6 +69,53 @@ def bench(options: BenchOptions) -> int:
     else:
         _show(found)
     return 0 if everything or not any(one.problem for one in found) else 1
+
+
+def bench_system(options: BenchOptions) -> int:
+    """Measure this installation.
+
+    Raises:
+        UsageError: the benchmark's environment is not installed, or this is not Linux.
+    """
+    from gym_runtime.bench import system
+
+    logs.start(lines=True)
+
+    async def measure() -> system.SystemCost:
+        with terminal.errors().status("measuring"):
+            return await system.measure(
+                rollouts=options.rollouts,
+                in_flight=options.in_flight,
+                engine_s=options.engine_s,
+                workers=options.workers,
+            )
+
+    found = anyio.run(measure, backend_options={"use_uvloop": True})
+    if options.json:
+        terminal.print_json(found)
+    else:
+        _show_system(found)
+    return 0
+
+
+def _show_system(found: SystemCost) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(f"{found.in_flight:,} in flight, engine {found.engine_s * 1e3:g} ms", no_wrap=True)
+    for title in ("rollouts/s", "CPU µs per rollout", "without journal"):
+        table.add_column(title, justify="right")
+    table.add_row("bare loop", f"{found.bare_per_s:,.0f}", f"{found.bare_us:,.0f}", "")
+    whole = (found.per_s, found.cpu_us, found.without_journal_us)
+    table.add_row("gym-runtime", *(f"{value:,.0f}" for value in whole))
+    for name, part in found.parts.items():
+        table.add_row(f"  {name}", "", f"{part.cpu_us:,.0f}", f"{part.without_journal_us:,.0f}")
+    console = terminal.output()
+    console.print(table)
+    console.print(
+        f"{found.ratio:.1f} times the bare loop's CPU; the journal is {found.journal_share:.0%} of it. At "
+        f"most {found.most_at_engine:,} calls were at the engine. The limit is {found.limit}. "
+        f"{found.python}.",
+        soft_wrap=True,
+    )
 
 
 def _loaded(names: Iterable[str]) -> Iterator[LoadedEnvironment]:

@@ -298,11 +298,16 @@ def reverify(name: str | None = None, /, *, options: Annotated[ReverifyOptions, 
 def bench(*names: str, options: Annotated[BenchOptions, FLAT] = BenchOptions()) -> int:
     """Measure what environments cost, on their example rows: verifying, tools, sessions. Needs no model.
 
+    With "system" instead of names it measures this installation: rollouts of two model calls and a tool call,
+    with an engine that answers at once, against a bare loop of the same calls.
+
     Args:
-        names: Environments, or paths of modules.
+        names: Environments, or paths of modules; or "system".
     """
     from gym_runtime.cli import bench as benches
 
+    if names == ("system",):
+        return benches.bench_system(options)
     return benches.bench(replace(options, names=names))
 
 

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 
 from gym_runtime import __version__
 from gym_runtime.cli.interruption import INTERRUPTED
+from gym_runtime.system import ahead
 
 _as_json = ContextVar("as_json", default=False)
 
@@ -25,6 +26,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
+        if sys.argv[1:2] == ["run"] and not {"--help", "-h"} & set(sys.argv):
+            ahead.start()
         status = run(sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:

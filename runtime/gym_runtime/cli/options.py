@@ -374,6 +374,10 @@ class BenchOptions:
         everything: Measure every environment that can run here.
         seconds: How long to measure each environment.
         row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
+        rollouts: How many rollouts "system" makes in each of its runs.
+        in_flight: How many of them "system" has in flight.
+        engine_s: How long the engine of "system" takes for an answer, in seconds.
+        workers: How many processes of each kind "system" starts.
         json: Print one JSON document, for programs.
     """
 
@@ -381,6 +385,10 @@ class BenchOptions:
     everything: Everything = False
     seconds: Annotated[float, Parameter(validator=Number(gt=0))] = 1.0
     row_fields: RowFields = ()
+    rollouts: Annotated[int, Parameter(validator=Number(gte=1))] = 2000
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1))] = 256
+    engine_s: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
+    workers: Annotated[int, Parameter(validator=Number(gte=1))] = 1
     json: bool = False
 
 

@@ -290,8 +290,8 @@ class _Run:
                 nats=options.broker.urls,
                 prefix=options.broker.prefix,
                 state_dir=options.state_dir,
-            ),
-            log_lines=True,
+                log_lines=True,
+            )
         )
 
     @property

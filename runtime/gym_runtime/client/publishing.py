@@ -11,16 +11,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio
-import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
+from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers
 from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
+from gym_runtime.client.window import Window
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
@@ -71,32 +72,32 @@ class Flow(Runs):
             raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
         return self._background
 
-    async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
-        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
+    async def publish(self, tasks: Iterable[RolloutSpec], *, window: Window | None = None) -> int:
+        """Put rollouts on the queue; returns how many. With ``window`` each takes one place first.
 
         Raises:
             UsageError: the name of a run, an agent, an environment or a model cannot be one.
         """
-        limit = anyio.CapacityLimiter(PUBLISHERS)
+        limit = anyio.Semaphore(PUBLISHERS, fast_acquire=True)
         count = 0
         inherited = tracing.inherited()
 
         async def one(task: RolloutSpec) -> None:
-            async with limit:
+            try:
                 await self._enqueue(task, inherited)
+            finally:
+                limit.release()
 
         async with background(cancel=False) as group:
+            crew = Crew(group)
             for task in tasks:
                 if window is not None:
-                    await window.acquire()
-                elif limit.borrowed_tokens >= PUBLISHERS:
-                    async with limit:
-                        pass
+                    await window.take()
+                await limit.acquire()
                 self._note_journal(task)
-                group.start_soon(one, task)
+                crew.start_soon(one, task)
                 count += 1
-                if count % PUBLISHERS == 0:
-                    await anyio.lowlevel.checkpoint()
+            crew.close()
         return count
 
     async def publish_one(self, task: RolloutSpec) -> None:
@@ -176,7 +177,7 @@ class Flow(Runs):
             remains: what a client of this run that died has left (`take_up`); its results are yielded too.
         """
         stream = Stream[RolloutRecord]()
-        window = anyio.Semaphore(in_flight)
+        window = Window(in_flight)
         left = remains or Remains(KeyCounts(), KeyCounts())
 
         async def work() -> None:
@@ -193,7 +194,7 @@ class Flow(Runs):
         self,
         specs: Iterable[RolloutSpec],
         run: RunInfo,
-        window: anyio.Semaphore,
+        window: Window,
         take: Callable[[RolloutRecord], Awaitable[None]],
         *,
         more: Callable[[], int] = lambda: 0,

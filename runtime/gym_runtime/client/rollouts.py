@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 
 from gym_runtime import clock
@@ -19,6 +18,7 @@ from gym_runtime.client.roles import require_declared, with_served_roles
 from gym_runtime.client.row_sources import AnyRow, InputOrder, RowSources, line
 from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.standing_run import StandingRun, opened
+from gym_runtime.client.window import Window
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.files.rows import Numbering, check_sampling, expand
@@ -168,7 +168,7 @@ class Rollouts(Resources):
         if ordered:
             specs = order.expecting(specs, lambda spec: spec.task_index)
         stream = Stream[Group]()
-        window = anyio.Semaphore(in_flight)
+        window = Window(in_flight)
 
         async def take(record: RolloutRecord) -> None:
             commands = groups.take(record)

@@ -8,6 +8,7 @@ decoding a message refuses bad names too (`Token`).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -17,12 +18,15 @@ from gym_runtime.errors import UsageError
 MAX_CHARS = 128
 SHOWN_CHARS = 60
 _REFUSED = r"\s.*>\x00-\x1f\x7f-\x9f\ud800-\udfff"
+_ROLLOUT = re.compile(rf"[^{_REFUSED}]{{1,{MAX_CHARS}}}\.[0-9]{{1,12}}\.[0-9]{{1,12}}")
+"""How rollout ids usually are."""
 _TOKEN = re.compile(rf"[^{_REFUSED}]{{1,{MAX_CHARS}}}")
 
 Token = Annotated[str, msgspec.Meta(pattern=rf"^[^{_REFUSED}]{{1,{MAX_CHARS}}}\Z")]
 """The type of a message's field that becomes a part of a subject."""
 
 
+@lru_cache(4096)  # the same few names are checked for each rollout, a dozen times
 def is_token(name: str) -> bool:
     """Whether a name can be one token of a subject: 1 to `MAX_CHARS` characters, none of them white space,
     ``.``, ``*``, ``>`` or a control character.
@@ -54,6 +58,8 @@ def rollout_token(rollout_id: str) -> str:
     Raises:
         UsageError: it is not.
     """
+    if _ROLLOUT.fullmatch(rollout_id):
+        return rollout_id
     parts = rollout_id.split(".")
     if len(parts) != 3:
         raise UsageError(

@@ -73,7 +73,7 @@ class Account:
         self._noted_s = 0.0
         self._before = self.spent
         self._over = False
-        self._writing = anyio.Lock()
+        self._writing: anyio.Lock | None = None
 
     async def load(self, *, turns: int, delivered_before: bool) -> None:
         """Read what earlier deliveries have used; the journal has ``turns`` turns now."""
@@ -137,6 +137,8 @@ class Account:
         Raises:
             GymError: the broker does not store it.
         """
+        # Almost no rollout needs it.
+        self._writing = self._writing or anyio.Lock()
         async with self._writing:
             if self._over:
                 return True

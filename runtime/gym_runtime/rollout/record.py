@@ -187,14 +187,43 @@ def _with_tokens(rollout: Rollout) -> list[Raw]:
     if not rollout.tokens:
         return rollout.output
     output = list(rollout.output)
+    past = _Past()
     for (index, tokens), segment in zip(rollout.tokens.items(), segments(rollout.tokens), strict=True):
-        output[index] = _add_fields(output[index], _token_fields(tokens, segment))
+        output[index] = _add_fields(output[index], _token_fields(tokens, segment, past))
     return output
 
 
-def _token_fields(tokens: Tokens, segment: int) -> dict[str, Any]:
+class _Past:
+    """The tokens of a conversation so far and their JSON, without brackets.
+
+    Each call's prompt holds all tokens before it: written out anew for each call, they would cost the square
+    of the number of calls.
+    """
+
+    def __init__(self) -> None:
+        self._ids = self._json = b""
+
+    def prompt(self, tokens: Tokens) -> Raw:
+        """The JSON of a call's prompt; from then on its answer counts as past, too."""
+        known = tokens.prompt_ids.startswith(self._ids)
+        before, new = (self._json, tokens.prompt_ids[len(self._ids) :]) if known else (b"", tokens.prompt_ids)
+        prompt = _joined(before, _ids_json(new))
+        self._ids = tokens.prompt_ids + tokens.generation_ids
+        self._json = _joined(prompt, _ids_json(tokens.generation_ids))
+        return Raw(b"[" + prompt + b"]")
+
+
+def _ids_json(ids: bytes) -> bytes:
+    return _encode(unpack_ids(ids))[1:-1]
+
+
+def _joined(first: bytes, second: bytes) -> bytes:
+    return first + b"," + second if first and second else first or second
+
+
+def _token_fields(tokens: Tokens, segment: int, past: _Past) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "prompt_token_ids": unpack_ids(tokens.prompt_ids),
+        "prompt_token_ids": past.prompt(tokens),
         "generation_token_ids": unpack_ids(tokens.generation_ids),
         "generation_log_probs": unpack_logprobs(tokens.log_probs),
     }

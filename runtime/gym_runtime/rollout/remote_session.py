@@ -54,7 +54,7 @@ class RemoteSession:
         self._envelope = envelope
         self._past: list[_Past] = []
         self._count = 0
-        self._rebuilding = anyio.Lock()
+        self._rebuilding: anyio.Lock | None = None
 
     async def ask(self, call: calls.ResourceCall) -> Raw:
         """The answer to a call: from the journal, or from the worker that holds the session.
@@ -103,6 +103,8 @@ class RemoteSession:
 
         Tool calls that run concurrently lose their session together; the first one rebuilds it.
         """
+        # Almost no rollout needs it.
+        self._rebuilding = self._rebuilding or anyio.Lock()
         async with self._rebuilding:
             if self.worker == lost:
                 self.worker = ""

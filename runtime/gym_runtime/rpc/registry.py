@@ -151,6 +151,8 @@ class WorkerRegistry:
         candidates = self._by_pool().get(pool) or []
         if avoid:
             candidates = [worker for worker in candidates if worker not in avoid] or candidates
+        if len(candidates) == 1:
+            return candidates[0]
         if len(candidates) > 2:
             candidates = random.sample(candidates, 2)
         return min(candidates, key=self._weight, default=None)

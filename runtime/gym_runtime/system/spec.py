@@ -44,6 +44,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         temporary: that directory is removed at the end.
         prefix: of all subjects and streams, so that several systems can share a broker.
         drain_s: how many seconds stopping workers may take to finish their work.
+        log_lines: it logs lines for people, also where standard error is no terminal.
     """
 
     pools: tuple[PoolSpec, ...] = ()
@@ -52,6 +53,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     temporary: bool = False
     prefix: str = "gym"
     drain_s: float = 30.0
+    log_lines: bool = False
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,6 +28,7 @@ import msgspec
 from msgspec.structs import replace
 from setproctitle import setproctitle
 
+from gym_runtime import logs
 from gym_runtime.errors import GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
@@ -62,6 +63,8 @@ class Supervisor:
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
         try:
+            self._begin_broker()
+            _import_workers()
             self._start_broker()
             # Frozen objects are not visited by collections, which would copy their pages in every fork.
             gc.collect()
@@ -83,11 +86,15 @@ class Supervisor:
 
     # -- the broker -----------------------------------------------------------------------------------
 
+    def _begin_broker(self) -> None:
+        if not self._system.nats:
+            self._broker = Broker(Path(self._system.state_dir))
+            self._broker.begin()
+
     def _start_broker(self) -> None:
-        if self._system.nats:
+        if self._broker is None:
             _say(Event(event="broker", url=",".join(self._system.nats)))
             return
-        self._broker = Broker(Path(self._system.state_dir))
         url = self._broker.start()
         self._system = replace(self._system, nats=(url,))
         _say(Event(event="broker", url=url, pid=self._broker.pid))
@@ -215,8 +222,15 @@ def _say(event: Event) -> None:
         os.write(1, encode(event) + b"\n")
 
 
+def _import_workers() -> None:
+    import_module("gym_runtime.system.worker_process")  # once, here, for all forks
+
+
 def main() -> int:
     """``python -m gym_runtime.system.supervisor``, with the system on the first line of the input."""
+    if not select.select([0], [], [], 0)[0]:
+        # It was started ahead (`gym_runtime.system.ahead`). Otherwise the broker starts meanwhile.
+        _import_workers()
     line = b""
     while not line.endswith(b"\n"):
         data = os.read(0, 1)
@@ -229,7 +243,8 @@ def main() -> int:
         _say(Event(event="failed", reason=f"the system's description cannot be read: {error}"))
         return 2
     setproctitle("gym-runtime supervisor")
-    import_module("gym_runtime.system.worker_process")  # once, here, for all forks
+    if system.log_lines:
+        os.environ[logs.FORMAT_VARIABLE] = "lines"
     os.set_blocking(1, False)
 
     return Supervisor(system).run()

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -20,8 +19,8 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec.structs import replace
 
-from gym_runtime import logs
 from gym_runtime.errors import UsageError
+from gym_runtime.system import ahead
 from gym_runtime.system.spec import Event, SystemSpec, decode_event, encode
 
 Report = Callable[[Event], None]
@@ -125,24 +124,13 @@ class System:
                     pipe.close()
 
 
-def launch(system: SystemSpec, *, log_lines: bool = False) -> System:
-    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one.
-
-    Args:
-        log_lines: the system logs lines for people, also where standard error is no terminal.
-    """
+def launch(system: SystemSpec) -> System:
+    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one."""
     temporary = ""
     if not system.nats and not system.state_dir:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")
         system = replace(system, state_dir=temporary, temporary=True)
-    process = subprocess.Popen(
-        # -P keeps the working directory out of sys.path: a user's html.py would hide the standard library's.
-        [sys.executable, "-P", "-m", "gym_runtime.system.supervisor"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        env={**os.environ, logs.FORMAT_VARIABLE: "lines"} if log_lines else None,
-    )
+    process = ahead.take()
     assert process.stdin is not None
     process.stdin.write(encode(system) + b"\n")
     process.stdin.flush()

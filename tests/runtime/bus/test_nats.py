@@ -23,6 +23,7 @@ import uvloop
 from gym_runtime.bus import blobs, connection, reader
 from gym_runtime.bus import nats as client
 from gym_runtime.bus.connection import Connection
+from gym_runtime.bus.inline import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, QueueDepth, Record
 from gym_runtime.bus.link import Answer
 from gym_runtime.bus.nats import NatsBus, connect
@@ -1044,6 +1045,33 @@ async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, pr
         assert [record.payload for record in await other.latest("journal.1")] == [large]
 
 
+@pytest.mark.slow
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("size", "count"), [(INLINE_BYTES, 256), (SMALL_INLINE_BYTES, 400)])
+async def test_a_slow_reader_of_many_large_messages_is_not_disconnected(
+    broker: Broker, start_server: StartServer, tmp_path: Path, prefix: str, size: int, count: int
+) -> None:
+    # The broker would have 100 MB or more for the worker, which reads 5 ms for each message.
+    small = f'jetstream {{ store_dir: "{tmp_path}/js" }}'
+    url = broker.url if size == INLINE_BYTES else start_server(small)[0]
+    changes: list[bool] = []
+    async with connect(url, prefix=prefix) as bus, connect(url, prefix=prefix) as other:
+        link_of(other).watch(changes.append)
+        async with anyio.create_task_group() as answers:
+
+            def read(incoming: Incoming) -> None:
+                time.sleep(0.005)
+                answers.start_soon(other.publish, incoming.reply, b"%d" % len(incoming.payload))
+
+            async def ask() -> None:
+                assert await bus.request("x", b"x" * size, deadline_s=soon(60)) == b"%d" % size
+
+            async with other.serve("x", read), anyio.create_task_group() as requests:
+                for _ in range(count):
+                    requests.start_soon(ask)
+        assert changes == []
+
+
 @pytest.mark.asyncio
 async def test_a_blob_of_many_chunks_is_stored_once_for_each_run(broker_url: str, prefix: str) -> None:
     large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
@@ -1086,7 +1114,7 @@ async def test_blobs_of_no_run_expire_soon(
 
 @pytest.mark.asyncio
 async def test_what_is_stored_of_a_large_payload_says_nothing_of_it(broker_url: str, prefix: str) -> None:
-    large = b"the same sentence again. " * 40_000
+    large = b"the same sentence again. " * 50_000
     async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
         await bus.append("journal.r1.1", large)
         chunks = [
@@ -1181,10 +1209,10 @@ async def test_a_payload_beyond_the_limit_is_refused(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert BLOB_BYTES == 1 << 30
-    monkeypatch.setattr(blobs, "BLOB_BYTES", 1_000_000)
+    monkeypatch.setattr(blobs, "BLOB_BYTES", 2_000_000)
     async with connect(broker_url, prefix=prefix) as bus:
-        with pytest.raises(PayloadTooLarge, match="the limit is 1000000"):
-            await bus.enqueue("task.a.1", b"x" * 1_000_001)
+        with pytest.raises(PayloadTooLarge, match="the limit is 2000000"):
+            await bus.enqueue("task.a.1", b"x" * 2_000_001)
 
 
 @pytest.mark.asyncio

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+import anyio
 import pytest
 from gym_runtime.bus.link import Answer
-from gym_runtime.bus.requests import Requests
-from gym_runtime.errors import BrokerError, ConnectionLost
+from gym_runtime.bus.requests import EXACT_S, LOOK_S, Requests
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.testing import clock
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return clock.BACKEND
 
 
 async def test_an_answer_finds_its_request_and_a_late_one_nobody() -> None:
@@ -44,3 +52,22 @@ async def test_a_refusal_ends_all_requests_on_its_subject_and_no_other() -> None
     requests.fail("gone")
     assert isinstance(futures["b"].result(), ConnectionLost)
     assert isinstance(futures["a"].result(), BrokerError)
+
+
+@pytest.mark.parametrize(
+    ("within_s", "late_s"), [(0.5, 0.0), (EXACT_S, 0.0), (EXACT_S + 0.1, LOOK_S), (60.0, LOOK_S)]
+)
+async def test_a_wait_ends_in_time_or_a_long_one_a_moment_later(within_s: float, late_s: float) -> None:
+    requests = Requests("inbox.")
+    started_s = anyio.current_time()
+    answered, _, _ = requests.begin("b")
+    requests.limit(answered, within_s)
+    await anyio.sleep(0.1)
+    number, _, future = requests.begin("a")
+    requests.limit(number, within_s - 0.1)
+    requests.end(answered)
+    error = await future
+    assert isinstance(error, DeadlineExceeded)
+    assert within_s <= anyio.current_time() - started_s + 1e-6
+    assert anyio.current_time() - started_s <= within_s + late_s + 1e-6
+    requests.end(number)

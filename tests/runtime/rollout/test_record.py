@@ -284,6 +284,31 @@ async def test_token_ids_stand_on_the_last_item_of_each_call() -> None:
     assert output["type"] == "function_call_output"
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [([1, 2], [3]), ([1, 2, 3, 4], [5]), ([1, 2, 3, 4, 5], [6, 7])],
+        [([1, 2], [3]), ([1, 2, 9, 4], [5]), ([1, 2, 9, 4, 5, 6], [7]), ([8], [])],
+        [([], []), ([], [3]), ([3], []), ([3, 4], [5])],
+        [([1], [2]), ([1], [3]), ([], [4]), ([4, 5], [6])],
+    ],
+    ids=["continued", "rewritten", "empty", "shorter"],
+)
+async def test_each_prompt_is_written_whole_whatever_it_continues(
+    calls: list[tuple[list[int], list[int]]],
+) -> None:
+    turns = [
+        msgspec.structs.replace(
+            answer(function_call("work") if number < len(calls) else "done"),
+            tokens=Tokens(prompt_ids=ints(*prompt), generation_ids=ints(*generated)),
+        )
+        for number, (prompt, generated) in enumerate(calls, 1)
+    ]
+    items = row_of(await make(*turns, return_tokens=True))["response"]["output"]
+    written = [item for item in items if "prompt_token_ids" in item]
+    assert [(item["prompt_token_ids"], item["generation_token_ids"]) for item in written] == calls
+
+
 async def test_an_item_in_any_spelling_takes_token_ids() -> None:
     turn = msgspec.structs.replace(
         answer(), response=Raw(b'{"output": [{"type":"odd"\n }]}'), tokens=Tokens()

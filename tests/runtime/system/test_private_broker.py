@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,13 +14,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import anyio
 import pytest
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError
 from gym_runtime.system import private_broker as broker_module
-from gym_runtime.system.private_broker import Broker, find_binary
+from gym_runtime.system.private_broker import Broker, find_binary, threads
 
 
 @pytest.fixture
@@ -49,6 +51,12 @@ def test_it_takes_connections_when_start_returns(broker: Broker) -> None:
         assert broker.poll() is None
         assert broker.start() == broker.url
         assert broker.monitor_url.startswith("http://127.0.0.1:")
+
+
+def test_it_has_one_thread_for_six_cores(broker: Broker) -> None:
+    with urlopen(f"{broker.monitor_url}/varz", timeout=10) as answer:
+        assert json.load(answer)["gomaxprocs"] == threads(os.cpu_count() or 1)
+    assert [threads(cores) for cores in (1, 2, 6, 7, 64)] == [1, 1, 1, 2, 11]
 
 
 def test_nobody_enters_without_the_password(broker: Broker) -> None:

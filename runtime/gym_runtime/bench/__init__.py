@@ -1,0 +1,1 @@
+"""What this installation costs: a system, an engine that answers at once, and a bare loop to compare with."""

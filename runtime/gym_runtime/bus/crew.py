@@ -1,0 +1,76 @@
+"""Many short jobs in a task group, in tasks that are used again.
+
+For every task that it starts anyio makes a handle, an event, a cancel scope and a state. With anyio 4.16
+that costs 11 µs, with 4.13 it cost 3, and a rollout needs eight. To hand a job to a task that has finished
+its last one costs 2 µs. Plain asyncio tasks would be as cheap, but are cancelled once instead of until they
+end, and within shielded scopes too. These are tasks of the group: cancellation, shields and errors are as
+anyio has them.
+
+A job leaves nothing to the next one: a task whose context variables it changed is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any
+
+from anyio.abc import TaskGroup
+
+from gym_runtime import logs
+
+MOST_IDLE = 256
+"""Tasks that wait for a job at most, of 3 KB each."""
+
+Work = Callable[..., Coroutine[Any, Any, object]]
+_Job = tuple[Work, tuple[Any, ...]]
+
+
+class Crew:
+    """The tasks. They belong to the group; what a job raises ends it, as a task of its own would."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[asyncio.Future[_Job | None]] = []
+        self._closed = False
+
+    def start_soon(self, work: Work, *arguments: Any) -> None:
+        """Do ``work(*arguments)`` concurrently. As with a task of its own, a cancellation before its first
+        step leaves it undone.
+        """
+        while self._idle:
+            waiting = self._idle.pop()
+            if not waiting.done():  # else its task was cancelled
+                waiting.set_result((work, arguments))
+                return
+        self._tasks.start_soon(self._member, work, arguments)
+
+    def close(self) -> None:
+        """Let the tasks end when their jobs are done, so that the group can be left without cancelling it."""
+        self._closed = True
+        while self._idle:
+            waiting = self._idle.pop()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _member(self, work: Work, arguments: tuple[Any, ...]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        logs.set_rollout("", 0)
+        context = copy_context()
+        while True:
+            await work(*arguments)
+            logs.set_rollout("", 0)
+            if self._closed or len(self._idle) >= MOST_IDLE or task.cancelling() or copy_context() != context:
+                return
+            # A waiting task must not keep the last job's payload in memory.
+            del work, arguments
+            waiting: asyncio.Future[_Job | None] = self._loop.create_future()
+            self._idle.append(waiting)
+            job = await waiting
+            if job is None:
+                return
+            work, arguments = job
+            del job, waiting
