@@ -54,7 +54,10 @@ CHAPTERS = {
         (TurnRecord, "`journal.<run>.<block>.<task>.<rollout>` in the stream JOURNAL, one per turn"),
         (Answered, ""),
     ],
-    "Workers": [(Heartbeat, "what a worker says of itself")],
+    "Workers": [
+        (Heartbeat, "what a worker says of itself"),
+        (calls.Draining, "the answer on `drain.<kind>.<worker>`"),
+    ],
 }
 
 

@@ -165,6 +165,11 @@ async def test_four_identities_make_rollouts_together(
         assert sorted(worker.kind for worker in status.workers) == ["agent", "model", "resource"]
         assert [type(record.outcome) for record in records] == [Completed] * 6
         assert all(record.reward == 1.0 for record in records)
+        async with connect(url) as gym:
+            asked = await gym.drain(*WORKERS)
+            assert sorted(worker.kind for worker, _ in asked) == ["agent", "model", "resource"]
+        for system in systems:
+            await system.until("stopped")
     finally:
         for system in systems:
             await system.stop()
@@ -263,6 +268,7 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.cancel.r1",
         "gym.join.model.m",
         "gym.control.m",
+        "gym.drain.agent.a",
         "$JS.API.STREAM.DELETE.gym_ROLLOUTS",
         "$JS.API.STREAM.PURGE.gym_ROLLOUTS",
         "$JS.API.STREAM.CREATE.gym_OTHER",
@@ -276,6 +282,7 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.runs.r2",
         "gym.cancel.r1",
         "gym.control.m",
+        "gym.drain.agent.a",
         "gym.resource.mcqa",
         "gym.abort.agent.a",
         "gym.join.agent.a",
@@ -312,6 +319,7 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.join.resource.r",
         "gym.gone.resource.r",
         "gym.members.model",
+        "gym.drain.agent.a",
         "$JS.API.STREAM.MSG.GET.gym_JOURNAL",
         "$JS.API.STREAM.MSG.GET.gym_ROLLOUTS",
         "$JS.API.CONSUMER.CREATE.gym_JOURNAL.c.gym.journal.>",
@@ -320,7 +328,7 @@ PUBLISH: dict[Role, list[str]] = {
 }
 LISTEN: dict[Role, list[str]] = {
     "client": ["model.>", "resource.>", "journal.>", "members.*", "alive.*.*"],
-    "agent": ["model.policy", "resource.>", "rollout.>", "task.>", "alive.model.*"],
+    "agent": ["model.policy", "resource.>", "rollout.>", "task.>", "alive.model.*", "drain.model.*"],
     "resource": ["rollout.>", "task.>", "journal.>", "model.>", "runs.>", "blob.>", "cancel.>", "join.>"],
     "model": ["rollout.>", "task.>", "journal.>", "resource.>", "over.*", "blob.>", "gone.agent.*"],
 }

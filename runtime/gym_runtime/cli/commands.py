@@ -54,7 +54,7 @@ def run(*names: str, options: Annotated[RunOptions, FLAT] = RunOptions()) -> int
 def start(*pools: str, options: Annotated[StartOptions, FLAT] = StartOptions()) -> int:
     """Start workers that stay, and a broker unless --nats names one; prints what is ready.
 
-    Ctrl-C lets rollouts finish, then stops; a second one ends at once.
+    Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
 
     --config FILE describes a system in TOML, of which POOLs pick a part; deploy/system.toml is an example.
 
@@ -153,6 +153,19 @@ def gateway(*, options: Annotated[GatewayOptions, FLAT] = GatewayOptions()) -> i
     from gym_runtime.cli import gateway as gateways
 
     return gateways.gateway(options)
+
+
+def drain(*names: str, json: AsJson = False, broker: Broker = BrokerOptions()) -> None:
+    """Ask workers to leave: they take no new work, and finish what they have or give it back.
+
+    From anywhere. The commands that started them end with their last worker; nothing starts again.
+
+    Args:
+        names: Workers, kinds (agent), pools (agent:tool_loop) or hosts, as 'gym-runtime status' shows them.
+    """
+    from gym_runtime.cli import drain as draining
+
+    draining.drain(names, broker, as_json=json)
 
 
 def status(*, json: AsJson = False, broker: Broker = BrokerOptions()) -> None:
@@ -300,14 +313,14 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
 
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
-    "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
+    "Make rollouts": [run, start, publish, collect, merge, cancel, drain, weights, gateway],
     "Look around": [view, show, compare, status, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare],
 }
 """As the help shows them."""
 
-RENAMED = {"return_tokens": "return-token-ids", "timeout_s": "timeout", "check": "test"}
+RENAMED = {"return_tokens": "return-token-ids", "timeout_s": "timeout", "drain_s": "drain", "check": "test"}
 
 
 def flag(name: str) -> str:

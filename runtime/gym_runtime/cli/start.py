@@ -11,6 +11,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
@@ -85,7 +86,7 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
-        drain_s=config.drain_s,
+        drain_s=config.drain_s if options.drain_s is None else options.drain_s,
     )
 
 
@@ -186,11 +187,15 @@ async def _stay(system: SystemSpec, notes: Console) -> None:
     stopping = anyio.CancelScope()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_signals, running, stopping, notes)
+            tasks.start_soon(_watch_signals, running, system.drain_s, stopping, notes)
             with stopping:
                 await running.until("all_ready")
                 show_ready(running, system, terminal.output())
                 async for event in running.events():
+                    if event.event == "stopped":
+                        notes.print("all workers have left, as they were asked to")
+                        stopping.cancel()
+                        await anyio.lowlevel.checkpoint()
                     _say(event, notes)
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
@@ -201,19 +206,35 @@ async def _stay(system: SystemSpec, notes: Console) -> None:
         raise
 
 
-async def _watch_signals(running: System, stopping: anyio.CancelScope, notes: Console) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if stopping.cancel_called:
+async def _watch_signals(
+    running: System, drain_s: float, stopping: anyio.CancelScope, notes: Console
+) -> None:
+    """Stop at the first signal, at once at a second Ctrl-C or SIGQUIT.
+
+    A second SIGTERM changes nothing: Slurm, systemd and others send it to this process and to its parent,
+    which passes it on.
+    """
+    interruptions = 0
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT) as signals:
+        async for number in signals:
+            interruptions += number == signal.SIGINT
+            if number == signal.SIGQUIT or interruptions > 1:
                 running.kill()
                 os._exit(INTERRUPTED)
-            notes.print("stopping when the rollouts in flight are finished; Ctrl-C again ends at once")
-            stopping.cancel()
+            if not stopping.cancel_called:
+                notes.print(
+                    f"stopping: rollouts in flight have {drain_s:.0f} s to finish, then they go back to the "
+                    "queue; a second Ctrl-C ends at once",
+                    soft_wrap=True,
+                )
+                stopping.cancel()
 
 
 def _say(event: Event, notes: Console) -> None:
     if event.event == "restarted":
         notes.print(f"{event.reason}; it is started again", soft_wrap=True)
+    elif event.event == "drained":
+        notes.print(f"{event.kind} worker {event.pid} has left, as it was asked to", soft_wrap=True)
     elif event.event == "ready":
         served = formatting.listed(event.pools)
         notes.print(f"{event.kind} worker {event.pid} is ready, serving {served}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -30,6 +31,7 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
+from gym_runtime.rpc.draining import drain
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.system.spec import SystemSpec
@@ -190,6 +192,33 @@ class Client(Flow):
             raise UsageError(f"no worker serves model '{model}'; start one with: gym-runtime start model")
         return await control(self.bus, [one.worker for one in workers], command, limit_s=limit_s)
 
+    async def drain(self, *names: str) -> list[tuple[Heartbeat, calls.Draining]]:
+        """Ask workers to leave: they take no new work, finish what they have or give it back, and end.
+
+        Returns the answers of all workers that were asked, at once; `workers` shows when they have left.
+        Their supervisors start no others for them, and end with the last one. To call it again changes
+        nothing.
+
+        Args:
+            names: a worker, a kind (``agent``), a pool (``agent:tool_loop``, or ``tool_loop``), or a host.
+
+        Raises:
+            UsageError: no worker is, serves or runs on what a name says.
+            GymError: a worker did not answer, or these credentials may not ask.
+        """
+        workers = await self.workers()
+        chosen: dict[str, Heartbeat] = {}
+        for name in names:
+            found = [worker for worker in workers if name in _names(worker)]
+            if not found:
+                known = sorted({known for worker in workers for known in _names(worker)})
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean '{near[0]}'?" if near else "; 'gym-runtime status' lists the workers"
+                raise UsageError(f"there is no worker, pool or host '{name}'{hint}")
+            chosen |= {worker.worker: worker for worker in found}
+        answers = await drain(self.bus, chosen.values())
+        return [(chosen[worker], answers[worker]) for worker in chosen if worker in answers]
+
     async def dead_engine(self, model: str = POLICY) -> str:
         """What a model's engine says, if every worker of it has had nothing but errors so far; else empty."""
         asked = [one for one in await self.workers() if one.kind == "model" and model in one.pools]
@@ -211,6 +240,11 @@ class Client(Flow):
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """How far runs are, by their ids."""
         return await look(self.bus, runs)
+
+
+def _names(worker: Heartbeat) -> set[str]:
+    pools = {f"{worker.kind}:{pool}" for pool in worker.pools}
+    return {worker.worker, worker.kind, worker.host, *pools, *worker.pools}
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

@@ -1,0 +1,76 @@
+"""Asking workers to leave, from anywhere in the system.
+
+``drain.NAME`` is a request with an empty payload; the answer is `calls.Draining`. Only clients may ask
+(``deploy/nats/secure.conf``). The worker goes on until its supervisor tells it to drain, and is not replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import anyio
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker
+from gym_runtime.logs import logger
+from gym_runtime.messages import calls
+from gym_runtime.rpc.registry import Heartbeat
+
+ASKED_S = 5.0
+
+
+async def drained_on_request(
+    bus: Bus, current: Callable[[], Heartbeat], drain_s: float, leave: Callable[[], None]
+) -> None:
+    """Answer requests to leave until cancelled; each calls ``leave``, which may happen several times."""
+    async with anyio.create_task_group() as tasks:
+
+        async def answer(incoming: Incoming) -> None:
+            try:
+                said = calls.Draining(in_flight=current().in_use, within_s=drain_s)
+                await bus.publish(incoming.reply, calls.encode(said))
+            except GymError as error:
+                logger().info("a request to drain was not answered", error=str(error))
+
+        def asked(incoming: Incoming) -> None:
+            logger().info("asked to drain")
+            leave()
+            tasks.start_soon(answer, incoming)
+
+        async with bus.serve(f"drain.{current().name}", asked):
+            await anyio.sleep_forever()
+
+
+async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Draining]:
+    """Ask workers to leave, all at once; their answers by worker id. One that has left already is left out.
+
+    Raises:
+        GymError: a worker did not answer within `ASKED_S`, or these credentials may not ask; the others
+            may drain all the same.
+    """
+    answers: dict[str, calls.Draining] = {}
+    failures: list[GymError] = []
+
+    async def ask(worker: Heartbeat) -> None:
+        try:
+            data = await bus.request(f"drain.{worker.name}", b"", deadline_s=clock.now() + ASKED_S)
+            answers[worker.worker] = calls.decode_draining(data)
+        except NoWorker:
+            return
+        except DeadlineExceeded:
+            failures.append(
+                DeadlineExceeded(
+                    f"{worker.kind} worker {worker.worker} on {worker.host} did not answer within "
+                    f"{ASKED_S:.0f} s: it is frozen, or older than 'gym-runtime drain'; signal its process"
+                )
+            )
+        except GymError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(ask, worker)
+    if failures:
+        raise failures[0]
+    return answers
