@@ -82,6 +82,7 @@ async def preempted(
     try:
         async with running(SystemSpec(pools=others, nats=(url,))), connect(nats=url) as gym:
             with agents(url, folder / "first.log", *more) as first, agents(url, folder / "second.log"):
+                engine.stats(reset=True)  # its worker has asked it what it can
                 specs = expand([ROW % index for index in range(ROLLOUTS)], run="run", environment=NAME)
                 await gym.open_run(RunInfo(run="run", total=ROLLOUTS))
                 await gym.publish(specs)

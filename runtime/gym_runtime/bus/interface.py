@@ -46,6 +46,7 @@ from typing import Literal, Protocol
 import anyio
 import msgspec
 
+from gym_runtime.bus.slots import Slots
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 INLINE_BYTES = 256 * 1024
@@ -152,7 +153,7 @@ class Bus(Protocol):
         pattern: str,
         *,
         consumer: str,
-        slots: int,
+        slots: int | Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
@@ -160,6 +161,9 @@ class Bus(Protocol):
         """Work on the queue until cancelled: call ``handle`` for each delivery, ``slots`` at a time.
 
         Once ``stop`` is set, nothing new is taken; it returns when what is in flight is finished.
+
+        ``slots`` is a number, or `Slots` that several pulls share; these divide them evenly as far as their
+        queues have tasks.
 
         ``consumer`` names the durable consumer that all workers of one pattern share. Deliveries are kept
         alive while ``handle`` runs. ``handle`` decides between `Delivery.ack` and `Delivery.release`; one

@@ -20,6 +20,7 @@ from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, R
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.puller import Puller
 from gym_runtime.bus.reader import Reader
+from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.bus.wire import decode_headers, encode_headers
@@ -149,7 +150,7 @@ class NatsBus:
         pattern: str,
         *,
         consumer: str,
-        slots: int,
+        slots: int | Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
@@ -160,7 +161,7 @@ class NatsBus:
             self._blobs,
             pattern=pattern,
             consumer=consumer,
-            slots=slots,
+            slots=own_or_shared(slots),
             handle=handle,
             ack_wait_s=ack_wait_s,
         )

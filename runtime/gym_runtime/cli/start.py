@@ -125,7 +125,7 @@ def _complete(
     if pool.kind == "agent":
         names = _known("agents", pool.names)
         if options.concurrency or not pool.capacity:
-            capacity = max(-(-(options.concurrency or DEFAULT_CONCURRENCY) // processes), len(names))
+            capacity = -(-(options.concurrency or DEFAULT_CONCURRENCY) // processes)
     elif pool.kind == "resource":
         names = _known("environments", pool.names) if pool.names else _runnable(notes)
     else:
@@ -153,7 +153,7 @@ def _complete(
 
 
 def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
-    slots = max(-(-concurrency // pool.processes), len(pool.names))
+    slots = -(-concurrency // pool.processes)
     return replace(pool, capacity=min(pool.slots, slots))
 
 

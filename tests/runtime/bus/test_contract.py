@@ -24,6 +24,7 @@ from gym_runtime.bus.interface import (
     QueueDepth,
     Record,
 )
+from gym_runtime.bus.slots import Slots
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
 from gym_runtime.testing.clock import BACKEND
 
@@ -175,7 +176,7 @@ def pulling(
     *,
     pattern: str = "task.>",
     consumer: str = "workers",
-    slots: int = 4,
+    slots: int | Slots = 4,
     ack_wait_s: float = ACK_WAIT_S,
 ) -> Any:
     """Pull until the context ends."""
@@ -497,6 +498,88 @@ async def test_slots_are_used_and_never_exceeded(bus: Bus, other: Bus) -> None:
         await done.until(200)
     assert most == 7
     assert Counter(done.items) == {b"%d" % number: 1 for number in range(200)}
+
+
+class Floor:
+    """Counts the tasks in progress of each queue; each ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.at_work: Counter[str] = Counter()
+        self.most = 0
+        self.redelivered = 0
+        self._changed = anyio.Event()
+        self._held: dict[str, list[anyio.Event]] = {}
+
+    async def handle(self, delivery: Delivery) -> None:
+        queue = delivery.subject.split(".")[1]
+        self.redelivered += delivery.deliveries > 1
+        let_go = anyio.Event()
+        self._held.setdefault(queue, []).append(let_go)
+        self._count(queue, 1)
+        await let_go.wait()
+        self._count(queue, -1)
+        await delivery.ack()
+
+    def _count(self, queue: str, change: int) -> None:
+        self.at_work[queue] += change
+        self.most = max(self.most, self.at_work.total())
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def let_go(self, queue: str) -> None:
+        self._held[queue].pop(0).set()
+
+    async def until(self, **counts: int) -> None:
+        with anyio.fail_after(15):
+            while any(self.at_work[queue] != count for queue, count in counts.items()):
+                await self._changed.wait()
+
+
+async def test_pulls_that_share_slots_give_all_of_them_to_the_queue_that_has_tasks(
+    bus: Bus, other: Bus
+) -> None:
+    floor, slots = Floor(), Slots(12)
+    async with AsyncExitStack() as stack:
+        for name in "abcd":
+            await stack.enter_async_context(
+                pulling(other, floor.handle, pattern=f"task.{name}.>", consumer=name, slots=slots)
+            )
+        for number in range(40):
+            await bus.enqueue("task.a.x", b"%d" % number)
+        await floor.until(a=12)
+        # Another queue's turn comes when a slot is free, until both have the same.
+        for number in range(7):
+            await bus.enqueue("task.b.x", b"%d" % number)
+        for gone in range(6):
+            floor.let_go("a")
+            await floor.until(a=11 - gone, b=1 + gone)
+        assert floor.most == 12
+        floor.let_go("b")
+        await floor.until(a=6, b=6)
+        # When one queue is empty, the other one has all slots again.
+        for _ in range(6):
+            floor.let_go("b")
+        await floor.until(a=12, b=0)
+        await bus.enqueue("task.c.x", b"")
+        floor.let_go("a")
+        await floor.until(c=1)
+    assert floor.most == 12
+    assert floor.redelivered == 0
+
+
+async def test_fewer_slots_than_pulls_serve_them_all(bus: Bus, other: Bus) -> None:
+    floor, slots = Floor(), Slots(1)
+    async with AsyncExitStack() as stack:
+        for name in "abc":
+            await stack.enter_async_context(
+                pulling(other, floor.handle, pattern=f"task.{name}.>", consumer=name, slots=slots)
+            )
+        for name in "cab":
+            await bus.enqueue(f"task.{name}.x", b"")
+            await floor.until(**{name: 1})
+            floor.let_go(name)
+            await floor.until(**{name: 0})
+    assert (floor.most, floor.redelivered) == (1, 0)
 
 
 async def test_an_acked_task_is_removed(bus: Bus, other: Bus) -> None:

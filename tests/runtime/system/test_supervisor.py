@@ -473,9 +473,7 @@ async def test_workers_that_are_asked_to_leave_are_not_replaced_and_the_last_one
             assert (await system.until("drained", said.append)).worker == first
         await works(system)
         assert {record.worker for record in await gym.workers() if record.kind == "agent"} == {second}
-        with pytest.raises(
-            UsageError, match="worker, pool or host 'agnet'; did you mean 'agent'"
-        ):
+        with pytest.raises(UsageError, match="worker, pool or host 'agnet'; did you mean 'agent'"):
             await gym.drain("agnet")
         await gym.drain(socket.gethostname())
         with anyio.fail_after(10):

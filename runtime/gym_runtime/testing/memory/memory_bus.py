@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
+from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.errors import (
@@ -171,7 +172,7 @@ class MemoryBus:
         pattern: str,
         *,
         consumer: str,
-        slots: int,
+        slots: int | Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
@@ -180,7 +181,8 @@ class MemoryBus:
         await self.line.passable(PATIENCE_S)
         queue = self._broker.queue
         shared = queue.consumer(consumer, pattern, ack_wait_s)
-        puller = Puller(queue, self._broker.carry, self.line, shared, slots=slots, handle=handle)
+        places = own_or_shared(slots)
+        puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle)
         await puller.run(stop)
 
     async def depth(self, consumer: str) -> QueueDepth:
