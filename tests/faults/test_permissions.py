@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -34,7 +35,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.system.private_broker import find_binary
-from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.testing.background import Mailbox
 from gym_runtime.workers.adapter import ModelSettings
@@ -121,13 +122,14 @@ def as_role(url: str, folder: Path, role: Role) -> nats.AbstractAsyncContextMana
     return nats.connect(url, role=role, credentials=folder / f"{role}.seed")
 
 
-def start(url: str, folder: Path, role: Role, monkeypatch: pytest.MonkeyPatch) -> System:
+def start(url: str, folder: Path, role: Role, monkeypatch: pytest.MonkeyPatch, **more: Any) -> System:
     """The workers of one kind, with their own identity and no other."""
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, workers=1, concurrency=8)
     with monkeypatch.context() as patched:
         patched.setenv(CREDENTIALS, str(folder / f"{role}.seed"))
-        return launch(SystemSpec(pools=tuple(pool for pool in pools if pool.kind == role), nats=(url,)))
+        chosen = tuple(pool for pool in pools if pool.kind == role)
+        return launch(SystemSpec(pools=chosen, nats=(url,), **more))
 
 
 def test_keys_are_for_their_owner_only(folder: Path) -> None:
@@ -174,6 +176,27 @@ async def test_four_identities_make_rollouts_together(
         for system in systems:
             await system.stop()
     assert "Violation" not in (folder / "broker.log").read_text()
+
+
+@pytest.mark.anyio
+async def test_workers_that_come_before_the_first_client_wait_for_its_streams(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(folder, ("store_dir: $STORE", f'store_dir: "{tmp_path}"')) as url:
+        said: list[Event] = []
+        system = start(url, folder, "agent", monkeypatch, wait_s=30.0)
+        try:
+            with anyio.fail_after(20):
+                await system.until("waiting", said.append)
+            assert "run 'gym-runtime status' with a client's" in said[-1].reason
+            async with connect(url) as gym:
+                with anyio.fail_after(20):
+                    await system.until("all_ready", said.append)
+                assert [worker.kind for worker in await gym.workers()] == ["agent"]
+        finally:
+            await system.stop()
+    assert [event.event for event in said].count("waiting") == 1
+    assert "streams not created" not in capfd.readouterr().err
 
 
 @pytest.mark.anyio

@@ -387,6 +387,7 @@ def connect(
     credentials: Path | None = None,
     tls: ssl.SSLContext | None = None,
     replicas: int | None = None,
+    streams_needed: bool = False,
 ) -> AbstractAsyncContextManager[NatsBus]:
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
@@ -396,8 +397,9 @@ def connect(
 
     A client creates the streams that are missing; a worker does so when it needs one. Each is kept
     ``replicas`` times, by default three in a cluster and once on a single broker; existing ones keep their
-    operator's settings. Leaving the context sends what is buffered and disconnects. Like a task group, of
-    which it holds one, it is left by the task that entered it, and after what was entered later.
+    operator's settings. With ``streams_needed`` a worker that finds none and may create none fails, with an
+    error that is ``silent``. Leaving the context sends what is buffered and disconnects. Like a task group,
+    of which it holds one, it is left by the task that entered it, and after what was entered later.
 
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
@@ -406,7 +408,7 @@ def connect(
     """
     where, names = addresses.parse(url), Names(prefix)
     credentials = credentials or credentials_for(where)
-    return _connected(where, names, name, role, credentials, tls or trust(), replicas)
+    return _connected(where, names, name, role, credentials, tls or trust(), replicas, streams_needed)
 
 
 @asynccontextmanager
@@ -418,6 +420,7 @@ async def _connected(
     credentials: Path | None,
     tls: ssl.SSLContext | None,
     replicas: int | None,
+    streams_needed: bool,
 ) -> AsyncGenerator[NatsBus]:
     link = Connection(where, inbox=names.inbox(role), name=name, credentials=credentials, tls=tls)
     failure: Exception | None = None
@@ -427,7 +430,7 @@ async def _connected(
             tasks.start_soon(link.run)
             bus = NatsBus(link, names, replicas, tasks)
             try:
-                await bus.open(create=role == "client")
+                await bus.open(create=role == "client", needed=streams_needed)
                 yield bus
             except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
                 failure = error

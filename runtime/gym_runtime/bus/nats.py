@@ -216,9 +216,9 @@ class NatsBus:
         found = await self._streams.counts(self._names.pattern(pattern))
         return {self._names.bare(subject.encode()): count for subject, count in found.items()}
 
-    async def open(self, *, create: bool = True) -> None:
+    async def open(self, *, create: bool = True, needed: bool = False) -> None:
         """Create the streams that are missing, as `connect` does; see `Streams.open`."""
-        await self._streams.open(create=create)
+        await self._streams.open(create=create, needed=needed)
 
     async def aclose(self) -> None:
         await self._link.close()

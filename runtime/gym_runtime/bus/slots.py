@@ -9,8 +9,8 @@ as long as it is asked, and a busy one could take them all. The laws:
    one.
 3. A free slot goes to a keen pull that holds less than the one where it became free. So queues that all have
    tasks share the slots evenly.
-4. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task: the
-   slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
+4. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
+   the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
 
 A pull with slots of its own asks for all of them.
 """

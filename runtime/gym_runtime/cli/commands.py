@@ -320,7 +320,13 @@ COMMANDS: dict[str, list[Callable[..., int | None]]] = {
 }
 """As the help shows them."""
 
-RENAMED = {"return_tokens": "return-token-ids", "timeout_s": "timeout", "drain_s": "drain", "check": "test"}
+RENAMED = {
+    "return_tokens": "return-token-ids",
+    "timeout_s": "timeout",
+    "drain_s": "drain",
+    "wait_s": "wait",
+    "check": "test",
+}
 
 
 def flag(name: str) -> str:

@@ -241,6 +241,8 @@ class StartOptions:
         nats: The broker to join, as for 'gym-runtime run'; by default one is started.
         prefix: Tells systems that share a broker apart; by default gym.
         state_dir: Where a private broker keeps its queue; by default a temporary directory.
+        wait_s: Seconds to wait for a broker, its streams and engines that are not there yet; inf for ever. By
+            default what is not there is an error.
         drain_s: Seconds that rollouts may take to finish when the workers stop; by default 25, for platforms
             that kill after 30.
     """
@@ -254,6 +256,9 @@ class StartOptions:
     nats: Annotated[str, System, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
     prefix: Annotated[str, System, Parameter(show_default=False)] = ""
     state_dir: Annotated[str, System, Parameter(show_default=False)] = ""
+    wait_s: Annotated[
+        float, System, Parameter(env_var="GYM_WAIT_S", show_default=False, validator=Number(gte=0))
+    ] = 0.0
     drain_s: Annotated[
         float | None, System, Parameter(env_var="GYM_DRAIN_S", show_default=False, validator=Number(gte=0))
     ] = None

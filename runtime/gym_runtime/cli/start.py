@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import signal
 import sys
@@ -86,6 +87,7 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
+        wait_s=options.wait_s,
         drain_s=config.drain_s if options.drain_s is None else options.drain_s,
     )
 
@@ -189,7 +191,7 @@ async def _stay(system: SystemSpec, notes: Console) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch_signals, running, system.drain_s, stopping, notes)
             with stopping:
-                await running.until("all_ready")
+                await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s, notes))
                 show_ready(running, system, terminal.output())
                 async for event in running.events():
                     if event.event == "stopped":
@@ -228,6 +230,12 @@ async def _watch_signals(
                     soft_wrap=True,
                 )
                 stopping.cancel()
+
+
+def _say_waiting(event: Event, wait_s: float, notes: Console) -> None:
+    if event.event == "waiting":
+        limit = "until it comes" if math.isinf(wait_s) else f"up to {wait_s:,.0f} s"
+        notes.print(f"waiting {limit}: {event.reason}", soft_wrap=True)
 
 
 def _say(event: Event, notes: Console) -> None:

@@ -39,7 +39,7 @@ IN_TROUBLE = 75
 """A worker's exit status when a restart may help (EX_TEMPFAIL)."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that the supervisor handles; its children reset them."""
-READY_LINE, DRAIN_LINE = "ready\n", "drain\n"
+READY_LINE, DRAIN_LINE, WAITING = "ready\n", "drain\n", "waiting for "
 
 
 class Deaths:
@@ -81,6 +81,7 @@ class Slot:
         pid: 0 while it is empty.
         report: the pipe to read from the process, or -1.
         asked_s: when its process was asked to leave by somebody else than the supervisor; 0 if it was not.
+        awaits: what its process waits for before it can start; empty for nothing.
         told: the supervisor has told its process to drain.
         retired: its process left as it was asked to; the slot stays empty.
     """
@@ -92,6 +93,7 @@ class Slot:
         self.report = -1
         self.ready = False
         self.asked_s = 0.0
+        self.awaits = ""
         self.told = False
         self.retired = False
         self.start_at_s = 0.0
@@ -105,7 +107,8 @@ class Slot:
         """Fill the slot. ``lifeline`` is the pipe's reading and writing end."""
         report_read, report_write = os.pipe()
         self.name = f"{self.pool.kind}-{uuid.uuid4().hex[:10]}"
-        self.ready, self.asked_s, self.told, self._ended, self._said = False, 0.0, False, False, ""
+        self.ready, self.asked_s, self.told, self._ended = False, 0.0, False, False
+        self.awaits = self._said = ""
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -146,6 +149,9 @@ class Slot:
             return False
         with contextlib.suppress(BlockingIOError):
             self._said += os.read(self.report, 65536).decode(errors="replace")
+        while self._said.startswith(WAITING) and "\n" in self._said:
+            line, _, self._said = self._said.partition("\n")
+            self.awaits = line.removeprefix(WAITING)
         became_ready = not self.ready and self._heard(READY_LINE)
         if became_ready:
             self.ready = self._worked = True
@@ -207,8 +213,11 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: 
     def leave() -> None:
         os.write(report, DRAIN_LINE.encode())
 
+    def waiting(what: str) -> None:
+        os.write(report, f"{WAITING}{' '.join(what.split())}\n".encode())
+
     async def main() -> None:
-        await work(system, pool, name, lifeline=lifeline, ready=ready, leave=leave)
+        await work(system, pool, name, lifeline=lifeline, ready=ready, leave=leave, waiting=waiting)
 
     try:
         anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})

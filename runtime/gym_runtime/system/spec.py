@@ -53,6 +53,8 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         prefix: of all subjects and streams, so that several systems can share a broker.
         drain_s: how many seconds the workers together may take to finish their work when they stop; what is
             left then goes back to the queue, which takes up to `GIVE_BACK_S` more.
+        wait_s: how many seconds starting workers wait for a broker, its streams and engines that are not
+            there yet.
     """
 
     pools: tuple[PoolSpec, ...] = ()
@@ -61,17 +63,19 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     temporary: bool = False
     prefix: str = "gym"
     drain_s: float = DRAIN_S
+    wait_s: float = 0.0
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event that the supervisor reports as one JSON line.
 
     ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves),
-    ``all_ready``, ``restarted`` (with the ``reason``), ``drained`` (a worker left as it was asked to),
-    ``failed`` (it gave up; ``reason`` is the message for the user) or ``stopped``.
+    ``waiting`` (``reason`` is what for), ``all_ready``, ``restarted`` (with the ``reason``), ``drained`` (a
+    worker left as it was asked to), ``failed`` (it gave up; ``reason`` is the message for the user) or
+    ``stopped``.
     """
 
-    event: Literal["broker", "ready", "all_ready", "restarted", "drained", "failed", "stopped"]
+    event: Literal["broker", "waiting", "ready", "all_ready", "restarted", "drained", "failed", "stopped"]
     url: str = ""
     worker: str = ""
     kind: str = ""

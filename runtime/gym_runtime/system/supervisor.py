@@ -61,6 +61,7 @@ class Supervisor:
         self._failure = ""
         self._input = b""
         self._announced = False
+        self._awaited: set[str] = set()
         self._lifeline = os.pipe()
         self._lifeline_cut = False
         self._wake_read, self._wake_write = os.pipe()
@@ -145,8 +146,15 @@ class Supervisor:
             _say(Event(event="all_ready"))
 
     def _hear(self, slot: Slot) -> None:
-        if slot.hear():
+        ready = slot.hear()
+        if slot.awaits and slot.awaits not in self._awaited:
+            # Several workers may wait for the same.
+            self._awaited.add(slot.awaits)
+            _say(Event(event="waiting", kind=slot.pool.kind, reason=slot.awaits))
+        if ready:
             pool = slot.pool
+            self._awaited.discard(slot.awaits)
+            slot.awaits = ""
             _say(Event(event="ready", worker=slot.name, kind=pool.kind, pools=pool.names, pid=slot.pid))
 
     def _bury(self, slot: Slot, status: int) -> None:

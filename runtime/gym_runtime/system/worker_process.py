@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -30,6 +30,7 @@ from gym_runtime.errors import GymError, NoWorker, UsageError
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.draining import drained_on_request
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.system.patience import Patience
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.system.starting import ended_at_once
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
@@ -76,6 +77,7 @@ async def work(
     lifeline: int,
     ready: Callable[[], None],
     leave: Callable[[], None],
+    waiting: Callable[[str], None],
 ) -> None:
     """Run a worker until it is told to stop.
 
@@ -83,6 +85,7 @@ async def work(
         lifeline: the pipe that closes when the supervisor ends.
         ready: called once it works.
         leave: called when somebody else than the supervisor asks it to leave; it goes on until it is told.
+        waiting: called with what it waits for before it can start.
 
     Raises:
         UsageError, BrokerError: it cannot start; the message says why.
@@ -92,14 +95,19 @@ async def work(
     try:
         async with AsyncExitStack() as stack:
             with ended_at_once(lifeline):
-                bus = await stack.enter_async_context(
-                    connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind)
-                )
-                member = await stack.enter_async_context(_member(pool, bus, worker))
+                patience = Patience(system.wait_s, waiting)
+                bus = await patience.enter(stack, lambda: _bus(system, pool, worker))
+                member = await patience.enter(stack, lambda: _member(pool, bus, worker))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
             await _Life(system, pool, worker, bus, member, leave).live(lifeline, ready)
     finally:
         tracing.stop()
+
+
+def _bus(system: SystemSpec, pool: PoolSpec, worker: str) -> AbstractAsyncContextManager[Bus]:
+    return connect(
+        system.nats, prefix=system.prefix, name=worker, role=pool.kind, streams_needed=system.wait_s > 0
+    )
 
 
 class _Life:

@@ -508,6 +508,7 @@ class Floor:
         self.most = 0
         self.redelivered = 0
         self._changed = anyio.Event()
+        self._ended: Counter[str] = Counter()
         self._held: dict[str, list[anyio.Event]] = {}
 
     async def handle(self, delivery: Delivery) -> None:
@@ -517,6 +518,7 @@ class Floor:
         self._held.setdefault(queue, []).append(let_go)
         self._count(queue, 1)
         await let_go.wait()
+        self._ended[queue] += 1
         self._count(queue, -1)
         await delivery.ack()
 
@@ -526,8 +528,13 @@ class Floor:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def let_go(self, queue: str) -> None:
+    async def let_go(self, queue: str) -> None:
+        """End one task, and return when it has ended."""
+        ended = self._ended[queue] + 1
         self._held[queue].pop(0).set()
+        with anyio.fail_after(15):
+            while self._ended[queue] < ended:
+                await self._changed.wait()
 
     async def until(self, **counts: int) -> None:
         with anyio.fail_after(15):
@@ -551,17 +558,17 @@ async def test_pulls_that_share_slots_give_all_of_them_to_the_queue_that_has_tas
         for number in range(7):
             await bus.enqueue("task.b.x", b"%d" % number)
         for gone in range(6):
-            floor.let_go("a")
+            await floor.let_go("a")
             await floor.until(a=11 - gone, b=1 + gone)
         assert floor.most == 12
-        floor.let_go("b")
+        await floor.let_go("b")
         await floor.until(a=6, b=6)
         # When one queue is empty, the other one has all slots again.
         for _ in range(6):
-            floor.let_go("b")
+            await floor.let_go("b")
         await floor.until(a=12, b=0)
         await bus.enqueue("task.c.x", b"")
-        floor.let_go("a")
+        await floor.let_go("a")
         await floor.until(c=1)
     assert floor.most == 12
     assert floor.redelivered == 0
@@ -577,7 +584,7 @@ async def test_fewer_slots_than_pulls_serve_them_all(bus: Bus, other: Bus) -> No
         for name in "cab":
             await bus.enqueue(f"task.{name}.x", b"")
             await floor.until(**{name: 1})
-            floor.let_go(name)
+            await floor.let_go(name)
             await floor.until(**{name: 0})
     assert (floor.most, floor.redelivered) == (1, 0)
 

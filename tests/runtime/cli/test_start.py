@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from gym_runtime.cli.options import ModelOptions, StartOptions
 from gym_runtime.cli.start import plan
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec
 from rich.console import Console
 from runtime.cli.started import SCRIPT, Started
@@ -150,7 +152,7 @@ def test_how_long_stopping_may_take_is_a_setting(file: Path) -> None:
 @pytest.mark.timeout(60)
 def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     with stub_engine.running("--latency-s", "600") as engine:
-        pools = ["resource:mcqa", "agent:single_turn", "model", "--model", "openai/stub"]
+        pools = ["resource:mcqa", "agent", "model", "--model", "openai/stub"]
         with Started(tmp_path, *pools, "--model-url", engine.url, "--drain", "20") as started:
             rows = catalogue.environment("mcqa").source.with_suffix(".jsonl")
             command = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--nats", started.url]
@@ -165,6 +167,41 @@ def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_p
             )
             assert started.runs_for(1.0)
             assert started.end(signal.SIGINT) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    url = broker.start()
+    broker.stop()
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    command = [SCRIPT, "start", "model", "agent", "--model", "openai/stub", "--wait", "60"]
+    with subprocess.Popen(
+        [*command, "--model-url", f"http://127.0.0.1:{port}/v1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GYM_NATS_URL": url},
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        line = process.stderr.readline()
+        assert line.startswith("waiting up to 60 s: no broker at ")
+        broker.restart()
+        try:
+            line = process.stderr.readline()
+            assert line.startswith(f"waiting up to 60 s: nothing listens at http://127.0.0.1:{port}/v1")
+            with stub_engine.running("--port", str(port)):
+                while "joined" not in (line := process.stdout.readline()):
+                    assert line
+                process.send_signal(signal.SIGTERM)
+                assert process.stderr.readline().startswith("stopping: ")
+                assert process.wait(20) == 0
+        finally:
+            broker.stop()
 
 
 def test_requests_per_minute_are_of_the_model_that_is_served(tmp_path: Path) -> None:
