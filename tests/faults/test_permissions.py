@@ -1,7 +1,7 @@
 """Four identities over TLS: together they make rollouts, and each is refused what is not its work.
 
-The broker runs the configuration that ships in ``deploy/nats``, with keys and certificates made by the
-script beside it. What is forbidden is tried over the same connection that the role's own work goes over.
+The broker runs the configuration of ``gym-runtime broker``, with its keys and certificates. What is
+forbidden is tried over the same connection that the role's own work goes over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -31,6 +30,7 @@ from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.link import Role
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.client import RunInfo, make_pools
+from gym_runtime.deploy.broker import BrokerPlan, configure
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
@@ -42,7 +42,6 @@ from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "nats"
 WORKERS: tuple[Role, ...] = ("agent", "resource", "model")
 JUDGED = '''"""Judged by a model."""
 
@@ -76,15 +75,14 @@ ROWS = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keys, certificates and configuration, as the script makes them."""
     folder = tmp_path_factory.mktemp("identities")
-    script = [sys.executable, str(DEPLOY / "make_identities.py"), str(folder)]
-    subprocess.run([*script, "--host", "127.0.0.1", "--host", "localhost"], check=True, capture_output=True)
+    configure(BrokerPlan(folder=folder, node="server"))
     return folder
 
 
 @contextmanager
 def serving(folder: Path, *changes: tuple[str, str]) -> Generator[str]:
     """The broker with that configuration on a port of its own; yields its URL."""
-    text = (folder / "nats.conf").read_text()
+    text = (folder / "server.conf").read_text()
     for old, new in [("0.0.0.0:4222", "127.0.0.1:-1"), ("127.0.0.1:8222", "127.0.0.1:-1"), *changes]:
         assert old in text
         text = text.replace(old, new)
@@ -133,22 +131,21 @@ def start(url: str, folder: Path, role: Role, monkeypatch: pytest.MonkeyPatch, *
 
 
 def test_keys_are_for_their_owner_only(folder: Path) -> None:
-    for secret in [folder, *folder.glob("*.seed"), *folder.glob("*.key"), folder / "nats.conf"]:
+    for secret in [folder, *folder.glob("*.seed"), *folder.glob("*.key"), folder / "server.conf"]:
         assert not stat.S_IMODE(secret.stat().st_mode) & 0o077, secret
     seeds = [seed.read_text() for seed in folder.glob("*.seed")]
     assert len(set(seeds)) == 4
-    configuration = (folder / "nats.conf").read_text() + (folder / "identities.conf").read_text()
+    configuration = (folder / "server.conf").read_text() + (folder / "identities.conf").read_text()
     assert not any(seed in configuration for seed in seeds)
 
 
 def test_another_prefix_is_another_system(folder: Path, tmp_path: Path) -> None:
-    script = [sys.executable, str(DEPLOY / "make_identities.py"), str(tmp_path), "--prefix", "team.a"]
-    subprocess.run(script, check=True, capture_output=True)
-    text = (tmp_path / "nats.conf").read_text()
+    path = configure(BrokerPlan(folder=tmp_path, prefix="team.a"))
+    text = path.read_text()
     assert '"team.a.task.>"' in text
     assert '"$JS.API.STREAM.PURGE.team_a_TASKS"' in text
     assert '"gym.' not in text
-    assert subprocess.run([find_binary(), "-t", "-c", str(tmp_path / "nats.conf")]).returncode == 0
+    assert subprocess.run([find_binary(), "-t", "-c", str(path)]).returncode == 0
 
 
 @pytest.mark.anyio

@@ -37,6 +37,7 @@ from gym_runtime.bus.addresses import Addresses
 from gym_runtime.bus.handshake import Refused, shake_hands
 from gym_runtime.bus.identity import Identity, credentials_for, trust
 from gym_runtime.bus.interests import Interest, Interests
+from gym_runtime.bus.join import names_file, read_join
 from gym_runtime.bus.link import Answer, Listener, Role
 from gym_runtime.bus.nats import NatsBus
 from gym_runtime.bus.outgoing import Outgoing
@@ -391,6 +392,7 @@ def connect(
 ) -> AbstractAsyncContextManager[NatsBus]:
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
+    In place of a URL the path of a join file (`gym_runtime.bus.join`) says all that follows.
     User and password, or a token, stand in the URL; ``credentials`` is a file with an NKey seed or a NATS
     ``.creds`` file. It and ``tls`` come from the environment where they are not given
     (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart.
@@ -406,8 +408,14 @@ def connect(
             that are too small. The message says what to do.
         UsageError: A URL or the prefix is none, or a file cannot be used.
     """
-    where, names = addresses.parse(url), Names(prefix)
-    credentials = credentials or credentials_for(where)
+    names = Names(prefix)
+    given = [url] if isinstance(url, str) else list(url)
+    if len(given) == 1 and names_file(given[0]):
+        join = read_join(Path(given[0]))
+        where, credentials, tls = addresses.parse(join.urls), Path(given[0]), join.trust()
+    else:
+        where = addresses.parse(url)
+        credentials = credentials or credentials_for(where)
     return _connected(where, names, name, role, credentials, tls or trust(), replicas, streams_needed)
 
 

@@ -22,7 +22,9 @@ from gym_runtime.cli.options import (
     BenchOptions,
     Broker,
     BrokerOptions,
+    BrokerStartOptions,
     CollectOptions,
+    DeployOptions,
     Everything,
     GatewayOptions,
     MergeOptions,
@@ -56,7 +58,8 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = StartOptions()) 
 
     Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
 
-    --config FILE describes a system in TOML, of which POOLs pick a part; deploy/system.toml is an example.
+    --config FILE describes a system in TOML, of which POOLs pick a part; "gym-runtime deploy init systemd"
+    writes an example.
 
     Args:
         pools: agent, resource or model; or with names: resource:mcqa,reasoning_gym. By default all agents,
@@ -65,6 +68,34 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = StartOptions()) 
     from gym_runtime.cli import start as starts
 
     return starts.start(replace(options, pools=pools))
+
+
+def broker(*, options: Annotated[BrokerStartOptions, FLAT] = BrokerStartOptions()) -> int:
+    """Run a broker for the machines of a system: TLS, an identity for each role, the streams, join files.
+
+    One alone, or three with --nodes. Its folder holds every secret of the system.
+    """
+    from gym_runtime.cli import broker as brokers
+
+    return brokers.broker(options)
+
+
+def deploy(
+    action: Literal["init"],
+    platform: Literal["slurm", "kubernetes", "compose", "systemd"],
+    /,
+    *,
+    options: Annotated[DeployOptions, FLAT] = DeployOptions(),
+) -> None:
+    """Write out the files that start a system on a platform, filled in, to be read and changed.
+
+    Args:
+        action: init writes them.
+        platform: For which.
+    """
+    from gym_runtime.cli import deploy as deploying
+
+    deploying.init(platform, options)
 
 
 def publish(file: Path, /, *, options: Annotated[PublishOptions, FLAT] = PublishOptions()) -> None:
@@ -313,7 +344,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PrepareOptio
 
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
-    "Make rollouts": [run, start, publish, collect, merge, cancel, drain, weights, gateway],
+    "Make rollouts": [run, start, broker, deploy, publish, collect, merge, cancel, drain, weights, gateway],
     "Look around": [view, show, compare, status, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare],

@@ -1,0 +1,190 @@
+"""A broker that others can reach: TLS, four identities, the streams, and one node or three.
+
+`configure` writes what ``nats-server`` needs into a folder; `serve` runs it until a signal. The broker's log
+goes to standard error. Monitoring listens on loopback unless the plan says otherwise: it needs no password.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from gym_runtime.bus.connection import connect
+from gym_runtime.bus.join import read_join
+from gym_runtime.deploy import identities
+from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
+from gym_runtime.system.private_broker import die_with_parent, find_binary
+
+ROUTE_PORT = 6222
+AGAIN_S = 0.5
+STOP_S = 20.0
+_CLUSTER = """
+cluster {{
+  name: gym
+  listen: "{host}:{port}"
+  tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA, verify: true }}
+  routes: [{routes}]
+}}
+"""
+
+
+class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What broker to run.
+
+    Attributes:
+        folder: for its keys, configuration and streams; nodes may share it.
+        listen: ``HOST:PORT`` for clients and workers.
+        hosts: names and addresses by which they reach it; by default this machine's.
+        nodes: the hosts of all nodes of a cluster, this one included; empty for a broker alone.
+        node: this one's host; by default this machine's name.
+        monitor: ``HOST:PORT`` of the broker's statistics.
+        prefix: of the system's subjects.
+    """
+
+    folder: Path
+    listen: str = "0.0.0.0:4222"
+    hosts: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    node: str = ""
+    monitor: str = "127.0.0.1:8222"
+    prefix: str = "gym"
+
+    @property
+    def name(self) -> str:
+        """This node's."""
+        return self.node or socket.gethostname()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens.
+
+        Raises:
+            UsageError: that is no ``HOST:PORT``.
+        """
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal():
+            raise UsageError(f"--listen {self.listen}: expected HOST:PORT, such as 0.0.0.0:4222")
+        return host, int(port)
+
+    @property
+    def reached_at(self) -> tuple[str, ...]:
+        """The hosts in the URLs of join files."""
+        return self.nodes or self.hosts[:1] or (self.name,)
+
+
+def configure(plan: BrokerPlan) -> Path:
+    """Write keys, certificates, join files and the configuration; its path.
+
+    Raises:
+        UsageError: the plan contradicts itself, or the folder cannot be used.
+    """
+    host, port = plan.address
+    if plan.nodes and plan.name not in plan.nodes:
+        raise UsageError(f"--nodes {','.join(plan.nodes)}: which of them is this? --node NAME")
+    folder = plan.folder.absolute()
+    here = () if host in ("0.0.0.0", "::", "[::]") else (host,)
+    hosts = [*plan.hosts, plan.name, socket.getfqdn(), *here, "localhost", "127.0.0.1"]
+    urls = [f"tls://{one}:{port}" for one in plan.reached_at]
+    identities.make(folder, node=plan.name, hosts=hosts, urls=urls)
+    settings = {
+        "SERVER_NAME": plan.name,
+        "LISTEN": plan.listen,
+        "MONITOR": plan.monitor,
+        "SERVER_CERTIFICATE": str(folder / f"{plan.name}.pem"),
+        "SERVER_KEY": str(folder / f"{plan.name}.key"),
+        "CA": str(folder / "ca.pem"),
+        "STORE": str(folder / f"jetstream-{plan.name}"),
+    }
+    text = (files("gym_runtime.deploy") / "templates" / "secure.conf").read_text()
+    text = text.replace("gym_", re.sub(r"\W", "_", plan.prefix) + "_").replace("gym.", f"{plan.prefix}.")
+    if plan.nodes:
+        others = [one for one in plan.nodes if one != plan.name]
+        routes = ", ".join(f'"nats-route://{one}:{ROUTE_PORT}"' for one in others)
+        text += _CLUSTER.format(host=host, port=ROUTE_PORT, routes=routes)
+    path = folder / f"{plan.name}.conf"
+    lines = [f"{name}: {_quoted(value)}\n" for name, value in settings.items()]
+    identities.write_secret(path, "".join(lines) + 'include "identities.conf"\n' + text)
+    return path
+
+
+async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
+    """Run the broker until SIGTERM or SIGINT; ``ready`` is called when it has the streams.
+
+    Raises:
+        UsageError: see `configure`.
+        BrokerError: it is not installed, does not start, or ended by itself; its log says why.
+    """
+    process = _started(configure(plan))
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, process, tasks.cancel_scope)
+            tasks.start_soon(_stop_at_signal, tasks.cancel_scope)
+            await _make_streams(plan)
+            ready()
+            await anyio.sleep_forever()
+    except BaseExceptionGroup as group:
+        raise leaf(group) from None
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _started(configuration: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [find_binary(), "-c", str(configuration)],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=die_with_parent() if sys.platform == "linux" else None,
+    )
+
+
+async def _stop_at_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+async def _watch(process: subprocess.Popen[bytes], scope: anyio.CancelScope) -> None:
+    code = await anyio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+    raise BrokerError(f"nats-server ended with code {code}; its log is above")
+
+
+async def _make_streams(plan: BrokerPlan) -> None:
+    """Connect as a client, which creates the streams; in a cluster that takes a majority of its nodes."""
+    host, port = plan.address
+    local = "127.0.0.1" if host in ("0.0.0.0", "::", "[::]") else host
+    folder = plan.folder.absolute()
+    trust = read_join(folder / "join" / "client.join").trust()
+    replicas = min(3, len(plan.nodes)) or None
+    while True:
+        try:
+            async with connect(
+                f"tls://{local}:{port}",
+                prefix=plan.prefix,
+                credentials=folder / "client.seed",
+                tls=trust,
+                replicas=replicas,
+            ):
+                return
+        except GymError as error:
+            if not plan.nodes and not (isinstance(error, BrokerError) and error.silent):
+                raise
+        await anyio.sleep(AGAIN_S)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
