@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import NotThereYet, UsageError
 
 _URL = re.compile(r"^url (\S+)$", re.MULTILINE)
 _AUTHORITY = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n", re.DOTALL)
@@ -54,10 +54,13 @@ def read_join(path: Path) -> Join:
     """A join file's content.
 
     Raises:
+        NotThereYet: it does not exist.
         UsageError: it cannot be read, or lacks something.
     """
     try:
         text = path.read_text()
+    except FileNotFoundError:
+        raise NotThereYet(f"there is no join file {path}: 'gym-runtime broker' writes it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"join file {path}: {getattr(error, 'strerror', None) or error}") from error
     urls, authority, seed = _URL.findall(text), _AUTHORITY.search(text), _SEED.search(text)

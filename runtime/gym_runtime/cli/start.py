@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import signal
 import sys
@@ -30,6 +29,8 @@ from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 
+FOREVER_S = 1e9
+"""JSON has no infinity."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -87,7 +88,7 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
-        wait_s=options.wait_s,
+        wait_s=min(options.wait_s, FOREVER_S),
         drain_s=config.drain_s if options.drain_s is None else options.drain_s,
     )
 
@@ -234,7 +235,7 @@ async def _watch_signals(
 
 def _say_waiting(event: Event, wait_s: float, notes: Console) -> None:
     if event.event == "waiting":
-        limit = "until it comes" if math.isinf(wait_s) else f"up to {wait_s:,.0f} s"
+        limit = "until it comes" if wait_s == FOREVER_S else f"up to {wait_s:,.0f} s"
         notes.print(f"waiting {limit}: {event.reason}", soft_wrap=True)
 
 
