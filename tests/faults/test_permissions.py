@@ -1,7 +1,7 @@
 """Four identities over TLS: together they make rollouts, and each is refused what is not its work.
 
-The broker runs the configuration of ``gym-runtime broker``, with its keys and certificates. What is
-forbidden is tried over the same connection that the role's own work goes over.
+The broker runs the configuration of ``gym-runtime broker``, with its keys and certificates. What is forbidden
+is tried over the same connection that the role's own work goes over.
 """
 
 from __future__ import annotations

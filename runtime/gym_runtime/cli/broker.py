@@ -26,6 +26,7 @@ def broker(options: BrokerStartOptions) -> int:
         node=options.node,
         monitor=options.monitor,
         prefix=options.prefix,
+        linger_s=options.linger_s,
     )
     ready = partial(_show_ready, plan)
     anyio.run(serve, plan, ready, backend_options={"use_uvloop": sys.platform != "win32"})

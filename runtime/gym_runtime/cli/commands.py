@@ -356,6 +356,7 @@ RENAMED = {
     "timeout_s": "timeout",
     "drain_s": "drain",
     "wait_s": "wait",
+    "linger_s": "linger",
     "check": "test",
 }
 

@@ -279,6 +279,7 @@ class BrokerStartOptions:
         node: Which of them this one is; by default this machine's name.
         monitor: HOST:PORT of its statistics. Everybody who reaches it may read them.
         prefix: Of the system's subjects; one broker's identities are for one system.
+        linger_s: Seconds that it stays after SIGTERM for workers that still finish their work.
     """
 
     folder: Annotated[Path, Parameter(name="--dir")] = Path("gym-broker")
@@ -288,6 +289,7 @@ class BrokerStartOptions:
     node: Annotated[str, Parameter(show_default=False)] = ""
     monitor: str = "127.0.0.1:8222"
     prefix: str = "gym"
+    linger_s: Annotated[float, Parameter(validator=Number(gte=0))] = 28.0
 
 
 @dataclass(frozen=True, kw_only=True)

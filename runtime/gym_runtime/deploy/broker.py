@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,14 +20,20 @@ import anyio
 import msgspec
 
 from gym_runtime.bus.connection import connect
+from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.join import read_join
 from gym_runtime.deploy import identities
 from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
+from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
 
 ROUTE_PORT = 6222
 AGAIN_S = 0.5
+SIGNALLED_S = 1.0
+"""Within this time a signal to all processes has reached this one, too."""
 STOP_S = 20.0
+LINGER_S = 28.0
+"""A little longer than workers may take (`gym_runtime.system.spec.DRAIN_S`), and less than platforms wait."""
 _CLUSTER = """
 cluster {{
   name: gym
@@ -48,6 +55,8 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
         node: this one's host; by default this machine's name.
         monitor: ``HOST:PORT`` of the broker's statistics.
         prefix: of the system's subjects.
+        linger_s: how many seconds it stays for workers that still finish their work after it was told to
+        stop.
     """
 
     folder: Path
@@ -57,6 +66,7 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     monitor: str = "127.0.0.1:8222"
     prefix: str = "gym"
+    linger_s: float = LINGER_S
 
     @property
     def name(self) -> str:
@@ -119,67 +129,111 @@ def configure(plan: BrokerPlan) -> Path:
 async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     """Run the broker until SIGTERM or SIGINT; ``ready`` is called when it has the streams.
 
+    A signal may come to all processes of a machine at once. So the broker stays while workers are there,
+    ``linger_s`` at most, and a nats-server that the signal has ended is started again meanwhile. A second
+    SIGINT ends it at once.
+
     Raises:
         UsageError: see `configure`.
         BrokerError: it is not installed, does not start, or ended by itself; its log says why.
     """
-    process = _started(configure(plan))
+    configuration = configure(plan)
+    stopping = anyio.Event()
+    server = _Server(configuration)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch, process, tasks.cancel_scope)
-            tasks.start_soon(_stop_at_signal, tasks.cancel_scope)
-            await _make_streams(plan)
-            ready()
-            await anyio.sleep_forever()
+            tasks.start_soon(server.keep, stopping)
+            tasks.start_soon(_hear_signals, stopping, tasks.cancel_scope)
+            async with AsyncExitStack() as stack:
+                bus = await _enter(stack, plan)
+                ready()
+                await stopping.wait()
+                await _until_idle(bus, plan.linger_s)
+            tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise leaf(group) from None
     finally:
-        process.terminate()
+        server.stop()
+
+
+class _Server:
+    """The nats-server process."""
+
+    def __init__(self, configuration: Path) -> None:
+        self._configuration = configuration
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [find_binary(), "-c", str(self._configuration)],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent() if sys.platform == "linux" else None,
+        )
+
+    async def keep(self, stopping: anyio.Event) -> None:
+        """Start it again when the signal that stops us has ended it, too.
+
+        Raises:
+            BrokerError: it ended by itself.
+        """
+        while True:
+            code = await anyio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+            with anyio.move_on_after(SIGNALLED_S):
+                await stopping.wait()
+            if not stopping.is_set():
+                raise BrokerError(f"nats-server ended with code {code}; its log is above")
+            self._process = self._started()
+
+    def stop(self) -> None:
+        self._process.terminate()
         try:
-            process.wait(STOP_S)
+            self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self._process.kill()
+            self._process.wait()
 
 
-def _started(configuration: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [find_binary(), "-c", str(configuration)],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=die_with_parent() if sys.platform == "linux" else None,
-    )
-
-
-async def _stop_at_signal(scope: anyio.CancelScope) -> None:
+async def _hear_signals(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
+    interruptions = 0
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
+        async for number in signals:
+            stopping.set()
+            interruptions += number == signal.SIGINT
+            if interruptions > 1:
+                scope.cancel()
 
 
-async def _watch(process: subprocess.Popen[bytes], scope: anyio.CancelScope) -> None:
-    code = await anyio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
-    raise BrokerError(f"nats-server ended with code {code}; its log is above")
+async def _until_idle(bus: Bus, limit_s: float) -> None:
+    """Return when no worker is there any more."""
+    with anyio.move_on_after(limit_s):
+        while True:
+            with suppress(GymError):
+                if not await all_workers(bus):
+                    return
+            await anyio.sleep(AGAIN_S)
 
 
-async def _make_streams(plan: BrokerPlan) -> None:
-    """Connect as a client, which creates the streams; in a cluster that takes a majority of its nodes."""
+async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
+    """Connect as a client, which creates the streams; in a cluster that takes a majority of its nodes.
+
+    Raises:
+        BrokerError: the broker refuses it.
+    """
     host, port = plan.address
     local = "127.0.0.1" if host in ("0.0.0.0", "::", "[::]") else host
     folder = plan.folder.absolute()
     trust = read_join(folder / "join" / "client.join").trust()
-    replicas = min(3, len(plan.nodes)) or None
     while True:
+        connection = connect(
+            f"tls://{local}:{port}",
+            prefix=plan.prefix,
+            credentials=folder / "client.seed",
+            tls=trust,
+            replicas=min(3, len(plan.nodes)) or None,
+        )
         try:
-            async with connect(
-                f"tls://{local}:{port}",
-                prefix=plan.prefix,
-                credentials=folder / "client.seed",
-                tls=trust,
-                replicas=replicas,
-            ):
-                return
+            return await stack.enter_async_context(connection)
         except GymError as error:
             if not plan.nodes and not (isinstance(error, BrokerError) and error.silent):
                 raise

@@ -59,7 +59,7 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str]) 
             write_secret(folder / "identities.conf", "".join(public))
             for role, seed in seeds.items():
                 join = Join(urls=tuple(urls), authority=authority.read_text(), seed=seed)
-                write_secret(folder / f"{role}.join", write_join(join, role))
+                write_secret(folder / "join" / f"{role}.join", write_join(join, role))
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: {error.strerror or error}") from error
 
