@@ -179,7 +179,7 @@ async def test_four_identities_make_rollouts_together(
 async def test_workers_that_come_before_the_first_client_wait_for_its_streams(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(folder, ("store_dir: $STORE", f'store_dir: "{tmp_path}"')) as url:
+    with serving(folder, (str(folder / "jetstream-server"), str(tmp_path))) as url:
         said: list[Event] = []
         system = start(url, folder, "agent", monkeypatch, wait_s=30.0)
         try:
