@@ -1,4 +1,4 @@
-"""``gym-runtime broker``, by the real command: join files, one node and three, and a stop that waits for workers."""
+"""``gym-runtime broker`` by the real command: join files, one node and three, a stop that waits for workers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_join_file_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(NotThereYet, match="there is no join file .*: 'gym-runtime broker' writes it"):
+    with pytest.raises(NotThereYet, match=r"there is no join file .*: 'gym-runtime broker' writes it"):
         read_join(tmp_path / "none.join")
     (tmp_path / "half.join").write_text("url tls://a:4222\n")
     with pytest.raises(UsageError, match="a certificate authority and a key"):

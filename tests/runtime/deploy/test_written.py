@@ -1,4 +1,4 @@
-"""The files that ``deploy init`` writes are accepted by the programs they are for, and start commands that exist."""
+"""What ``deploy init`` writes is accepted by the programs it is for, and starts commands that exist."""
 
 from __future__ import annotations
 
