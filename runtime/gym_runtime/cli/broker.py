@@ -9,7 +9,7 @@ import anyio
 
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options import BrokerStartOptions, parse_urls
-from gym_runtime.deploy.broker import BrokerPlan, serve
+from gym_runtime.deploy.broker import BrokerPlan, configure, serve
 
 
 def broker(options: BrokerStartOptions) -> int:
@@ -28,6 +28,9 @@ def broker(options: BrokerStartOptions) -> int:
         prefix=options.prefix,
         linger_s=options.linger_s,
     )
+    if options.keys_only:
+        configure(plan)
+        return 0
     ready = partial(_show_ready, plan)
     anyio.run(serve, plan, ready, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0

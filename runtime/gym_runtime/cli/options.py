@@ -280,6 +280,7 @@ class BrokerStartOptions:
         monitor: HOST:PORT of its statistics. Everybody who reaches it may read them.
         prefix: Of the system's subjects; one broker's identities are for one system.
         linger_s: Seconds that it stays after SIGTERM for workers that still finish their work.
+        keys_only: Make the keys and join files, and start nothing.
     """
 
     folder: Annotated[Path, Parameter(name="--dir")] = Path("gym-broker")
@@ -290,6 +291,7 @@ class BrokerStartOptions:
     monitor: str = "127.0.0.1:8222"
     prefix: str = "gym"
     linger_s: Annotated[float, Parameter(validator=Number(gte=0))] = 28.0
+    keys_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

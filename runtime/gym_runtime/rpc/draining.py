@@ -1,7 +1,7 @@
 """Asking workers to leave, from anywhere in the system.
 
 ``drain.NAME`` is a request with an empty payload; the answer is `calls.Draining`. Only clients may ask
-(``deploy/nats/secure.conf``). The worker goes on until its supervisor tells it to drain, and is not replaced.
+(``deploy/templates/secure.conf``). The worker goes on until its supervisor tells it to drain; it is not replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``gym-runtime broker`` by the real command: join files, one node and three, a stop that waits for workers."""
+"""``gym-runtime broker`` by the real command: join files, one node, three, and a stop that awaits workers."""
 
 from __future__ import annotations
 
