@@ -14,6 +14,10 @@ from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
 from gym_runtime.errors import BrokerError
 
+MAX_ACK_PENDING = 65536
+"""Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
+MAX_WAITING = 65536
+"""Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
 EPHEMERAL_S = 5.0
 """An ephemeral consumer is there at once, or lies with a node that is not."""
 
@@ -40,6 +44,30 @@ async def create(
             f"{consumer.error.description}"
         )
     return consumer
+
+
+async def create_shared(streams: Streams, pattern: str, consumer: str, ack_wait_s: float) -> Consumer:
+    """Create or adapt the durable consumer that all workers on a pattern of the work queue share.
+
+    Raises:
+        BrokerError: as `create`.
+    """
+    name = streams.names.consumer(consumer)
+    return await create(
+        streams,
+        streams.names.stream(pattern),
+        {
+            "name": name,
+            "durable_name": name,
+            "filter_subject": streams.names.pattern(pattern),
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(ack_wait_s * 1e9),
+            "max_deliver": -1,
+            "max_ack_pending": MAX_ACK_PENDING,
+            "max_waiting": MAX_WAITING,
+        },
+    )
 
 
 async def create_ephemeral(link: Link, streams: Streams, stream: str, config: dict[str, Any]) -> Consumer:

@@ -148,6 +148,14 @@ class Bus(Protocol):
         """Put a task on the work queue; ``subject`` starts with ``task.``. Safe to call concurrently."""
         ...
 
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        """Make the durable consumer that `pull` uses, so that its `depth` is known before any worker is there.
+
+        Raises:
+            BrokerError: the broker refuses it.
+        """
+        ...
+
     async def pull(
         self,
         pattern: str,

@@ -145,6 +145,9 @@ class NatsBus:
     async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
         return await self._store(subject, payload, expect=expect)
 
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        await consumers.create_shared(self._streams, pattern, consumer, ack_wait_s)
+
     async def pull(
         self,
         pattern: str,

@@ -49,11 +49,7 @@ EXPIRES_S = 30.0
 """A pull lives half as long as the wait for an acknowledgement, and this long at most: when the tasks of a
 frozen worker are delivered again, its open pulls must be gone, or it would get them back."""
 HEARTBEAT_S = 5.0
-MAX_ACK_PENDING = 65536
-"""Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
 TICK_S = 0.5
-MAX_WAITING = 65536
-"""Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
 CLEANUP_S = 2.0
 RESTORE_S = 1.0
 ORDINARY = (404, 408)
@@ -80,7 +76,7 @@ class Puller:
         self._link = link
         self._streams = streams
         self._blobs = blobs
-        self._pattern = streams.names.pattern(pattern)
+        self._shared, self._name = pattern, consumer
         self._stream = streams.names.stream(pattern)
         self._consumer = streams.names.consumer(consumer)
         self._handle = handle
@@ -146,21 +142,7 @@ class Puller:
             raise ConnectionLost("the connection to the broker is closed")
 
     async def _create(self) -> None:
-        await consumers.create(
-            self._streams,
-            self._stream,
-            {
-                "name": self._consumer,
-                "durable_name": self._consumer,
-                "filter_subject": self._pattern,
-                "deliver_policy": "all",
-                "ack_policy": "explicit",
-                "ack_wait": int(self._ack_wait_s * 1e9),
-                "max_deliver": -1,
-                "max_ack_pending": MAX_ACK_PENDING,
-                "max_waiting": MAX_WAITING,
-            },
-        )
+        await consumers.create_shared(self._streams, self._shared, self._name, self._ack_wait_s)
 
     async def _restore(self) -> None:
         with anyio.CancelScope() as self._opening:

@@ -21,9 +21,10 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
-from gym_runtime.errors import GymError
+from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
+from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
@@ -64,6 +65,7 @@ class Flow(Runs):
     def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
         super().__init__(bus)
         self._tasks = tasks
+        self._queues: set[str] = set()
 
     async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
         """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
@@ -80,6 +82,8 @@ class Flow(Runs):
 
         async with background(cancel=False) as group:
             for task in tasks:
+                if task.agent not in self._queues:
+                    await self._open_queue(task.agent)
                 if window is not None:
                     await window.acquire()
                 elif limit.borrowed_tokens >= PUBLISHERS:
@@ -92,6 +96,15 @@ class Flow(Runs):
                 if count % PUBLISHERS == 0:
                     await anyio.lowlevel.checkpoint()
         return count
+
+    async def _open_queue(self, agent: str) -> None:
+        """Make an agent's queue, so that an autoscaler sees what waits before the first worker is there."""
+        self._queues.add(agent)
+        name = token(agent, "agent")
+        try:
+            await self.bus.open_queue(f"task.{name}.>", consumer=f"agent-{name}")
+        except BrokerError as error:
+            logger().info("a queue is left to its first worker", agent=agent, reason=str(error))
 
     @asynccontextmanager
     async def attach(self, run: RunInfo) -> AsyncGenerator[AttachedRun]:

@@ -808,6 +808,16 @@ async def test_workers_of_one_consumer_share_its_tasks(bus: Bus, system: System)
     }
 
 
+async def test_a_queue_that_was_opened_shows_what_waits_before_any_worker(bus: Bus, other: Bus) -> None:
+    for _ in range(2):
+        await bus.open_queue("task.>", consumer="workers")
+    await bus.enqueue("task.a.b", b"1")
+    assert await other.depth("workers") == QueueDepth(waiting=1, in_flight=0)
+    pool = Pool()
+    async with pulling(other, pool.ack):
+        await pool.first(1)
+
+
 async def test_depth(bus: Bus, other: Bus) -> None:
     assert await bus.depth("workers") == QueueDepth(waiting=0, in_flight=0)
     for number in range(5):

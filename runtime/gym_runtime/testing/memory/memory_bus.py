@@ -167,6 +167,10 @@ class MemoryBus:
         payload, headers = self._checked(subject, payload), _as_sent(headers)
         await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers))
 
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        _starts_with(pattern, "task", is_pattern=True)
+        await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s))
+
     async def pull(
         self,
         pattern: str,
