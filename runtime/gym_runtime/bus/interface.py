@@ -149,7 +149,7 @@ class Bus(Protocol):
         ...
 
     async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
-        """Make the durable consumer that `pull` uses, so that its `depth` is known before any worker is there.
+        """Make the durable consumer that `pull` uses, so that its `depth` is known before a worker is there.
 
         Raises:
             BrokerError: the broker refuses it.

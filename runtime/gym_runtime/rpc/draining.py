@@ -1,8 +1,8 @@
 """Asking workers to leave, from anywhere in the system.
 
 ``drain.NAME`` is a request with an empty payload; the answer is `calls.Draining`. Only clients may ask
-(``deploy/templates/secure.conf``). The worker goes on until its supervisor tells it to drain, and no other one is
-started for it.
+(``deploy/templates/secure.conf``). The worker goes on until its supervisor tells it to drain. No other one is
+started in its place.
 """
 
 from __future__ import annotations
