@@ -1,7 +1,4 @@
-"""A real Slurm on a cluster of namespaces: one controller, and a daemon on each other host; Debian packages do.
-
-Nodes are said to have eight processors each, whatever the machine has.
-"""
+"""A real Slurm on a cluster of namespaces: one controller, and a daemon on each other host (Debian packages)."""
 
 from __future__ import annotations
 
