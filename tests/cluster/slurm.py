@@ -1,4 +1,4 @@
-"""A real Slurm on a cluster of namespaces: one controller, and a daemon on each other host (Debian packages)."""
+"""A real Slurm on a cluster of namespaces: one controller, a daemon on each other host (Debian packages)."""
 
 from __future__ import annotations
 
