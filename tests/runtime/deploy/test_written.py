@@ -86,6 +86,6 @@ def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:
         subprocess.run(["bash", "-n", str(tmp_path / name)], check=True)
     autoscale = runpy.run_path(str(tmp_path / "autoscale.py"))
     wanted = autoscale["wanted"]
-    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-workers", 64)
+    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-workers", "64")
     assert [wanted(demand, 64, 64, 0, 4) for demand in (0, 64, 65, 128, 129, 10_000)] == [0, 0, 1, 1, 2, 4]
     assert wanted(0, 64, 64, 2, 4) == 2

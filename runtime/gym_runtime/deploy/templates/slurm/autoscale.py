@@ -16,11 +16,8 @@ import sys
 import time
 
 JOBS = "@PREFIX@-workers"
-SLOTS = int("@CONCURRENCY@")
-INTERVAL_S = float(os.environ.get("INTERVAL_S", "15"))
+SLOTS = "@CONCURRENCY@"  # of each job
 QUIET = 4
-GYM = os.environ.get("GYM", "gym-runtime")
-BROKER = os.environ.get("GYM_BROKER", "gym-broker")
 
 
 def wanted(demand: int, others: int, slots: int, least: int, most: int) -> int:
@@ -33,7 +30,9 @@ def run(*command: str) -> str:
 
 
 def demand() -> int:
-    command = [GYM, "status", "--json", "--nats", f"{BROKER}/join/client.join", "--prefix", "@PREFIX@"]
+    join = os.environ.get("GYM_BROKER", "gym-broker") + "/join/client.join"
+    gym = os.environ.get("GYM", "gym-runtime")
+    command = [gym, "status", "--json", "--nats", join, "--prefix", "@PREFIX@"]
     queues = json.loads(run(*command))["queues"].values()
     return sum(queue["waiting"] + queue["in_flight"] for queue in queues)
 
@@ -47,10 +46,12 @@ def jobs() -> list[str]:
 
 def main(least: int, most: int) -> None:
     quiet = 0
-    others = int(os.environ.get("OTHER_SLOTS", str(SLOTS)))
+    slots = int(SLOTS)
+    others = int(os.environ.get("OTHER_SLOTS", SLOTS))
+    interval_s = float(os.environ.get("INTERVAL_S", "15"))
     while True:
         try:
-            have, want = jobs(), wanted(demand(), others, SLOTS, least, most)
+            have, want = jobs(), wanted(demand(), others, slots, least, most)
         except subprocess.CalledProcessError as error:
             print(f"no look this time: {error.stderr.strip()}", flush=True)
         else:
@@ -62,7 +63,7 @@ def main(least: int, most: int) -> None:
                 print(f"{len(have)} jobs, {want} needed: cancelling {have[want:]}", flush=True)
                 run("scancel", *have[want:])
                 quiet = 0
-        time.sleep(INTERVAL_S)
+        time.sleep(interval_s)
 
 
 if __name__ == "__main__":
