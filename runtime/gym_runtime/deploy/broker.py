@@ -131,7 +131,8 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
 
     A signal may come to all processes of a machine at once. So the broker stays while workers are there,
     ``linger_s`` at most, and a nats-server that the signal has ended is started again meanwhile. A second
-    SIGINT ends it at once.
+    SIGINT ends it at once. At SIGHUP it makes the keys that are missing, and who has another one is
+    disconnected.
 
     Raises:
         UsageError: see `configure`.
@@ -143,7 +144,7 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.keep, stopping)
-            tasks.start_soon(_hear_signals, stopping, tasks.cancel_scope)
+            tasks.start_soon(_hear_signals, plan, server, stopping, tasks.cancel_scope)
             async with AsyncExitStack() as stack:
                 bus = await _enter(stack, plan)
                 ready()
@@ -185,6 +186,10 @@ class _Server:
                 raise BrokerError(f"nats-server ended with code {code}; its log is above")
             self._process = self._started()
 
+    def reload(self) -> None:
+        """Have it read its configuration; connections with keys that are no longer in it end."""
+        self._process.send_signal(signal.SIGHUP)
+
     def stop(self) -> None:
         self._process.terminate()
         try:
@@ -194,10 +199,16 @@ class _Server:
             self._process.wait()
 
 
-async def _hear_signals(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
+async def _hear_signals(
+    plan: BrokerPlan, server: _Server, stopping: anyio.Event, scope: anyio.CancelScope
+) -> None:
     interruptions = 0
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
+            if number == signal.SIGHUP:
+                configure(plan)
+                server.reload()
+                continue
             stopping.set()
             interruptions += number == signal.SIGINT
             if interruptions > 1:

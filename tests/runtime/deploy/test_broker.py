@@ -17,10 +17,11 @@ import anyio
 import psutil
 import pytest
 from gym_runtime import connect
+from gym_runtime.bus import connection as nats
 from gym_runtime.bus.join import Join, read_join, write_join
 from gym_runtime.client import Client, make_pools
 from gym_runtime.deploy.broker import BrokerPlan, configure
-from gym_runtime.errors import NotThereYet, UsageError
+from gym_runtime.errors import BrokerError, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
@@ -137,6 +138,23 @@ async def test_workers_and_clients_join_by_files_and_the_broker_outlasts_them(tm
                 await system.until("all_ready")
             async with connect(str(folder / "join" / "client.join")) as gym:
                 assert await make(gym, 5) == [Completed] * 5
+                # New keys for all, in the middle of a run.
+                old = read_join(folder / "join" / "agent.join")
+                for seed in folder.glob("*.seed"):
+                    seed.unlink()
+                async with anyio.create_task_group() as tasks:
+                    made: list[Any] = []
+
+                    async def work() -> None:
+                        made.extend(await make(gym, 200))
+
+                    tasks.start_soon(work)
+                    process.send_signal(signal.SIGHUP)
+                assert made == [Completed] * 200
+                (tmp_path / "old.join").write_text(write_join(old, "agent"))
+                with pytest.raises(BrokerError, match="refuses the credentials"):
+                    async with nats.connect(str(tmp_path / "old.join"), role="agent"):
+                        pass
                 # To every process at once, as a node's scheduler does it.
                 for one in (process, *process.children(recursive=True)):
                     one.send_signal(signal.SIGTERM)
