@@ -406,6 +406,7 @@ SUBJECTS = (
     "gym.call", "gym.members.none", "gym.members.w",
     "gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.abort.w",
     "gym.abort.model.p", "gym.abort.resource.e", "gym.holds.w", "gym.over.e", "another.subject",
+    *(f"gym.drain.{kind}.w" for kind in WORKERS),
     "$SYS.REQ.SERVER.PING",
     *(f"_INBOX.gym.{role}.{use}.x.1" for role in ("client", *WORKERS) for use in ("r", "s")),
 )  # fmt: skip
@@ -429,6 +430,7 @@ MAY_ASK: dict[Role, list[str]] = {
         ),
         *(f"STREAM.PURGE.{stream}" for stream in STREAMS),
         "CONSUMER.INFO.gym_TASKS.c",
+        "CONSUMER.CREATE.gym_TASKS.c.FILTER",
         "DIRECT.GET.gym_BLOBS.FILTER",
         *read("gym_ROLLOUTS"),
         *read("gym_RUNS"),
@@ -467,6 +469,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
         *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
         *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
+        *(f"gym.drain.{kind}.w" for kind in WORKERS),
         *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
     ],
     "agent": [
@@ -494,17 +497,17 @@ MAY_HEAR: dict[Role, list[str]] = {
         *JOIN,
         *GONE,
         *("gym.alive.agent.w", "gym.call", "gym.members.none", "gym.members.model", "gym.members.w"),
-        *("gym.cancel.r", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
+        *("gym.cancel.r", "gym.drain.agent.w", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
     ],
     "resource": [
         *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.over.e"),
         *("gym.holds.w", "gym.alive.resource.w", "gym.gone.resource.w", "gym.call"),
-        *("gym.join.model.w", "gym.gone.model.w"),
+        *("gym.join.model.w", "gym.gone.model.w", "gym.drain.resource.w"),
         *("_INBOX.gym.resource.r.x.1", "_INBOX.gym.resource.s.x.1"),
     ],
     "model": [
         *("gym.model.p", "gym.model.p.w", "gym.abort.w", "gym.abort.model.p", "gym.control.w"),
-        *("gym.holds.w", "gym.alive.model.w", "gym.gone.model.w", "gym.call"),
+        *("gym.holds.w", "gym.alive.model.w", "gym.gone.model.w", "gym.call", "gym.drain.model.w"),
         *("_INBOX.gym.model.r.x.1", "_INBOX.gym.model.s.x.1"),
     ],
 }
