@@ -15,7 +15,7 @@ from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
 from gym_runtime.errors import BrokerError
 
 MAX_ACK_PENDING = -1
-"""Tasks in flight over all workers of a pattern: as many as they ask for. The default of 1000 would stall them."""
+"""Tasks in flight over all workers of a pattern: as many as they ask for. The default is 1000."""
 MAX_WAITING = 65536
 """Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
 EPHEMERAL_S = 5.0
