@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -31,7 +30,7 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.draining import drain
+from gym_runtime.rpc.draining import drain, named
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.system.spec import SystemSpec
@@ -206,18 +205,9 @@ class Client(Flow):
             UsageError: no worker is, serves or runs on what a name says.
             GymError: a worker did not answer, or these credentials may not ask.
         """
-        workers = await self.workers()
-        chosen: dict[str, Heartbeat] = {}
-        for name in names:
-            found = [worker for worker in workers if name in _names(worker)]
-            if not found:
-                known = sorted({known for worker in workers for known in _names(worker)})
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean '{near[0]}'?" if near else "; 'gym-runtime status' lists the workers"
-                raise UsageError(f"there is no worker, pool or host '{name}'{hint}")
-            chosen |= {worker.worker: worker for worker in found}
-        answers = await drain(self.bus, chosen.values())
-        return [(chosen[worker], answers[worker]) for worker in chosen if worker in answers]
+        chosen = named(await self.workers(), names)
+        answers = await drain(self.bus, chosen)
+        return [(worker, answers[worker.worker]) for worker in chosen if worker.worker in answers]
 
     async def dead_engine(self, model: str = POLICY) -> str:
         """What a model's engine says, if every worker of it has had nothing but errors so far; else empty."""
@@ -240,11 +230,6 @@ class Client(Flow):
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """How far runs are, by their ids."""
         return await look(self.bus, runs)
-
-
-def _names(worker: Heartbeat) -> set[str]:
-    pools = {f"{worker.kind}:{pool}" for pool in worker.pools}
-    return {worker.worker, worker.kind, worker.host, *pools, *worker.pools}
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

@@ -7,13 +7,14 @@ started in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker
+from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.rpc.registry import Heartbeat
@@ -41,6 +42,29 @@ async def drained_on_request(
 
         async with bus.serve(f"drain.{current().name}", asked):
             await anyio.sleep_forever()
+
+
+def named(workers: Sequence[Heartbeat], names: Iterable[str]) -> list[Heartbeat]:
+    """The workers that names mean: an id, a kind (``agent``), a pool (``agent:NAME`` or ``NAME``), or a host.
+
+    Raises:
+        UsageError: a name means no worker.
+    """
+    chosen: dict[str, Heartbeat] = {}
+    for name in names:
+        found = [worker for worker in workers if name in _names(worker)]
+        if not found:
+            known = sorted({known for worker in workers for known in _names(worker)})
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else "; 'gym-runtime status' lists the workers"
+            raise UsageError(f"there is no worker, pool or host '{name}'{hint}")
+        chosen |= {worker.worker: worker for worker in found}
+    return list(chosen.values())
+
+
+def _names(worker: Heartbeat) -> set[str]:
+    pools = {f"{worker.kind}:{pool}" for pool in worker.pools}
+    return {worker.worker, worker.kind, worker.host, *pools, *worker.pools}
 
 
 async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Draining]:
