@@ -67,14 +67,13 @@ async def test_workers_answer_and_one_that_has_left_is_left_out() -> None:
 async def test_one_that_is_frozen_is_named_and_the_others_drain_all_the_same() -> None:
     broker = MemoryBroker()
     left: list[str] = []
-    async with broker.connect("client") as client, broker.connect("worker") as bus:
-        async with (
-            background(lambda: drained_on_request(bus, lambda: AGENT, 25.0, lambda: left.append("agent-1"))),
-            bus.serve(f"drain.{OTHER.name}", lambda _: None),
-        ):
-            await anyio.sleep(0.1)
-            with pytest.raises(
-                DeadlineExceeded, match="agent worker agent-2 on n2 did not answer within 5 s"
-            ):
-                await drain(client, ALL[:2])
+    async with (
+        broker.connect("client") as client,
+        broker.connect("worker") as bus,
+        background(lambda: drained_on_request(bus, lambda: AGENT, 25.0, lambda: left.append("agent-1"))),
+        bus.serve(f"drain.{OTHER.name}", lambda _: None),
+    ):
+        await anyio.sleep(0.1)
+        with pytest.raises(DeadlineExceeded, match="agent-2 on n2 did not answer within 5 s"):
+            await drain(client, ALL[:2])
     assert left == ["agent-1"]
