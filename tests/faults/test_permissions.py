@@ -197,6 +197,31 @@ async def test_workers_that_come_before_the_first_client_wait_for_its_streams(
 
 
 @pytest.mark.anyio
+async def test_workers_serve_on_a_broker_whose_permissions_are_older(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [(f', "gym.drain.{role}.*"', "") for role in WORKERS]
+    older.append(
+        (
+            ', "$JS.API.CONSUMER.CREATE.gym_TASKS.*.gym.task.>"\n            "$JS.API.CONSUMER.CREATE.gym_R',
+            '\n            "$JS.API.CONSUMER.CREATE.gym_R',
+        )
+    )
+    with serving(folder, (str(folder / "jetstream-server"), str(tmp_path)), *older) as url:
+        async with connect(url) as gym:
+            systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
+            try:
+                for system in systems:
+                    await system.until("all_ready")
+                name = "example_session_state_mgmt"
+                made = [record async for record in gym.rollouts(ROWS[:1], environment=name)]
+                assert [type(record.outcome) for record in made] == [Completed]
+            finally:
+                for system in systems:
+                    await system.stop()
+
+
+@pytest.mark.anyio
 async def test_a_judge_is_asked_and_its_answer_journaled(
     url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

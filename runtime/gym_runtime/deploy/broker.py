@@ -24,6 +24,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.join import read_join
 from gym_runtime.deploy import identities
 from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
+from gym_runtime.logs import logger
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
 
@@ -206,8 +207,12 @@ async def _hear_signals(
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
             if number == signal.SIGHUP:
-                configure(plan)
-                server.reload()
+                try:
+                    configure(plan)
+                except UsageError as error:
+                    logger().error("the keys stay as they are", reason=str(error))
+                else:
+                    server.reload()
                 continue
             stopping.set()
             interruptions += number == signal.SIGINT

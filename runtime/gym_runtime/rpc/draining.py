@@ -14,7 +14,7 @@ import anyio
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker, UsageError
+from gym_runtime.errors import BrokerError, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.rpc.registry import Heartbeat
@@ -40,8 +40,12 @@ async def drained_on_request(
             leave()
             tasks.start_soon(answer, incoming)
 
-        async with bus.serve(f"drain.{current().name}", asked):
-            await anyio.sleep_forever()
+        try:
+            async with bus.serve(f"drain.{current().name}", asked):
+                await anyio.sleep_forever()
+        except BrokerError as error:
+            # A broker whose permissions were made by an older version: signals still work.
+            logger().info("clients cannot ask this worker to leave", reason=str(error))
 
 
 def named(workers: Sequence[Heartbeat], names: Iterable[str]) -> list[Heartbeat]:
