@@ -80,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *changes: tuple[str, str]) -> Generator[str]:
+def serving(folder: Path, *changes: tuple[str, str], log_name: str = "broker.log") -> Generator[str]:
     """The broker with that configuration on a port of its own; yields its URL."""
     text = (folder / "server.conf").read_text()
     for old, new in [("0.0.0.0:4222", "127.0.0.1:-1"), ("127.0.0.1:8222", "127.0.0.1:-1"), *changes]:
@@ -88,7 +88,7 @@ def serving(folder: Path, *changes: tuple[str, str]) -> Generator[str]:
         text = text.replace(old, new)
     (folder / "test.conf").write_text(text)
     command = [find_binary(), "-c", str(folder / "test.conf"), "--ports_file_dir", str(folder)]
-    with (folder / "broker.log").open("wb") as log:
+    with (folder / log_name).open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     ports = folder / f"nats-server_{process.pid}.ports"
     try:
@@ -96,7 +96,7 @@ def serving(folder: Path, *changes: tuple[str, str]) -> Generator[str]:
             with suppress(FileNotFoundError, ValueError):
                 yield json.loads(ports.read_text())["nats"][0].replace("nats://", "tls://")
                 return
-            assert process.poll() is None, (folder / "broker.log").read_text()
+            assert process.poll() is None, (folder / log_name).read_text()
             time.sleep(0.002)
     finally:
         process.kill()
@@ -179,7 +179,7 @@ async def test_four_identities_make_rollouts_together(
 async def test_workers_that_come_before_the_first_client_wait_for_its_streams(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(folder, (str(folder / "jetstream-server"), str(tmp_path))) as url:
+    with serving(folder, (str(folder / "jetstream-server"), str(tmp_path)), log_name="first.log") as url:
         said: list[Event] = []
         system = start(url, folder, "agent", monkeypatch, wait_s=30.0)
         try:
@@ -207,7 +207,9 @@ async def test_workers_serve_on_a_broker_whose_permissions_are_older(
             '\n            "$JS.API.CONSUMER.CREATE.gym_R',
         )
     )
-    with serving(folder, (str(folder / "jetstream-server"), str(tmp_path)), *older) as url:
+    with serving(
+        folder, (str(folder / "jetstream-server"), str(tmp_path)), *older, log_name="older.log"
+    ) as url:
         async with connect(url) as gym:
             systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
             try:
