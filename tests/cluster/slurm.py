@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ SlurmctldHost={head}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={munge}/socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -72,14 +73,18 @@ class Slurm:
 def slurm(hosts: Cluster, folder: Path, **variables: str) -> Generator[Slurm]:
     """Slurm until the end of the block; its jobs are cancelled. ``variables`` are jobs' environment."""
     head, *nodes = hosts.hosts
-    for name in ("munge", "state", *(f"spool/{node}" for node in nodes)):
+    for name in ("state", *(f"spool/{node}" for node in nodes)):
         (folder / name).mkdir(parents=True)
-    (folder / "slurm.conf").write_text(_CONFIGURATION.format(head=head, folder=folder, nodes=",".join(nodes)))
-    shutil.chown(folder / "munge", "munge", "munge")
-    _write_key(folder / "munge" / "key")
+    # Its own user must be able to get there, which pytest's folders do not allow.
+    munge = Path(tempfile.mkdtemp(prefix="munge-"))
+    munge.chmod(0o755)
+    (folder / "slurm.conf").write_text(
+        _CONFIGURATION.format(head=head, folder=folder, munge=munge, nodes=",".join(nodes))
+    )
+    shutil.chown(munge, "munge", "munge")
+    _write_key(munge / "key")
     made = Slurm(hosts, folder, variables)
     environment = {**os.environ, **variables, "SLURM_CONF": str(folder / "slurm.conf")}
-    munge = folder / "munge"
     paths = [f"--{name}-file={munge / name}" for name in ("key", "log", "pid", "seed")]
     user = ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups"]
     daemons = [
@@ -108,6 +113,7 @@ def slurm(hosts: Cluster, folder: Path, **variables: str) -> Generator[Slurm]:
             process.kill()
             process.wait()
         log.close()
+        shutil.rmtree(munge)
 
 
 def _write_key(path: Path) -> None:
