@@ -549,23 +549,28 @@ async def test_pulls_that_share_slots_give_all_of_them_to_the_queue_that_has_tas
     async with AsyncExitStack() as stack:
         for name in "abcd":
             await stack.enter_async_context(
-                pulling(other, floor.handle, pattern=f"task.{name}.>", consumer=name, slots=slots)
+                pulling(
+                    other,
+                    floor.handle,
+                    pattern=f"task.{name}.>",
+                    consumer=name,
+                    slots=slots,
+                    ack_wait_s=2.0,
+                )
             )
         for number in range(40):
             await bus.enqueue("task.a.x", b"%d" % number)
         await floor.until(a=12)
         # Another queue's turn comes when a slot is free, until both have the same.
-        for number in range(7):
+        for number in range(6):
             await bus.enqueue("task.b.x", b"%d" % number)
         await anyio.sleep(1.2 * PROBE_S)
         for gone in range(6):
             await floor.let_go("a")
             await floor.until(a=11 - gone, b=1 + gone)
-        # When one queue is empty, the other one has all slots again.
-        while floor.ended["b"] < 7:
-            if floor.at_work["b"]:
-                await floor.let_go("b")
-            await anyio.sleep(0.01)
+        # When one queue is empty, the other one has all slots again, once its last pulls have ended.
+        for _ in range(6):
+            await floor.let_go("b")
         await floor.until(a=12, b=0)
         await bus.enqueue("task.c.x", b"")
         await floor.let_go("a")
