@@ -120,10 +120,10 @@ class Puller:
                         await self._changed.wait()
                 finally:
                     self._leave()
-                    self._share.leave()
                 self._tasks.cancel_scope.cancel()
         finally:
             unwatch()
+            self._share.leave()
         self.line.check()
 
     def expect(self) -> None:
