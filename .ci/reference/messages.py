@@ -65,6 +65,7 @@ CHAPTERS = {
         (figures.Figures, "in a `Heartbeat` or a `RunInfo`"),
         (figures.Count, "an array in `Figures`"),
         (figures.Distribution, "an array in `Figures`"),
+        (calls.Draining, "the answer on `drain.<kind>.<worker>`"),
     ],
 }
 

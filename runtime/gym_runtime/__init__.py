@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gym_runtime.errors import ModelError as ModelError
     from gym_runtime.errors import ModelRefused as ModelRefused
     from gym_runtime.errors import ModelUnavailable as ModelUnavailable
+    from gym_runtime.errors import NotThereYet as NotThereYet
     from gym_runtime.errors import ResourceError as ResourceError
     from gym_runtime.errors import TaskError as TaskError
     from gym_runtime.errors import UsageError as UsageError
@@ -115,7 +116,7 @@ _NAMES = {
     "environment.tools": "Text ToolError collect_tools render tool",
     "environment.verdict": "Reply Verdict make_response",
     "errors": "DeadlineExceeded GymError ModelError ModelRefused ModelUnavailable "
-    "ResourceError TaskError UsageError",
+    "NotThereYet ResourceError TaskError UsageError",
     "logs": "logger",
     "messages.calls": "Control ControlAnswer ModelAnswer ModelCall Prefix Tokens WeightSpan",
     "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning "

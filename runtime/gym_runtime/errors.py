@@ -2,6 +2,7 @@
 
     GymError
     ├── UsageError            the caller's: a bad flag, file, name or setting; one line with the remedy
+    │   └── NotThereYet       nothing answers at an address; it may later, so ``--wait`` asks again
     ├── TaskError             the row's: a field is missing or has the wrong type; never retried
     ├── ModelError            the engine's
     │   ├── ModelRefused      it refused the request: bad key, unknown model, content filter; never retried
@@ -74,6 +75,12 @@ class UsageError(GymError):
     """The caller's: a bad flag, file, name or setting."""
 
     kind = "usage"
+
+
+class NotThereYet(UsageError):
+    """Nothing answers where a setting says that something is: it may not have started yet."""
+
+    retryable = True
 
 
 class TaskError(GymError):

@@ -1,7 +1,7 @@
 """Four identities over TLS: together they make rollouts, and each is refused what is not its work.
 
-The broker runs the configuration that ships in ``deploy/nats``, with keys and certificates made by the
-script beside it. What is forbidden is tried over the same connection that the role's own work goes over.
+The broker runs the configuration of ``gym-runtime broker``, with its keys and certificates. What is forbidden
+is tried over the same connection that the role's own work goes over.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -29,18 +29,18 @@ from gym_runtime.bus.link import Role
 from gym_runtime.bus.nats import NatsBus
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.client import RunInfo, make_pools
+from gym_runtime.deploy.broker import BrokerPlan, configure
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.system.private_broker import find_binary
-from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.testing.background import Mailbox
 from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "nats"
 WORKERS: tuple[Role, ...] = ("agent", "resource", "model")
 JUDGED = '''"""Judged by a model."""
 
@@ -71,9 +71,9 @@ ROWS = [
 
 
 def identities(folder: Path) -> Path:
-    """A folder with keys, certificates and configuration, as the script makes them."""
-    script = [sys.executable, str(DEPLOY / "make_identities.py"), str(folder)]
-    subprocess.run([*script, "--host", "127.0.0.1", "--host", "localhost"], check=True, capture_output=True)
+    """A folder with keys, certificates and configuration, as the command makes them."""
+    folder.mkdir(exist_ok=True)
+    configure(BrokerPlan(folder=folder, node="server"))
     return folder
 
 
@@ -83,15 +83,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *changes: tuple[str, str]) -> Generator[str]:
+def serving(folder: Path, *changes: tuple[str, str], log_name: str = "broker.log") -> Generator[str]:
     """The broker with that configuration on a port of its own; yields its URL."""
-    text = (folder / "nats.conf").read_text()
+    text = (folder / "server.conf").read_text()
     for old, new in [("0.0.0.0:4222", "127.0.0.1:-1"), ("127.0.0.1:8222", "127.0.0.1:-1"), *changes]:
         assert old in text
         text = text.replace(old, new)
     (folder / "test.conf").write_text(text)
     command = [find_binary(), "-c", str(folder / "test.conf"), "--ports_file_dir", str(folder)]
-    with (folder / "broker.log").open("wb") as log:
+    with (folder / log_name).open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     ports = folder / f"nats-server_{process.pid}.ports"
     try:
@@ -99,7 +99,7 @@ def serving(folder: Path, *changes: tuple[str, str]) -> Generator[str]:
             with suppress(FileNotFoundError, ValueError):
                 yield json.loads(ports.read_text())["nats"][0].replace("nats://", "tls://")
                 return
-            assert process.poll() is None, (folder / "broker.log").read_text()
+            assert process.poll() is None, (folder / log_name).read_text()
             time.sleep(0.002)
     finally:
         process.kill()
@@ -123,32 +123,32 @@ def as_role(url: str, folder: Path, role: Role) -> nats.AbstractAsyncContextMana
     return nats.connect(url, role=role, credentials=folder / f"{role}.seed")
 
 
-def start(url: str, folder: Path, role: Role, monkeypatch: pytest.MonkeyPatch) -> System:
+def start(url: str, folder: Path, role: Role, monkeypatch: pytest.MonkeyPatch, **more: Any) -> System:
     """The workers of one kind, with their own identity and no other."""
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, workers=1, concurrency=8)
     with monkeypatch.context() as patched:
         patched.setenv(CREDENTIALS, str(folder / f"{role}.seed"))
-        return launch(SystemSpec(pools=tuple(pool for pool in pools if pool.kind == role), nats=(url,)))
+        chosen = tuple(pool for pool in pools if pool.kind == role)
+        return launch(SystemSpec(pools=chosen, nats=(url,), **more))
 
 
 def test_keys_are_for_their_owner_only(folder: Path) -> None:
-    for secret in [folder, *folder.glob("*.seed"), *folder.glob("*.key"), folder / "nats.conf"]:
+    for secret in [folder, *folder.glob("*.seed"), *folder.glob("*.key"), folder / "server.conf"]:
         assert not stat.S_IMODE(secret.stat().st_mode) & 0o077, secret
     seeds = [seed.read_text() for seed in folder.glob("*.seed")]
     assert len(set(seeds)) == 4
-    configuration = (folder / "nats.conf").read_text() + (folder / "identities.conf").read_text()
+    configuration = (folder / "server.conf").read_text() + (folder / "identities.conf").read_text()
     assert not any(seed in configuration for seed in seeds)
 
 
 def test_another_prefix_is_another_system(folder: Path, tmp_path: Path) -> None:
-    script = [sys.executable, str(DEPLOY / "make_identities.py"), str(tmp_path), "--prefix", "team.a"]
-    subprocess.run(script, check=True, capture_output=True)
-    text = (tmp_path / "nats.conf").read_text()
+    path = configure(BrokerPlan(folder=tmp_path, prefix="team.a"))
+    text = path.read_text()
     assert '"team.a.task.>"' in text
     assert '"$JS.API.STREAM.PURGE.team_a_TASKS"' in text
     assert '"gym.' not in text
-    assert subprocess.run([find_binary(), "-t", "-c", str(tmp_path / "nats.conf")]).returncode == 0
+    assert subprocess.run([find_binary(), "-t", "-c", str(path)]).returncode == 0
 
 
 @pytest.mark.anyio
@@ -171,6 +171,11 @@ async def test_four_identities_make_rollouts_together(
         assert sorted(worker.kind for worker in status.workers) == ["agent", "model", "resource"]
         assert [type(record.outcome) for record in records] == [Completed] * 6
         assert all(record.reward == 1.0 for record in records)
+        async with connect(url) as gym:
+            asked = await gym.drain(*WORKERS)
+            assert sorted(worker.kind for worker, _ in asked) == ["agent", "model", "resource"]
+        for system in systems:
+            await system.until("stopped")
     finally:
         for system in systems:
             await system.stop()
@@ -184,11 +189,8 @@ async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_
     folder = identities(tmp_path / "identities")  # with a store and a log of its own
     monkeypatch.setenv(CA, str(folder / "ca.pem"))
     monkeypatch.setenv(CREDENTIALS, str(folder / "client.seed"))
-    before = [
-        ('"gym.follow.*"\n            "gym.gone.resource.*"', '"gym.follow.*"'),
-        ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*", "gym.holds.*"\n', ""),
-    ]
-    with serving(folder, *before) as url:
+    before = ('"gym.resource.>", "gym.abort.*", "gym.abort.resource.*", "gym.holds.*"\n', "")
+    with serving(folder, before) as url:
         systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
         try:
             async with connect(url) as gym:
@@ -201,6 +203,54 @@ async def test_a_broker_that_was_configured_before_clients_had_sessions_refuses_
         finally:
             for system in systems:
                 await system.stop()
+
+
+@pytest.mark.anyio
+async def test_workers_that_come_before_the_first_client_wait_for_its_streams(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(folder, (str(folder / "jetstream-server"), str(tmp_path)), log_name="first.log") as url:
+        said: list[Event] = []
+        system = start(url, folder, "agent", monkeypatch, wait_s=30.0)
+        try:
+            with anyio.fail_after(20):
+                await system.until("waiting", said.append)
+            assert "run 'gym-runtime status' with a client's" in said[-1].reason
+            async with connect(url) as gym:
+                with anyio.fail_after(20):
+                    await system.until("all_ready", said.append)
+                assert [worker.kind for worker in await gym.workers()] == ["agent"]
+        finally:
+            await system.stop()
+    assert [event.event for event in said].count("waiting") == 1
+    assert "streams not created" not in capfd.readouterr().err
+
+
+@pytest.mark.anyio
+async def test_workers_serve_on_a_broker_whose_permissions_are_older(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [(f', "gym.drain.{role}.*"', "") for role in WORKERS]
+    older.append(
+        (
+            ', "$JS.API.CONSUMER.CREATE.gym_TASKS.*.gym.task.>"\n            "$JS.API.CONSUMER.CREATE.gym_R',
+            '\n            "$JS.API.CONSUMER.CREATE.gym_R',
+        )
+    )
+    with serving(
+        folder, (str(folder / "jetstream-server"), str(tmp_path)), *older, log_name="older.log"
+    ) as url:
+        async with connect(url) as gym:
+            systems = [start(url, folder, role, monkeypatch) for role in WORKERS]
+            try:
+                for system in systems:
+                    await system.until("all_ready")
+                name = "example_session_state_mgmt"
+                made = [record async for record in gym.rollouts(ROWS[:1], environment=name)]
+                assert [type(record.outcome) for record in made] == [Completed]
+            finally:
+                for system in systems:
+                    await system.stop()
 
 
 @pytest.mark.anyio
@@ -295,6 +345,7 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.cancel.r1",
         "gym.join.model.m",
         "gym.control.m",
+        "gym.drain.agent.a",
         "$JS.API.STREAM.DELETE.gym_ROLLOUTS",
         "$JS.API.STREAM.PURGE.gym_ROLLOUTS",
         "$JS.API.STREAM.CREATE.gym_OTHER",
@@ -308,6 +359,7 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.runs.r2",
         "gym.cancel.r1",
         "gym.control.m",
+        "gym.drain.agent.a",
         "gym.resource.mcqa",
         "gym.abort.agent.a",
         "gym.join.agent.a",
@@ -344,6 +396,7 @@ PUBLISH: dict[Role, list[str]] = {
         "gym.join.resource.r",
         "gym.gone.resource.r",
         "gym.members.model",
+        "gym.drain.agent.a",
         "$JS.API.STREAM.MSG.GET.gym_JOURNAL",
         "$JS.API.STREAM.MSG.GET.gym_ROLLOUTS",
         "$JS.API.CONSUMER.CREATE.gym_JOURNAL.c.gym.journal.>",
@@ -352,7 +405,7 @@ PUBLISH: dict[Role, list[str]] = {
 }
 LISTEN: dict[Role, list[str]] = {
     "client": ["model.>", "resource.>", "journal.>", "members.*", "alive.*.*"],
-    "agent": ["model.policy", "resource.>", "rollout.>", "task.>", "alive.model.*"],
+    "agent": ["model.policy", "resource.>", "rollout.>", "task.>", "alive.model.*", "drain.model.*"],
     "resource": ["rollout.>", "task.>", "journal.>", "model.>", "runs.>", "blob.>", "cancel.>", "join.>"],
     "model": ["rollout.>", "task.>", "journal.>", "resource.>", "over.*", "blob.>", "gone.agent.*"],
 }
@@ -410,6 +463,7 @@ SUBJECTS = (
     "gym.call", "gym.members.none", "gym.members.w",
     "gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.abort.w",
     "gym.abort.model.p", "gym.abort.resource.e", "gym.holds.w", "gym.over.e", "another.subject",
+    *(f"gym.drain.{kind}.w" for kind in WORKERS),
     "$SYS.REQ.SERVER.PING",
     *(f"_INBOX.gym.{role}.{use}.x.1" for role in ("client", *WORKERS) for use in ("r", "s")),
 )  # fmt: skip
@@ -433,6 +487,7 @@ MAY_ASK: dict[Role, list[str]] = {
         ),
         *(f"STREAM.PURGE.{stream}" for stream in STREAMS),
         "CONSUMER.INFO.gym_TASKS.c",
+        "CONSUMER.CREATE.gym_TASKS.c.FILTER",
         "DIRECT.GET.gym_BLOBS.FILTER",
         *read("gym_ROLLOUTS"),
         *read("gym_RUNS"),
@@ -472,6 +527,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
         *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
         *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.holds.w"),
+        *(f"gym.drain.{kind}.w" for kind in WORKERS),
         *("_INBOX.gym.agent.r.x.1", "_INBOX.gym.client.r.x.1"),
     ],
     "agent": [
@@ -499,17 +555,17 @@ MAY_HEAR: dict[Role, list[str]] = {
         *JOIN,
         *GONE,
         *("gym.alive.agent.w", "gym.call", "gym.members.none", "gym.members.model", "gym.members.w"),
-        *("gym.cancel.r", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
+        *("gym.cancel.r", "gym.drain.agent.w", "_INBOX.gym.agent.r.x.1", "_INBOX.gym.agent.s.x.1"),
     ],
     "resource": [
         *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.over.e"),
         *("gym.holds.w", "gym.alive.resource.w", "gym.gone.resource.w", "gym.call"),
-        *("gym.join.model.w", "gym.gone.model.w"),
+        *("gym.join.model.w", "gym.gone.model.w", "gym.drain.resource.w"),
         *("_INBOX.gym.resource.r.x.1", "_INBOX.gym.resource.s.x.1"),
     ],
     "model": [
         *("gym.model.p", "gym.model.p.w", "gym.abort.w", "gym.abort.model.p", "gym.control.w"),
-        *("gym.holds.w", "gym.alive.model.w", "gym.gone.model.w", "gym.call"),
+        *("gym.holds.w", "gym.alive.model.w", "gym.gone.model.w", "gym.call", "gym.drain.model.w"),
         *("_INBOX.gym.model.r.x.1", "_INBOX.gym.model.s.x.1"),
     ],
 }

@@ -58,6 +58,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
     assert {cls.__name__: (cls.kind, cls.retryable) for cls in CLASSES} == {
         "GymError": ("runtime", False),
         "UsageError": ("usage", False),
+        "NotThereYet": ("usage", True),
         "TaskError": ("task", False),
         "ModelError": ("model", False),
         "ModelRefused": ("model", False),

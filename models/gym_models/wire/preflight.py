@@ -9,7 +9,7 @@ import difflib
 import re
 
 import msgspec
-from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, UsageError, clock
+from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet, UsageError, clock
 
 from gym_models.wire import responses
 from gym_models.wire.engine import NO_SUCH_API, Engine
@@ -37,7 +37,8 @@ async def check(engine: Engine, *, check_model: bool = True) -> None:
     Without a name the engine's only model is used.
 
     Raises:
-        UsageError: the connection or the key is refused, or the model is missing; within 5 s.
+        NotThereYet: nothing answers there.
+        UsageError: the key is refused, or the model is missing; within 5 s.
     """
     deadline_s = clock.now() + LIMIT_S
     if engine.endpoint.lists:
@@ -53,9 +54,9 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
     try:
         answer = await engine.pool.get("/models", deadline_s=deadline_s)
     except DeadlineExceeded as error:
-        raise UsageError(f"{url} took a connection but did not answer within {LIMIT_S:.0f} s") from error
+        raise NotThereYet(f"{url} took a connection but did not answer within {LIMIT_S:.0f} s") from error
     except ModelUnavailable as error:
-        raise UsageError(f"{error.message}: start the engine, or name another with --model-url") from error
+        raise NotThereYet(f"{error.message}: start the engine, or name another with --model-url") from error
     except ModelError as error:
         raise UsageError(error.message) from error
     if answer.status in (401, 403):

@@ -29,6 +29,7 @@ class Replica(Generic[E]):
         self.engine = engine
         self.state = ReplicaState(url=engine.endpoint.url)
         self.reason = "it has not been asked yet"
+        self.absent = False
         self.has_metrics = engine.endpoint.private
         self.look = anyio.Event()
         self._root = engine.endpoint.url.removesuffix("/v1")

@@ -23,6 +23,7 @@ from gym_runtime import (
     ModelError,
     ModelSettings,
     ModelUnavailable,
+    NotThereYet,
     UsageError,
     clock,
     logger,
@@ -170,7 +171,7 @@ class Replicas(Generic[E]):
         else:
             await self._add(await anyio.to_thread.run_sync(endpoint.resolve, self._settings, self._at))
         if not self._replicas:
-            raise UsageError(f"{', '.join(self._sources)} names no model URL")
+            raise NotThereYet(f"{', '.join(self._sources)} names no model URL")
         async with anyio.create_task_group() as checks:
 
             async def check(replica: Replica[E]) -> None:
@@ -182,9 +183,10 @@ class Replicas(Generic[E]):
             for replica in self._replicas.values():
                 checks.start_soon(check, replica)
         if not self.engines():
-            first = next(iter(self._replicas.values())).reason
-            count = len(self._replicas)
-            raise UsageError(first if count == 1 else f"none of {count} replicas can be used: {first}")
+            replicas = list(self._replicas.values())
+            first, count = replicas[0].reason, len(replicas)
+            kind = NotThereYet if all(one.absent for one in replicas) else UsageError
+            raise kind(first if count == 1 else f"none of {count} replicas can be used: {first}")
         self._started = True  # before that, a replica's error is raised
         for replica in self._replicas.values():
             if not replica.state.up:
@@ -275,6 +277,7 @@ class Replicas(Generic[E]):
         except UsageError as error:
             if isinstance(error.__cause__, DeadlineExceeded):
                 replica.state.missed += 1
+            replica.absent = isinstance(error, NotThereYet)
             self._take_out(replica, error.message)
         else:
             replica.state.missed = 0

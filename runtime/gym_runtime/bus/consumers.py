@@ -15,6 +15,11 @@ from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
 from gym_runtime.errors import BrokerError
 from gym_runtime.timing import EPHEMERAL_S
 
+MAX_ACK_PENDING = -1
+"""Tasks in flight over all workers of a pattern: as many as they ask for. The default is 1000."""
+MAX_WAITING = 65536
+"""Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
+
 
 async def create(
     streams: Streams, stream: str, config: dict[str, Any], *, patience_s: float | None = None
@@ -38,6 +43,30 @@ async def create(
             f"{consumer.error.description}"
         )
     return consumer
+
+
+async def create_shared(streams: Streams, pattern: str, consumer: str, ack_wait_s: float) -> Consumer:
+    """Create or adapt the durable consumer that all workers on a pattern of the work queue share.
+
+    Raises:
+        BrokerError: as `create`.
+    """
+    name = streams.names.consumer(consumer)
+    return await create(
+        streams,
+        streams.names.stream(pattern),
+        {
+            "name": name,
+            "durable_name": name,
+            "filter_subject": streams.names.pattern(pattern),
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(ack_wait_s * 1e9),
+            "max_deliver": -1,
+            "max_ack_pending": MAX_ACK_PENDING,
+            "max_waiting": MAX_WAITING,
+        },
+    )
 
 
 async def create_ephemeral(link: Link, streams: Streams, stream: str, config: dict[str, Any]) -> Consumer:

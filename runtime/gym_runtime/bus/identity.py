@@ -86,9 +86,11 @@ def read_keys(credentials: Path) -> Keys:
     if _SEED.fullmatch(content.strip()):
         return Keys(content.strip().decode())
     jwt, seed = _JWT.search(content), _SEED_OF_CREDS.search(content)
-    if jwt is None or seed is None:
-        raise UsageError(f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds file")
-    return Keys(seed[1].decode(), jwt[1].decode())
+    if seed is None:
+        raise UsageError(
+            f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds or .join file"
+        )
+    return Keys(seed[1].decode(), jwt[1].decode() if jwt else "")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

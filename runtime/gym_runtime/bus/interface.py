@@ -47,6 +47,7 @@ from typing import Literal, Protocol
 import anyio
 import msgspec
 
+from gym_runtime.bus.slots import Slots
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 INLINE_BYTES = 1024 * 1024
@@ -153,12 +154,20 @@ class Bus(Protocol):
         """Put a task on the work queue; ``subject`` starts with ``task.``. Safe to call concurrently."""
         ...
 
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        """Make the durable consumer that `pull` uses, so that its `depth` is known before a worker is there.
+
+        Raises:
+            BrokerError: the broker refuses it.
+        """
+        ...
+
     async def pull(
         self,
         pattern: str,
         *,
         consumer: str,
-        slots: int,
+        slots: int | Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
@@ -166,6 +175,9 @@ class Bus(Protocol):
         """Work on the queue until cancelled: call ``handle`` for each delivery, ``slots`` at a time.
 
         Once ``stop`` is set, nothing new is taken; it returns when what is in flight is finished.
+
+        ``slots`` is a number, or `Slots` that several pulls share; these divide them evenly as far as their
+        queues have tasks.
 
         ``consumer`` names the durable consumer that all workers of one pattern share. Deliveries are kept
         alive while ``handle`` runs. ``handle`` decides between `Delivery.ack` and `Delivery.release`; one

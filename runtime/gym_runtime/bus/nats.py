@@ -23,9 +23,11 @@ from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.identity import credentials_for, trust
 from gym_runtime.bus.inline import Inline
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
+from gym_runtime.bus.join import names_file, read_join
 from gym_runtime.bus.link import Link, Role
 from gym_runtime.bus.puller import Puller
 from gym_runtime.bus.reader import Reader
+from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.socket import Traffic
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
@@ -167,12 +169,15 @@ class NatsBus:
     async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
         return await self._store(subject, payload, expect=expect)
 
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        await consumers.create_shared(self._streams, pattern, consumer, ack_wait_s)
+
     async def pull(
         self,
         pattern: str,
         *,
         consumer: str,
-        slots: int,
+        slots: int | Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
@@ -183,7 +188,7 @@ class NatsBus:
             self._blobs,
             pattern=pattern,
             consumer=consumer,
-            slots=slots,
+            slots=own_or_shared(slots),
             handle=handle,
             ack_wait_s=ack_wait_s,
         )
@@ -238,9 +243,9 @@ class NatsBus:
         found = await self._streams.counts(self._names.pattern(pattern))
         return {self._names.bare(subject.encode()): count for subject, count in found.items()}
 
-    async def open(self, *, create: bool = True) -> None:
+    async def open(self, *, create: bool = True, needed: bool = False) -> None:
         """Create the streams that are missing, as `connect` does; see `Streams.open`."""
-        await self._streams.open(create=create)
+        await self._streams.open(create=create, needed=needed)
 
     async def aclose(self) -> None:
         await self._link.close()
@@ -255,26 +260,35 @@ def connect(
     credentials: Path | None = None,
     tls: ssl.SSLContext | None = None,
     replicas: int | None = None,
+    streams_needed: bool = False,
 ) -> AbstractAsyncContextManager[NatsBus]:
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
+    In place of a URL the path of a join file (`gym_runtime.bus.join`) says all that follows.
     User and password, or a token, stand in the URL; ``credentials`` is a file with an NKey seed or a NATS
     ``.creds`` file. It and ``tls`` come from the environment where they are not given
     (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart.
 
     A client creates the streams that are missing; a worker does so when it needs one. Each is kept
     ``replicas`` times, by default three in a cluster and once on a single broker; existing ones keep their
-    operator's settings. Leaving the context sends what is buffered and disconnects. Like a task group, of
-    which it holds one, it is left by the task that entered it, and after what was entered later.
+    operator's settings. With ``streams_needed`` a worker that finds none and may create none fails, with an
+    error that is ``silent``. Leaving the context sends what is buffered and disconnects. Like a task group,
+    of which it holds one, it is left by the task that entered it, and after what was entered later.
 
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
             that are too small. The message says what to do.
         UsageError: a URL or the prefix is not valid, or a file cannot be used.
     """
-    where, names = addresses.parse(url), Names(prefix)
-    credentials = credentials or credentials_for(where)
-    return _connected(where, names, name, role, credentials, tls or trust(), replicas)
+    names = Names(prefix)
+    given = [url] if isinstance(url, str) else list(url)
+    if len(given) == 1 and names_file(given[0]):
+        join = read_join(Path(given[0]))
+        where, credentials, tls = addresses.parse(join.urls), Path(given[0]), join.trust()
+    else:
+        where = addresses.parse(url)
+        credentials = credentials or credentials_for(where)
+    return _connected(where, names, name, role, credentials, tls or trust(), replicas, streams_needed)
 
 
 @asynccontextmanager
@@ -286,6 +300,7 @@ async def _connected(
     credentials: Path | None,
     tls: ssl.SSLContext | None,
     replicas: int | None,
+    streams_needed: bool,
 ) -> AsyncGenerator[NatsBus]:
     link = Connection(where, inbox=names.inbox(role), name=name, credentials=credentials, tls=tls)
     failure: Exception | None = None
@@ -295,7 +310,7 @@ async def _connected(
             tasks.start_soon(link.run)
             bus = NatsBus(link, names, replicas, tasks)
             try:
-                await bus.open(create=role == "client")
+                await bus.open(create=role == "client", needed=streams_needed)
                 yield bus
             except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
                 failure = error

@@ -46,10 +46,15 @@ class Pull(msgspec.Struct, frozen=True):
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True):
-    """The state. Times are in seconds of any steadily growing clock."""
+    """The state. Times are in seconds of any steadily growing clock.
+
+    ``limit`` is how many deliveries and credits there may be for now, where slots are shared
+    (`gym_runtime.bus.slots`); None for as many as there are slots.
+    """
 
     slots: int
     heartbeat_s: float
+    limit: int | None = None
     phase: Phase = Phase.DOWN
     busy: int = 0
     pulls: tuple[Pull, ...] = ()
@@ -193,7 +198,8 @@ def _credits(pulls: tuple[Pull, ...]) -> int:
 
 def _ask(state: Credit, now_s: float) -> tuple[Credit, list[Command]]:
     asked = state.asked
-    free = min(state.slots - state.busy, MOST_ASKED) - asked
+    limit = state.slots if state.limit is None else state.limit
+    free = min(limit - state.busy, MOST_ASKED) - asked
     if state.phase is not Phase.OPEN or now_s < state.paused_until_s or free <= 0:
         return state, []
     if asked and free < max(1, min(state.slots, MOST_ASKED) // 8):

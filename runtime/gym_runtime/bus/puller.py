@@ -39,6 +39,7 @@ from gym_runtime.bus.pull import (
     Vanished,
     step,
 )
+from gym_runtime.bus.slots import Share, Slots
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import decode_headers, description, status
 from gym_runtime.errors import ConnectionLost, GymError, TransportError
@@ -46,10 +47,6 @@ from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PULL_CLEANUP_S, PULL_TICK
 
 log = structlog.get_logger(__name__)
 
-MAX_ACK_PENDING = 65536
-"""Tasks in flight over all workers of a pattern; the broker's default of 1000 would stall them."""
-MAX_WAITING = 65536
-"""Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
 ORDINARY = (404, 408)
 """Statuses that end a pull after its time; anything else refuses it."""
 
@@ -65,14 +62,14 @@ class Puller:
         *,
         pattern: str,
         consumer: str,
-        slots: int,
+        slots: Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float,
     ) -> None:
         self._link = link
         self._streams = streams
         self._blobs = blobs
-        self._pattern = streams.names.pattern(pattern)
+        self._shared, self._name = pattern, consumer
         self._stream = streams.names.stream(pattern)
         self._consumer = streams.names.consumer(consumer)
         self._handle = handle
@@ -80,7 +77,9 @@ class Puller:
         expires_s = min(EXPIRES_S, ack_wait_s / 2)
         heartbeat_s = min(HEARTBEAT_S, expires_s / 2)
         self._request = {"expires": int(expires_s * 1e9), "idle_heartbeat": int(heartbeat_s * 1e9)}
-        self._credit = Credit(slots=slots, heartbeat_s=heartbeat_s)
+        self._slots = slots
+        self._share: Share
+        self._credit = Credit(slots=slots.total, heartbeat_s=heartbeat_s)
         self._in_flight: set[QueueDelivery] = set()
         self._inbox = ""
         self._sid = 0
@@ -97,7 +96,12 @@ class Puller:
             BrokerError: The broker refuses the consumer.
             ConnectionLost: The bus is closed.
         """
-        await self._create()
+        self._share = self._slots.join(self._look)
+        try:
+            await self._create()
+        except BaseException:
+            self._share.leave()
+            raise
         unwatch = self._link.watch(self._on_link)
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -125,6 +129,7 @@ class Puller:
                     delivery.give_back(0.0)
             # Dropping the inbox ends the open pulls at the broker; what it has sent already comes back.
             self._feed(Stopped())
+            self._share.leave()
             with anyio.move_on_after(PULL_CLEANUP_S, shield=True):
                 await self._link.settle()
             self._link.unlisten(self._sid)
@@ -132,21 +137,7 @@ class Puller:
             raise ConnectionLost("the connection to the broker is closed")
 
     async def _create(self) -> None:
-        await consumers.create(
-            self._streams,
-            self._stream,
-            {
-                "name": self._consumer,
-                "durable_name": self._consumer,
-                "filter_subject": self._pattern,
-                "deliver_policy": "all",
-                "ack_policy": "explicit",
-                "ack_wait": int(self._ack_wait_s * 1e9),
-                "max_deliver": -1,
-                "max_ack_pending": MAX_ACK_PENDING,
-                "max_waiting": MAX_WAITING,
-            },
-        )
+        await consumers.create_shared(self._streams, self._shared, self._name, self._ack_wait_s)
 
     async def _restore(self) -> None:
         with anyio.CancelScope() as self._opening:
@@ -195,7 +186,10 @@ class Puller:
     async def _tick(self) -> None:
         while True:
             await anyio.sleep(PULL_TICK_S)
-            self._feed(Ticked(time.monotonic()))
+            self._look()
+
+    def _look(self) -> None:
+        self._feed(Ticked(time.monotonic()))
 
     async def _keep_alive(self) -> None:
         while True:
@@ -210,6 +204,7 @@ class Puller:
             case 0:
                 name = self._streams.names.bare(subject)
                 delivery = QueueDelivery(self._link, name, reply, header, payload)
+                self._share.fed(now_s)
                 self._feed(Delivered(now_s, inbox == self._inbox), delivery)
             case _ if inbox != self._inbox:
                 pass
@@ -223,17 +218,37 @@ class Puller:
                 left = decode_headers(header).get("Nats-Pending-Messages")
                 number = int(subject.rpartition(b".")[2])
                 refused = code not in ORDINARY
+                self._share.went_without(now_s)
                 self._feed(Ended(now_s, number, None if left is None else int(left), refused))
 
     def _feed(self, event: Event, delivery: QueueDelivery | None = None) -> None:
-        self._credit, commands = step(self._credit, event)
+        if self._share.alone:
+            self._step(event, self._slots.total, None, delivery)
+            return
+        held = self._share.held
+        self._step(event, held + max(0, self._slots.free), 0, delivery)
+        # What it may ask for depends on what the event has changed.
+        now_s = time.monotonic()
+        limit = self._share.limit(now_s)
+        self._step(Ticked(now_s), max(limit, self._share.held), limit, None)
+        if self._share.held < held:
+            self._share.released()
+
+    def _step(self, event: Event, slots: int, limit: int | None, delivery: QueueDelivery | None) -> None:
+        credit = self._credit
+        if (credit.slots, credit.limit) != (slots, limit):
+            credit = msgspec.structs.replace(credit, slots=slots, limit=limit)
+        self._credit, commands = step(credit, event)
+        self._share.busy, self._share.asked = self._credit.busy, self._credit.asked
+        self._share.is_open = self._credit.phase is Phase.OPEN
         for command in commands:
             self._obey(command, delivery)
 
     def _obey(self, command: Command, delivery: QueueDelivery | None) -> None:
         match command:
             case Ask(number, batch):
-                body = msgspec.json.encode({"batch": batch, **self._request})
+                how = {"no_wait": True} if self._share.brief else self._request
+                body = msgspec.json.encode({"batch": batch, **how})
                 self._link.post(
                     f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
                     body,

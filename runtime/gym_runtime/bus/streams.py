@@ -63,9 +63,14 @@ class Streams:
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
         self._in_trouble = False
         self._nonces = random_names()
+        self._missing = ""
 
-    async def open(self, *, create: bool = True) -> None:
+    async def open(self, *, create: bool = True, needed: bool = False) -> None:
         """Create the streams that are missing. Without ``create`` only where there are none of any system.
+
+        Args:
+            needed: those that are missing and may not be created are an error, which is ``silent``: a client
+                may create them later.
 
         Raises:
             BrokerError: The broker has no JetStream, or refuses a stream that is to be created.
@@ -77,8 +82,12 @@ class Streams:
         account = await self._once("INFO", None, Account)
         if account.error is not None:
             raise BrokerError(f"{NO_JETSTREAM} ({account.error.description})")
-        if account.streams < len(ESSENTIALS):
-            await self.restored()
+        if account.streams < len(ESSENTIALS) and not await self.restored(quiet=needed) and needed:
+            raise BrokerError(
+                "the broker has no streams for this system yet, and these credentials may not create them: "
+                "run 'gym-runtime status' with a client's",
+                silent=True,
+            )
 
     async def _ensure(self, kind: str) -> None:
         replicas = self._replicas or (3 if self._link.clustered else 1)
@@ -126,7 +135,9 @@ class Streams:
             raise BrokerError(f"{NO_JETSTREAM} ({error})") from error
         except DeadlineExceeded as error:
             raise BrokerError(
-                f"the broker's JetStream does not answer ({error}): see its log; a cluster may have no leader"
+                f"the broker's JetStream does not answer ({error}): see its log; a cluster may have no "
+                "leader",
+                silent=True,
             ) from error
         except BrokerError as error:
             raise BrokerError(
@@ -168,14 +179,20 @@ class Streams:
                     continue
                 await anyio.sleep(PAUSES_S[min(attempts, len(PAUSES_S)) - 1] * random.uniform(0.5, 1.5))
 
-    async def restored(self) -> bool:
-        """Create the streams that are missing; says whether they are there."""
+    async def restored(self, *, quiet: bool = False) -> bool:
+        """Create the streams that are missing; says whether they are there.
+
+        Why they are not is logged once, unless ``quiet``: this is tried again and again.
+        """
         # We are the first here, or a broker that lost its state directory has lost the streams as well.
         try:
             await self.open()
         except (BrokerError, ConnectionLost) as error:
-            log.warning("streams not created", error=str(error))
+            if not quiet and str(error) != self._missing:
+                self._missing = str(error)
+                log.warning("streams not created", error=str(error))
             return False
+        self._missing = ""
         return True
 
     async def api(

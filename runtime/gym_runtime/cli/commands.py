@@ -22,7 +22,9 @@ from gym_runtime.cli.options import (
     BenchOptions,
     Broker,
     BrokerOptions,
+    BrokerStartOptions,
     CollectOptions,
+    DeployOptions,
     Everything,
     ExportOptions,
     GatewayOptions,
@@ -56,9 +58,10 @@ def run(*names: str, options: Annotated[RunOptions, FLAT] = RunOptions()) -> int
 def start(*pools: str, options: Annotated[StartOptions, FLAT] = StartOptions()) -> int:
     """Start workers that stay, and a broker unless --nats names one; prints what is ready.
 
-    Ctrl-C lets rollouts finish, then stops; a second one ends at once.
+    Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
 
-    --config FILE describes a system in TOML, of which POOLs pick a part; deploy/system.toml is an example.
+    --config FILE describes a system in TOML, of which POOLs pick a part; "gym-runtime deploy init systemd"
+    writes an example.
 
     Args:
         pools: agent, resource or model; or with names: resource:mcqa,reasoning_gym. By default all agents,
@@ -67,6 +70,34 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = StartOptions()) 
     from gym_runtime.cli import start as starts
 
     return starts.start(replace(options, pools=pools))
+
+
+def broker(*, options: Annotated[BrokerStartOptions, FLAT] = BrokerStartOptions()) -> int:
+    """Run a broker for the machines of a system: TLS, an identity for each role, the streams, join files.
+
+    One alone, or three with --nodes. Its folder holds every secret of the system.
+    """
+    from gym_runtime.cli import broker as brokers
+
+    return brokers.broker(options)
+
+
+def deploy(
+    action: Literal["init"],
+    platform: Literal["slurm", "kubernetes", "compose", "systemd"],
+    /,
+    *,
+    options: Annotated[DeployOptions, FLAT] = DeployOptions(),
+) -> None:
+    """Write out the files that start a system on a platform, filled in, to be read and changed.
+
+    Args:
+        action: init writes them.
+        platform: For which.
+    """
+    from gym_runtime.cli import deploy as deploying
+
+    deploying.init(platform, options)
 
 
 def publish(file: Path, /, *, options: Annotated[PublishOptions, FLAT] = PublishOptions()) -> None:
@@ -165,6 +196,19 @@ def metrics(*, options: Annotated[MetricsOptions, FLAT] = MetricsOptions()) -> i
     from gym_runtime.cli import metrics as serving
 
     return serving.metrics(options)
+
+
+def drain(*names: str, json: AsJson = False, broker: Broker = BrokerOptions()) -> None:
+    """Ask workers to leave: they take no new work, and finish what they have or give it back.
+
+    From anywhere. The commands that started them end with their last worker; nothing starts again.
+
+    Args:
+        names: Workers, kinds (agent), pools (agent:tool_loop) or hosts, as 'gym-runtime status' shows them.
+    """
+    from gym_runtime.cli import drain as draining
+
+    draining.drain(names, broker, as_json=json)
 
 
 def status(*, json: AsJson = False, broker: Broker = BrokerOptions()) -> None:
@@ -343,14 +387,21 @@ def export(*rollouts: Path, options: Annotated[ExportOptions, FLAT]) -> int:
 
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
-    "Make rollouts": [run, start, publish, collect, merge, cancel, weights, gateway],
+    "Make rollouts": [run, start, broker, deploy, publish, collect, merge, cancel, drain, weights, gateway],
     "Look around": [view, show, compare, top, status, metrics, ls],
     "Write environments": [new, check, reverify, bench],
     "Prepare data": [prepare, export],
 }
 """As the help shows them."""
 
-RENAMED = {"return_tokens": "return-token-ids", "timeout_s": "timeout", "check": "test"}
+RENAMED = {
+    "return_tokens": "return-token-ids",
+    "timeout_s": "timeout",
+    "drain_s": "drain",
+    "wait_s": "wait",
+    "linger_s": "linger",
+    "check": "test",
+}
 
 
 def flag(name: str) -> str:

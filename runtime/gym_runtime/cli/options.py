@@ -50,7 +50,8 @@ class BrokerOptions:
     """Which system.
 
     Attributes:
-        nats: The broker of a running system; several URLs of a cluster separated by commas. 'run' starts
+        nats: The broker of a running system: a join file of 'gym-runtime broker', or a URL, or several of a
+            cluster separated by commas. 'run' starts
             workers of its own there, and without --model asks the model that the system serves. A URL with
             a password belongs in the variable. GYM_NATS_CREDENTIALS names a file with an NKey seed or a
             .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.
@@ -254,6 +255,10 @@ class StartOptions:
         state_dir: Where a private broker keeps its queue; by default a temporary directory.
         metrics: Serve the metrics of the whole system for Prometheus at this port of 127.0.0.1; 0 lets the
             system choose.
+        wait_s: Seconds to wait for a broker, its streams and engines that are not there yet; inf for ever. By
+            default what is not there is an error.
+        drain_s: Seconds that rollouts may take to finish when the workers stop; by default 25, for platforms
+            that kill after 30.
     """
 
     pools: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
@@ -266,6 +271,68 @@ class StartOptions:
     prefix: Annotated[str, System, Parameter(show_default=False)] = ""
     state_dir: Annotated[str, System, Parameter(show_default=False)] = ""
     metrics: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None
+    wait_s: Annotated[
+        float, System, Parameter(env_var="GYM_WAIT_S", show_default=False, validator=Number(gte=0))
+    ] = 0.0
+    drain_s: Annotated[
+        float | None, System, Parameter(env_var="GYM_DRAIN_S", show_default=False, validator=Number(gte=0))
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerStartOptions:
+    """What ``broker`` was asked to do.
+
+    Attributes:
+        folder: For keys, configuration and streams; it is made if need be, and what is there is kept. The
+            nodes of a cluster share it, or have copies.
+        listen: HOST:PORT for clients and workers.
+        hosts: A name or address by which they reach it; repeatable, the first one stands in the join files.
+            By default this machine's name.
+        nodes: The hosts of all brokers of a cluster, separated by commas: three, so that one may fail.
+        node: Which of them this one is; by default this machine's name.
+        monitor: HOST:PORT of its statistics. Everybody who reaches it may read them.
+        prefix: Of the system's subjects; one broker's identities are for one system.
+        linger_s: Seconds that it stays after SIGTERM for workers that still finish their work.
+        keys_only: Make the keys and join files, and start nothing.
+    """
+
+    folder: Annotated[Path, Parameter(name="--dir")] = Path("gym-broker")
+    listen: str = "0.0.0.0:4222"
+    hosts: Annotated[tuple[str, ...], Parameter(name="--host", show_default=False)] = ()
+    nodes: Annotated[str, Parameter(show_default=False)] = ""
+    node: Annotated[str, Parameter(show_default=False)] = ""
+    monitor: str = "127.0.0.1:8222"
+    prefix: str = "gym"
+    linger_s: Annotated[float, Parameter(validator=Number(gte=0))] = 28.0
+    keys_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployOptions:
+    """What ``deploy init`` was asked to write.
+
+    Attributes:
+        folder: Where the files go.
+        image: The container image.
+        package: What pip installs into it, with extras.
+        environments: An environment to serve; repeatable.
+        model: PROVIDER/NAME.
+        model_urls: Where the model is served; once per replica.
+        concurrency: Rollouts in flight per agent worker.
+        prefix: Tells systems that share a broker apart.
+        overwrite: Replace files that are there.
+    """
+
+    folder: Annotated[Path, Parameter(name="--dir")] = Path("deploy")
+    image: str = "localhost/gym-runtime"
+    package: str = "gym-runtime"
+    environments: Annotated[tuple[str, ...], Parameter(name="--environment")] = ("mcqa",)
+    model: str = "scripted/message"
+    model_urls: Annotated[tuple[str, ...], Parameter(name="--model-url", show_default=False)] = ()
+    concurrency: Annotated[int, _AT_LEAST_ONE] = 256
+    prefix: str = "gym"
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

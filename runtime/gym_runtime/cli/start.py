@@ -12,6 +12,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +31,8 @@ from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 
+FOREVER_S = 1e9
+"""JSON has no infinity."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -87,7 +90,8 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
-        drain_s=config.drain_s,
+        wait_s=min(options.wait_s, FOREVER_S),
+        drain_s=config.drain_s if options.drain_s is None else options.drain_s,
     )
 
 
@@ -126,7 +130,7 @@ def _complete(
     if pool.kind == "agent":
         names = _known("agents", pool.names)
         if options.concurrency or not pool.capacity:
-            capacity = max(-(-(options.concurrency or DEFAULT_CONCURRENCY) // processes), len(names))
+            capacity = -(-(options.concurrency or DEFAULT_CONCURRENCY) // processes)
     elif pool.kind == "resource":
         names = _known("environments", pool.names) if pool.names else _runnable(notes)
     else:
@@ -154,7 +158,7 @@ def _complete(
 
 
 def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
-    slots = max(-(-concurrency // pool.processes), len(pool.names))
+    slots = -(-concurrency // pool.processes)
     return replace(pool, capacity=min(pool.slots, slots))
 
 
@@ -188,12 +192,16 @@ async def _stay(system: SystemSpec, notes: Console, metrics: int | None) -> None
     stopping = anyio.CancelScope()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_signals, running, stopping, notes)
+            tasks.start_soon(_watch_signals, running, system.drain_s, stopping, notes)
             with stopping:
-                await running.until("all_ready")
+                await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s, notes))
                 show_ready(running, system, terminal.output())
                 async with _metrics(running, system, metrics):
                     async for event in running.events():
+                        if event.event == "stopped":
+                            notes.print("all workers have left, as they were asked to")
+                            stopping.cancel()
+                            await anyio.lowlevel.checkpoint()
                         _say(event, notes)
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
@@ -219,19 +227,41 @@ async def _metrics(running: System, system: SystemSpec, port: int | None) -> Asy
         yield
 
 
-async def _watch_signals(running: System, stopping: anyio.CancelScope, notes: Console) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if stopping.cancel_called:
+async def _watch_signals(
+    running: System, drain_s: float, stopping: anyio.CancelScope, notes: Console
+) -> None:
+    """Stop at the first signal, at once at a second Ctrl-C or SIGQUIT.
+
+    A second SIGTERM changes nothing: Slurm, systemd and others send it to this process and to its parent,
+    which passes it on.
+    """
+    interruptions = 0
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT) as signals:
+        async for number in signals:
+            interruptions += number == signal.SIGINT
+            if number == signal.SIGQUIT or interruptions > 1:
                 running.kill()
                 os._exit(INTERRUPTED)
-            notes.print("stopping when the rollouts in flight are finished; Ctrl-C again ends at once")
-            stopping.cancel()
+            if not stopping.cancel_called:
+                notes.print(
+                    f"stopping: rollouts in flight have {drain_s:.0f} s to finish, then they go back to the "
+                    "queue; a second Ctrl-C ends at once",
+                    soft_wrap=True,
+                )
+                stopping.cancel()
+
+
+def _say_waiting(event: Event, wait_s: float, notes: Console) -> None:
+    if event.event == "waiting":
+        limit = "until it comes" if wait_s == FOREVER_S else f"up to {wait_s:,.0f} s"
+        notes.print(f"waiting {limit}: {event.reason}", soft_wrap=True)
 
 
 def _say(event: Event, notes: Console) -> None:
     if event.event == "restarted":
         notes.print(f"{event.reason}; it is started again", soft_wrap=True)
+    elif event.event == "drained":
+        notes.print(f"{event.kind} worker {event.pid} has left, as it was asked to", soft_wrap=True)
     elif event.event == "ready":
         served = formatting.listed(event.pools)
         notes.print(f"{event.kind} worker {event.pid} is ready, serving {served}", soft_wrap=True)

@@ -21,6 +21,8 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rpc.draining import drain, named
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import fresh
 from gym_runtime.timing import CONTROL_S
 
@@ -166,6 +168,24 @@ class Client(Rollouts):
             return found
 
         return workers
+
+    async def drain(self, *names: str) -> list[tuple[Heartbeat, calls.Draining]]:
+        """Ask workers to leave: they take no new work, finish what they have or give it back, and end.
+
+        Returns the answers of all workers that were asked, at once; `workers` shows when they have left.
+        Their supervisors start no others for them, and end with the last one. To call it again changes
+        nothing.
+
+        Args:
+            names: a worker, a kind (``agent``), a pool (``agent:tool_loop``, or ``tool_loop``), or a host.
+
+        Raises:
+            UsageError: no worker is, serves or runs on what a name says.
+            GymError: a worker did not answer, or these credentials may not ask.
+        """
+        chosen = named(await self.workers(), names)
+        answers = await drain(self.bus, chosen)
+        return [(worker, answers[worker.worker]) for worker in chosen if worker.worker in answers]
 
     async def dead_engine(self, model: str = POLICY) -> str:
         """The engine's last error, if every worker of the model has had only errors so far; else empty."""

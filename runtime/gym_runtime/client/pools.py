@@ -29,7 +29,7 @@ def make_pools(
     wanted = tuple(sorted(set(agents) or {environment.definition.agent for environment in loaded}))
     slots = -(-concurrency // workers)
     pools = [
-        PoolSpec(kind="agent", names=wanted, processes=workers, capacity=max(slots, len(wanted))),
+        PoolSpec(kind="agent", names=wanted, processes=workers, capacity=slots),
         PoolSpec(kind="resource", names=tuple(environments), processes=workers),
     ]
     if model is not None:

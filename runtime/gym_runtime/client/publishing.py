@@ -22,9 +22,10 @@ from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.window import Window
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import BrokerError, GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
+from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
@@ -65,6 +66,7 @@ class Flow(Runs):
     def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
         super().__init__(bus)
         self._background = tasks
+        self._queues: set[str] = set()
 
     @property
     def _tasks(self) -> TaskGroup:
@@ -91,6 +93,8 @@ class Flow(Runs):
         async with background(cancel=False) as group:
             crew = Crew(group)
             for task in tasks:
+                if task.agent not in self._queues:
+                    await self._open_queue(task.agent)
                 if window is not None:
                     await window.take()
                 await limit.acquire()
@@ -115,6 +119,15 @@ class Flow(Runs):
     def _note_journal(self, task: RolloutSpec) -> None:
         if task.durability == "turn":
             self._sweep(task.run).published(task.task_index)
+
+    async def _open_queue(self, agent: str) -> None:
+        """Make an agent's queue, so that an autoscaler sees what waits before the first worker is there."""
+        self._queues.add(agent)
+        name = token(agent, "agent")
+        try:
+            await self.bus.open_queue(f"task.{name}.>", consumer=f"agent-{name}")
+        except BrokerError as error:
+            logger().info("a queue is left to its first worker", agent=agent, reason=str(error))
 
     @asynccontextmanager
     async def attach(self, run: RunInfo) -> AsyncGenerator[AttachedRun]:

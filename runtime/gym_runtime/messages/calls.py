@@ -170,6 +170,21 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     version: str = ""
 
 
+# -- any worker ---------------------------------------------------------------------------------------
+
+
+class Draining(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker that was asked to leave takes no new work.
+
+    Attributes:
+        in_flight: what it has to finish: rollouts, sessions or calls.
+        within_s: how many seconds it may take; what is left then goes back to the queue.
+    """
+
+    in_flight: int = 0
+    within_s: float = 0.0
+
+
 # -- resource -----------------------------------------------------------------------------------------
 
 
@@ -242,6 +257,7 @@ decode_reply = msgspec.json.Decoder(RpcReply).decode
 decode_model_call = msgspec.json.Decoder(ModelCall).decode
 decode_model_answer = msgspec.json.Decoder(ModelAnswer).decode
 decode_control = msgspec.json.Decoder(Control).decode
+decode_draining = msgspec.json.Decoder(Draining).decode
 decode_control_answer = msgspec.json.Decoder(ControlAnswer).decode
 decode_resource_call = msgspec.json.Decoder[ResourceCall | Declare](ResourceCall | Declare).decode
 decode_tool_answer = msgspec.json.Decoder(ToolAnswer).decode

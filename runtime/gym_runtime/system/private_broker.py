@@ -108,7 +108,7 @@ class Broker:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
+            preexec_fn=die_with_parent() if sys.platform == "linux" else None,
         )
 
     def start(self) -> str:
@@ -226,7 +226,7 @@ def find_binary() -> str:
     return found
 
 
-def _die_with_parent() -> Callable[[], None]:
+def die_with_parent() -> Callable[[], None]:
     """The function that the child calls between fork and exec: it asks for SIGTERM when its parent dies.
 
     Everything that it uses is made here, before the fork: it takes no lock and imports nothing, so the fork

@@ -1,7 +1,8 @@
 """One slot of a pool: the process that fills it, and when the next process may start.
 
-The process is forked from the supervisor. It writes to a pipe: ``ready``, and the reason of its end if it
-knows one. It ends when the lifeline, a pipe that the supervisor keeps open, is closed.
+The process is forked from the supervisor. It writes to a pipe: ``ready``, ``drain`` when it was asked to
+leave, and the reason of its end if it knows one. It drains at `DRAIN_SIGNAL`, and ends when the lifeline, a
+pipe that the supervisor keeps open, is closed.
 
 A process that ended is started again after a growing pause. More than `MAX_RESTARTS` within
 `RESTART_WINDOW_S` stop the system, and so do `MAX_FALSE_STARTS` in a row that never became ready.
@@ -24,7 +25,7 @@ import msgspec
 from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, TransportError, UsageError, leaf
-from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, RESTART_WINDOW_S
 
 MAX_RESTARTS = 20
@@ -36,6 +37,7 @@ IN_TROUBLE = 75
 """A worker's exit status when a restart may help (EX_TEMPFAIL)."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that the supervisor handles; its children reset them."""
+READY_LINE, DRAIN_LINE, WAITING = "ready\n", "drain\n", "waiting for "
 
 
 class Deaths:
@@ -71,7 +73,16 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Slot:
-    """One slot; ``pid`` is 0 while it is empty, ``report`` is the pipe to read from the process, or -1."""
+    """One slot of a pool.
+
+    Attributes:
+        pid: 0 while it is empty.
+        report: the pipe to read from the process, or -1.
+        asked_s: when its process was asked to leave by somebody else than the supervisor; 0 if it was not.
+        awaits: what its process waits for before it can start; empty for nothing.
+        told: the supervisor has told its process to drain.
+        retired: its process left as it was asked to; the slot stays empty.
+    """
 
     def __init__(self, pool: PoolSpec) -> None:
         self.pool = pool
@@ -79,7 +90,12 @@ class Slot:
         self.name = ""
         self.report = -1
         self.ready = False
+        self.asked_s = 0.0
+        self.awaits = ""
+        self.told = False
+        self.retired = False
         self.start_at_s = 0.0
+        self._ended = False
         self._worked = False
         self._said = ""
         self._deaths = Deaths()
@@ -89,7 +105,8 @@ class Slot:
         """Fill the slot. ``lifeline`` is the pipe's reading and writing end."""
         report_read, report_write = os.pipe()
         self.name = f"{self.pool.kind}-{uuid.uuid4().hex[:10]}"
-        self.ready, self._said = False, ""
+        self.ready, self.asked_s, self.told, self._ended = False, 0.0, False, False
+        self.awaits = self._said = ""
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -130,17 +147,38 @@ class Slot:
             return False
         with contextlib.suppress(BlockingIOError):
             self._said += os.read(self.report, 65536).decode(errors="replace")
-        if self.ready or not self._said.startswith("ready\n"):
-            return False
-        self.ready = self._worked = True
-        return True
+        while self._said.startswith(WAITING) and "\n" in self._said:
+            line, _, self._said = self._said.partition("\n")
+            self.awaits = line.removeprefix(WAITING)
+        became_ready = not self.ready and self._heard(READY_LINE)
+        if became_ready:
+            self.ready = self._worked = True
+        if self.ready and self._heard(DRAIN_LINE):
+            self.asked_s = self.asked_s or time.monotonic()
+        return became_ready
+
+    def _heard(self, line: str) -> bool:
+        heard = self._said.startswith(line)
+        while self._said.startswith(line):
+            self._said = self._said.removeprefix(line)
+        return heard
+
+    def tell(self) -> None:
+        """Have its process drain; one that is not ready yet ends at once. May be called again."""
+        if self.pid and self.ready and not self.told:
+            self.told = True
+            os.kill(self.pid, DRAIN_SIGNAL)
+        elif self.pid and not self.ready and not self._ended:
+            self._ended = True
+            os.kill(self.pid, signal.SIGTERM)
 
     def empty(self, status: int) -> End:
         """Empty the slot: its process ended with this status of ``waitpid``."""
         os.close(self.report)
         pid, self.pid, self.report = self.pid, 0, -1
         code = os.waitstatus_to_exitcode(status)
-        reason = self._said.removeprefix("ready\n").strip()
+        reason = self._said.strip()
+        self.retired = self.asked_s > 0 and self.told
         passing = self._worked and code == IN_TROUBLE
         self._false_starts = 0 if self.ready or passing else self._false_starts + 1
         if passing:
@@ -168,10 +206,16 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: 
     from gym_runtime.system.worker_process import work
 
     def ready() -> None:
-        os.write(report, b"ready\n")
+        os.write(report, READY_LINE.encode())
+
+    def leave() -> None:
+        os.write(report, DRAIN_LINE.encode())
+
+    def waiting(what: str) -> None:
+        os.write(report, f"{WAITING}{' '.join(what.split())}\n".encode())
 
     async def main() -> None:
-        await work(system, pool, name, lifeline=lifeline, ready=ready)
+        await work(system, pool, name, lifeline=lifeline, ready=ready, leave=leave, waiting=waiting)
 
     try:
         anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Literal
 
 import msgspec
@@ -9,6 +10,13 @@ import msgspec
 from gym_runtime.workers.adapter import ModelSettings
 
 Kind = Literal["agent", "resource", "model"]
+
+DRAIN_S = 25.0
+"""Kubernetes and Slurm kill 30 s after they have asked a process to stop."""
+GIVE_BACK_S = 4.0
+DRAIN_SIGNAL = signal.SIGUSR1
+"""How a supervisor tells a worker to drain. Not SIGTERM: schedulers and service managers send that to all
+processes at once, and models and environments must outlast the agents that ask them."""
 
 DEFAULT_CAPACITY: dict[Kind, int] = {"agent": 256, "resource": 32768, "model": 32768}
 
@@ -43,7 +51,10 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         state_dir: where a started broker keeps its streams.
         temporary: that directory is removed at the end.
         prefix: of all subjects and streams, so that several systems can share a broker.
-        drain_s: how many seconds stopping workers may take to finish their work.
+        drain_s: how many seconds the workers together may take to finish their work when they stop; what is
+            left then goes back to the queue, which takes up to `GIVE_BACK_S` more.
+        wait_s: how many seconds starting workers wait for a broker, its streams and engines that are not
+            there yet.
         log_lines: it logs lines for people, also where standard error is no terminal.
     """
 
@@ -52,7 +63,8 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     state_dir: str = ""
     temporary: bool = False
     prefix: str = "gym"
-    drain_s: float = 30.0
+    drain_s: float = DRAIN_S
+    wait_s: float = 0.0
     log_lines: bool = False
 
 
@@ -60,11 +72,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event that the supervisor reports as one JSON line.
 
     ``event`` is ``broker`` (with ``url``), ``ready`` (one worker, and the ``pools`` it serves),
-    ``all_ready``, ``restarted`` (with the ``reason``), ``failed`` (it gave up; ``reason`` is the message for
-    the user) or ``stopped``.
+    ``waiting`` (``reason`` is what for), ``all_ready``, ``restarted`` (with the ``reason``), ``drained`` (a
+    worker left as it was asked to), ``failed`` (it gave up; ``reason`` is the message for the user) or
+    ``stopped``.
     """
 
-    event: Literal["broker", "ready", "all_ready", "restarted", "failed", "stopped"]
+    event: Literal["broker", "waiting", "ready", "all_ready", "restarted", "drained", "failed", "stopped"]
     url: str = ""
     worker: str = ""
     kind: str = ""

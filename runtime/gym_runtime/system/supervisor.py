@@ -9,6 +9,12 @@ A process that died is started again, unless that has happened too often (`gym_r
 that reports why it cannot start is not started again, and the whole system stops with that reason. There is
 one exception: if the slot has worked before and the connection to the broker failed, the worker is started
 again until it succeeds.
+
+Stopping drains, agents first: what they finish or give back needs resources, models and the broker. It
+makes no difference whether a signal reaches the supervisor alone or every process of the system, as from
+Slurm or systemd, and how often: a worker reports it, and drains when the supervisor tells it to. A worker
+that was asked to leave while the system stays (``gym-runtime drain``, or a signal to it alone) drains and
+is not replaced.
 """
 
 from __future__ import annotations
@@ -35,6 +41,9 @@ from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
 from gym_runtime.timing import HASTY_KILL_S, HASTY_S
 
+ALONE_S = 0.5
+"""A worker that was asked to leave is taken to be the only one after so long: a signal to all processes
+reaches the supervisor sooner."""
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 
 
@@ -47,10 +56,12 @@ class Supervisor:
         self._broker: Broker | None = None
         self._broker_deaths = Deaths()
         self._stopping = False
-        self._patience_s = system.drain_s
+        self._limit_s = float("inf")
+        self._hasty = False
         self._failure = ""
         self._input = b""
         self._announced = False
+        self._awaited: set[str] = set()
         self._lifeline = os.pipe()
         self._lifeline_cut = False
         self._wake_read, self._wake_write = os.pipe()
@@ -74,6 +85,7 @@ class Supervisor:
                 self._wait(self._next_start_s())
                 self._reap()
                 self._watch_broker()
+                self._retire()
         except GymError as error:
             self._failure = str(error)
         finally:
@@ -111,12 +123,21 @@ class Supervisor:
     def _fill_slots(self) -> None:
         now = time.monotonic()
         for slot in self._slots:
-            if not slot.pid and slot.start_at_s <= now and not self._stopping:
+            if not slot.pid and not slot.retired and slot.start_at_s <= now and not self._stopping:
                 slot.fork(self._system, self._lifeline)
 
     def _next_start_s(self) -> float | None:
-        waiting = [slot.start_at_s for slot in self._slots if not slot.pid]
+        waiting = [slot.start_at_s for slot in self._slots if not slot.pid and not slot.retired]
+        waiting += [slot.asked_s + ALONE_S for slot in self._slots if slot.asked_s and not slot.told]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else (0.5 if self._broker else None)
+
+    def _retire(self) -> None:
+        """Drain the workers that were asked to leave; without any worker left the system stops."""
+        for slot in self._slots:
+            if slot.asked_s and time.monotonic() >= slot.asked_s + ALONE_S and not self._stopping:
+                slot.tell()
+        if self._slots and self._broker is None and all(slot.retired for slot in self._slots):
+            self._stop("")
 
     def _reap(self) -> None:
         for slot in self._slots:
@@ -131,13 +152,23 @@ class Supervisor:
             _say(Event(event="all_ready"))
 
     def _hear(self, slot: Slot) -> None:
-        if slot.hear():
+        ready = slot.hear()
+        if slot.awaits and slot.awaits not in self._awaited:
+            # Several workers may wait for the same.
+            self._awaited.add(slot.awaits)
+            _say(Event(event="waiting", kind=slot.pool.kind, reason=slot.awaits))
+        if ready:
             pool = slot.pool
+            self._awaited.discard(slot.awaits)
+            slot.awaits = ""
             _say(Event(event="ready", worker=slot.name, kind=pool.kind, pools=pool.names, pid=slot.pid))
 
     def _bury(self, slot: Slot, status: int) -> None:
         end = slot.empty(status)
         if self._stopping:
+            return
+        if slot.retired:
+            _say(Event(event="drained", worker=slot.name, kind=slot.pool.kind, pid=end.pid))
             return
         if end.reason:
             self._stop(end.reason)
@@ -152,11 +183,13 @@ class Supervisor:
         if number != signal.SIGCHLD:
             self._stop("")
 
-    def _stop(self, reason: str, patience_s: float | None = None) -> None:
-        self._stopping = True
+    def _stop(self, reason: str, *, hasty: bool = False) -> None:
         self._failure = self._failure or reason
-        if patience_s is not None:
-            self._patience_s = min(self._patience_s, patience_s)
+        self._hasty = self._hasty or hasty
+        patience_s = HASTY_S if self._hasty else self._system.drain_s
+        if not self._stopping or hasty:
+            self._limit_s = min(self._limit_s, time.monotonic() + patience_s)
+        self._stopping = True
 
     def _wait(self, limit_s: float | None, *, with_input: bool = True) -> None:
         reports = [slot.report for slot in self._slots if slot.report >= 0]
@@ -172,13 +205,13 @@ class Supervisor:
         data = os.read(0, 65536)
         self._input += data
         if not data:
-            self._stop("", patience_s=HASTY_S)
+            self._stop("", hasty=True)
         elif b"drain\n" in self._input:
             self._stop("")
 
     def _shut_down(self) -> None:
-        """Stop agents first: what they finish or give back needs resources, models and the broker."""
-        self._stopping = True
+        """Drain all workers, those of one kind after those of another, within one limit."""
+        self._stop("")
         for kind in STOP_ORDER:
             self._end([slot for slot in self._slots if slot.pid and slot.pool.kind == kind])
         self._cut_lifeline()
@@ -188,26 +221,24 @@ class Supervisor:
             shutil.rmtree(self._system.state_dir, ignore_errors=True)
 
     def _end(self, slots: list[Slot]) -> None:
-        for slot in slots:
-            if not self._hasty or not slot.ready:
-                os.kill(slot.pid, signal.SIGTERM)
-        limit = time.monotonic() + self._patience_s + 1.0
+        kill_at_s = float("inf")
         while any(slot.pid for slot in slots):
-            if self._hasty:
-                # Not a second SIGTERM, which would end a worker before it has given its tasks back.
+            for slot in slots:
+                slot.tell()
+            if self._hasty or time.monotonic() >= self._limit_s:
                 self._cut_lifeline()
-                limit = min(limit, time.monotonic() + HASTY_KILL_S)
-            self._wait(min(0.2, max(0.0, limit - time.monotonic())), with_input=not self._hasty)
+                kill_at_s = min(kill_at_s, time.monotonic() + HASTY_KILL_S)
+            next_s = min(kill_at_s, self._limit_s) - time.monotonic()
+            self._wait(min(0.2, max(0.0, next_s)), with_input=not self._hasty)
             self._reap()
-            if time.monotonic() > limit:
+            if not self._hasty:
+                # A signal to all processes ends the broker too; rollouts that finish are stored there.
+                self._watch_broker()
+            if time.monotonic() > kill_at_s:
                 for slot in slots:
                     if slot.pid:
                         os.kill(slot.pid, signal.SIGKILL)
-                limit = time.monotonic() + 5.0
-
-    @property
-    def _hasty(self) -> bool:
-        return self._patience_s <= HASTY_S
+                kill_at_s = time.monotonic() + 5.0
 
     def _cut_lifeline(self) -> None:
         """Close the pipe, at which all workers end within `ORPHAN_DRAIN_S`."""

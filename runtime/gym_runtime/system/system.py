@@ -81,7 +81,7 @@ class System:
             self.url, self.broker_pid = event.url, event.pid
         elif event.event == "ready":
             self.workers[event.worker] = event
-        elif event.event == "restarted":
+        elif event.event in ("restarted", "drained"):
             self.workers.pop(event.worker, None)
             if event.kind == "broker":
                 self.broker_pid = event.pid

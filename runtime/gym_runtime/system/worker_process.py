@@ -1,8 +1,11 @@
 """The life of one worker process: connect, serve, announce itself, drain, leave.
 
-At SIGTERM a worker drains: it takes no new work, finishes what is in flight within the limit, gives the rest
-back to the queue, and closes its sessions. A second SIGTERM ends it at once. When the pipe from its
-supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must not outlive its supervisor.
+When its supervisor tells it to (`gym_runtime.system.spec.DRAIN_SIGNAL`), a worker drains: it takes no new
+work, finishes what is in flight within the limit, gives the rest back to the queue, and closes its
+sessions. SIGTERM, SIGINT and a client's request (`gym_runtime.rpc.draining`) it only reports to its
+supervisor, which knows whether the whole system stops and whose turn it is; so nothing changes however
+often they come. When the pipe from its supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must
+not outlive its supervisor.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -28,9 +31,11 @@ from gym_runtime.errors import GymError, NoWorker, UsageError
 from gym_runtime.messages.figures import Count, Figures
 from gym_runtime.messages.metric_names import NETWORK
 from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.draining import drained_on_request
 from gym_runtime.rpc.meter import Meter, process_figures
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.system.patience import Patience
+from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.system.starting import ended_at_once
 from gym_runtime.timing import BLOCKED_S, CALLERS_GONE_S, CALLERS_LOOK_S, ORPHAN_DRAIN_S
 from gym_runtime.workers.adapter import Adapter, ModelSettings
@@ -65,9 +70,22 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 async def work(
-    system: SystemSpec, pool: PoolSpec, worker: str, *, lifeline: int, ready: Callable[[], None]
+    system: SystemSpec,
+    pool: PoolSpec,
+    worker: str,
+    *,
+    lifeline: int,
+    ready: Callable[[], None],
+    leave: Callable[[], None],
+    waiting: Callable[[str], None],
 ) -> None:
     """Run a worker until it is told to stop.
+
+    Args:
+        lifeline: the pipe that closes when the supervisor ends.
+        ready: called once it works.
+        leave: called when somebody else than the supervisor asks it to leave; it goes on until it is told.
+        waiting: called with what it waits for before it can start.
 
     Raises:
         UsageError, BrokerError: it cannot start; the message says why.
@@ -79,25 +97,37 @@ async def work(
     try:
         async with AsyncExitStack() as stack:
             with ended_at_once(lifeline):
-                bus = await stack.enter_async_context(
-                    connect(system.nats, prefix=system.prefix, name=worker, role=pool.kind)
-                )
-                member = await stack.enter_async_context(_member(pool, bus, worker))
+                patience = Patience(system.wait_s, waiting)
+                bus = await patience.enter(stack, lambda: _bus(system, pool, worker))
+                member = await patience.enter(stack, lambda: _member(pool, bus, worker))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            await _Life(system, pool, worker, bus, member).live(lifeline, ready)
+            await _Life(system, pool, worker, bus, member, leave).live(lifeline, ready)
     finally:
         tracing.stop()
         logs.stop_export()
 
 
+def _bus(system: SystemSpec, pool: PoolSpec, worker: str) -> AbstractAsyncContextManager[NatsBus]:
+    return connect(
+        system.nats, prefix=system.prefix, name=worker, role=pool.kind, streams_needed=system.wait_s > 0
+    )
+
+
 class _Life:
     def __init__(
-        self, system: SystemSpec, pool: PoolSpec, worker: str, bus: NatsBus, member: _Member
+        self,
+        system: SystemSpec,
+        pool: PoolSpec,
+        worker: str,
+        bus: NatsBus,
+        member: _Member,
+        leave: Callable[[], None],
     ) -> None:
         self._pool = pool
         self._worker = worker
         self._bus = bus
         self._member = member
+        self._leave = leave
         self._started_s = clock.now()
         self._stop = anyio.Event()
         self._draining = False
@@ -112,6 +142,7 @@ class _Life:
             tasks.start_soon(self._host, started)
             await started.wait()
             tasks.start_soon(announce, self._bus, self._heartbeat)
+            tasks.start_soon(drained_on_request, self._bus, self._heartbeat, self._drain_s, self._leave)
             ready()
             await self._stop.wait()
             self._draining = True
@@ -125,11 +156,13 @@ class _Life:
         self._stop.set()
 
     async def _watch_signals(self) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
-                if self._stop.is_set():
-                    os._exit(143)
-                self._stop.set()
+        with anyio.open_signal_receiver(DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                if number == DRAIN_SIGNAL:
+                    self._stop.set()
+                else:
+                    with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
+                        self._leave()
 
     async def _watch_lifeline(self, lifeline: int) -> None:
         await anyio.wait_readable(lifeline)

@@ -17,6 +17,7 @@ import msgspec
 
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
+from gym_runtime.bus.slots import Slots
 from gym_runtime.errors import Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import QUEUE_WAIT
@@ -44,7 +45,7 @@ class AgentWorker:
     Args:
         worker: this worker's id.
         agents: by name; the worker pulls from the queue of each.
-        slots: rollouts in flight at most, over all agents.
+        slots: rollouts in flight at most, over all agents; any of them may use all.
 
     Attributes:
         meter: what it has counted.
@@ -54,6 +55,7 @@ class AgentWorker:
         self.worker = worker
         self.slots = slots
         self.in_use = 0
+        self._slots = Slots(slots)
         self._bus = bus
         self._agents = dict(agents)
         self._router = Router(bus, own=worker)
@@ -100,7 +102,7 @@ class AgentWorker:
         await self._bus.pull(
             f"task.{token(name, 'agent')}.>",
             consumer=f"agent-{token(name, 'agent')}",
-            slots=max(1, self.slots // len(self._agents)),
+            slots=self._slots,
             handle=self._handle,
             stop=self._stop,
         )

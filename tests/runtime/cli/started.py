@@ -66,6 +66,17 @@ class Started:
         for line in self._process.stderr:
             self._errors.put(line.rstrip())
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def runs_for(self, seconds: float) -> bool:
+        """Whether it still runs after so long."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
     def end(self, number: signal.Signals) -> int:
         """Signal it and wait; its exit status."""
         self._process.send_signal(number)

@@ -9,7 +9,6 @@ import pytest
 from gym_runtime.cli.config import load_config
 from gym_runtime.errors import UsageError
 
-EXAMPLE = Path(__file__).parents[3] / "deploy" / "system.toml"
 MODEL = '[[pools]]\nkind = "model"\n[pools.model]\nprovider = "openai"\nname = "m"\n'
 
 
@@ -18,12 +17,6 @@ def write(tmp_path: Path, text: str, mode: int = 0o644) -> Path:
     path.write_text(text)
     path.chmod(mode)
     return path
-
-
-def test_the_example_file_is_one() -> None:
-    config = load_config(EXAMPLE)
-    assert [pool.kind for pool in config.pools] == ["agent", "resource", "model"]
-    assert config.urls == ("nats://127.0.0.1:4222",)
 
 
 def test_everything_may_be_left_out(tmp_path: Path) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gym_runtime.cli.options import ModelOptions, StartOptions
 from gym_runtime.cli.start import plan
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec
 from rich.console import Console
 from runtime.cli.started import SCRIPT, Started
+from stubs import stub_engine
 
 FILE = """
 nats = "nats://10.0.0.5:4222"
@@ -135,6 +140,73 @@ def test_a_worker_that_cannot_start_ends_it_with_the_reason(tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1].startswith("gym-runtime: ")
     assert "127.0.0.1:1" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_how_long_stopping_may_take_is_a_setting(file: Path) -> None:
+    def planned(**more: Any) -> float:
+        return plan(StartOptions(**more), Console(file=io.StringIO())).drain_s
+
+    small = ModelOptions(model="scripted/message")
+    assert planned(model=small) == 25.0
+    file.write_text("drain_s = 50\n" + FILE)
+    assert planned(config=file) == 50.0
+    assert planned(config=file, drain_s=8.0) == 8.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
+    with stub_engine.running("--latency-s", "600") as engine:
+        pools = ["resource:mcqa", "agent", "model", "--model", "openai/stub"]
+        with Started(tmp_path, *pools, "--model-url", engine.url, "--drain", "20") as started:
+            rows = catalogue.environment("mcqa").source.with_suffix(".jsonl")
+            command = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--nats", started.url]
+            subprocess.run(command, check=True, capture_output=True)
+            while not engine.stats().in_flight:
+                time.sleep(0.01)
+            for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+                started.signal(number)
+            assert started.error_line() == (
+                "stopping: rollouts in flight have 20 s to finish, then they go back to the queue; "
+                "a second Ctrl-C ends at once"
+            )
+            assert started.runs_for(1.0)
+            assert started.end(signal.SIGINT) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    url = broker.start()
+    broker.stop()
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    command = [SCRIPT, "start", "model", "agent", "--model", "openai/stub", "--wait", "60"]
+    with subprocess.Popen(
+        [*command, "--model-url", f"http://127.0.0.1:{port}/v1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GYM_NATS_URL": url},
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        line = process.stderr.readline()
+        assert line.startswith("waiting up to 60 s: no broker at ")
+        broker.restart()
+        try:
+            line = process.stderr.readline()
+            assert line.startswith(f"waiting up to 60 s: nothing listens at http://127.0.0.1:{port}/v1")
+            with stub_engine.running("--port", str(port)):
+                while "joined" not in (line := process.stdout.readline()):
+                    assert line
+                process.send_signal(signal.SIGTERM)
+                assert process.stderr.readline().startswith("stopping: ")
+                assert process.wait(20) == 0
+        finally:
+            broker.stop()
 
 
 def test_requests_per_minute_are_of_the_model_that_is_served(tmp_path: Path) -> None:

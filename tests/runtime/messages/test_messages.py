@@ -167,6 +167,8 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"op":"update","version":"step-8","path":"/w"}',
     ),
     (calls.decode_control_answer, ControlAnswer(), b"{}"),
+    (calls.decode_draining, calls.Draining(), b"{}"),
+    (calls.decode_draining, calls.Draining(in_flight=3, within_s=25.0), b'{"in_flight":3,"within_s":25.0}'),
     (
         calls.decode_control_answer,
         ControlAnswer(paused=True, version="step-8"),

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import textwrap
@@ -27,7 +28,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import MAX_FALSE_STARTS
-from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
+from gym_runtime.system.spec import GIVE_BACK_S, Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch, running
 from gym_runtime.testing.background import settled
 from gym_runtime.workers.adapter import ModelSettings
@@ -394,6 +395,99 @@ async def test_a_signal_to_the_supervisor_drains(broker: Broker, number: signal.
         with anyio.fail_after(15):
             await system.until("stopped")
         assert len(await gym.bus.counts("rollout.run.>")) == 16
+
+
+async def test_a_signal_to_every_process_drains_however_often_it_comes(broker: Broker) -> None:
+    async with in_the_middle(broker, latency_s=1.0) as (system, gym):
+        pids = sorted(processes_of(system) - {system.pid})
+        for pid in (*pids, system.pid, *pids):
+            os.kill(pid, signal.SIGTERM)
+        with anyio.fail_after(15):
+            await system.until("stopped")
+        # Their second turns asked a model and an environment that had been signalled too.
+        assert len(await gym.bus.counts("rollout.run.>")) == 16
+        assert (await gym.bus.depth("agent-tool_loop")).waiting == 24
+
+
+async def test_a_signal_to_every_process_and_the_broker_loses_no_result(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    system = launch(spec(latency_s=1.0, state_dir=str(state)))
+    try:
+        await system.until("all_ready")
+        async with connect(nats=system.url) as gym:
+            await gym.open_run(RunInfo(run="run", total=10))
+            await gym.publish(
+                expand([msgspec.json.encode(row) for row in rows(10)], run="run", environment=NAME)
+            )
+            with anyio.fail_after(10):
+                while (await gym.bus.depth("agent-tool_loop")).in_flight < 10:
+                    await anyio.sleep(0.02)
+        for pid in processes_of(system):
+            os.kill(pid, signal.SIGTERM)
+        with anyio.fail_after(20):
+            await system.until("stopped")
+    finally:
+        system.kill()
+    broker = Broker(state)
+    try:
+        async with connect(nats=broker.start()) as gym:
+            assert len(await gym.bus.counts("rollout.run.>")) == 10
+    finally:
+        broker.stop()
+
+
+async def test_what_takes_longer_than_the_limit_goes_back_within_the_grace_of_platforms(
+    broker: Broker,
+) -> None:
+    system = launch(spec(nats=(broker.url,), latency_s=600, drain_s=1.0))
+    try:
+        await system.until("all_ready")
+        async with connect(nats=broker.url) as gym:
+            await gym.open_run(RunInfo(run="run", total=5))
+            await gym.publish(
+                expand([msgspec.json.encode(row) for row in rows(5)], run="run", environment=NAME)
+            )
+            with anyio.fail_after(10):
+                while await busiest(gym, "model") < 5:
+                    await anyio.sleep(0.05)
+            os.kill(system.pid, signal.SIGTERM)
+            with anyio.fail_after(1.0 + GIVE_BACK_S):
+                await system.until("stopped")
+            assert await gym.workers() == []
+            assert (await gym.bus.depth("agent-tool_loop")).in_flight + (
+                await gym.bus.depth("agent-tool_loop")
+            ).waiting == 5
+    finally:
+        system.kill()
+
+
+async def test_workers_that_are_asked_to_leave_are_not_replaced_and_the_last_one_ends_the_system(
+    broker: Broker,
+) -> None:
+    said: list[Event] = []
+    async with running(spec(nats=(broker.url,), workers=2)) as system, connect(nats=broker.url) as gym:
+        first, second = (event.worker for event in system.workers.values() if event.kind == "agent")
+        asked = await gym.drain(first)
+        assert [(worker.worker, answer.in_flight) for worker, answer in asked] == [(first, 0)]
+        with anyio.fail_after(10):
+            assert (await system.until("drained", said.append)).worker == first
+        await works(system)
+        assert {record.worker for record in await gym.workers() if record.kind == "agent"} == {second}
+        with pytest.raises(UsageError, match="worker, pool or host 'agnet'; did you mean 'agent'"):
+            await gym.drain("agnet")
+        await gym.drain(socket.gethostname())
+        with anyio.fail_after(10):
+            await system.until("stopped", said.append)
+    assert "restarted" not in [event.event for event in said]
+
+
+async def test_a_signal_to_one_worker_has_it_leave(broker: Broker) -> None:
+    async with running(spec(nats=(broker.url,), workers=2)) as system:
+        pid = pid_of(system, "resource")
+        os.kill(pid, signal.SIGTERM)
+        with anyio.fail_after(10):
+            assert (await system.until("drained")).pid == pid
+        await works(system)
 
 
 async def draining(gym: Client) -> None:

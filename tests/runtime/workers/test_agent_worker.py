@@ -871,14 +871,15 @@ async def test_agents_of_one_worker_share_its_slots(system: SmallSystem) -> None
             begun.put(self._name)
             await anyio.sleep(1)
 
-    await system.add_agent({name: Named(name) for name in ("tool_loop", "other")}, slots=4)
+    worker = await system.add_agent({name: Named(name) for name in ("tool_loop", "other")}, slots=4)
     tasks = [
         rollout_spec(row(), run=run, task=task, agent=agent)
         for run, agent in (("run", "tool_loop"), ("run2", "other"))
         for task in range(4)
     ]
     await system.enqueue(*tasks)
-    assert sorted(await begun.until(4)) == ["other"] * 2 + ["tool_loop"] * 2
+    assert await begun.until(4) == ["tool_loop"] * 4
+    assert worker.load == 1.0
     async with anyio.create_task_group() as group:
         for run in ("run", "run2"):
             group.start_soon(partial(system.records, 4, run))

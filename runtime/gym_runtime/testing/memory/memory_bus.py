@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
+from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.errors import (
@@ -165,12 +166,16 @@ class MemoryBus:
         payload, headers = self._checked(subject, payload), _as_sent(headers)
         await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers))
 
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        _starts_with(pattern, "task", is_pattern=True)
+        await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s))
+
     async def pull(
         self,
         pattern: str,
         *,
         consumer: str,
-        slots: int,
+        slots: int | Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
@@ -179,7 +184,8 @@ class MemoryBus:
         await self.line.passable(PATIENCE_S)
         queue = self._broker.queue
         shared = queue.consumer(consumer, pattern, ack_wait_s)
-        puller = Puller(queue, self._broker.carry, self.line, shared, slots=slots, handle=handle)
+        places = own_or_shared(slots)
+        puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle)
         await puller.run(stop)
 
     async def depth(self, consumer: str) -> QueueDepth:

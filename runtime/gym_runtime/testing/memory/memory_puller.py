@@ -10,6 +10,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Delivery, Headers
+from gym_runtime.bus.slots import Slots
 from gym_runtime.testing.memory.faults import Kind
 from gym_runtime.testing.memory.line import Action, Line
 from gym_runtime.testing.memory.work_queue import Carry, Consumer, Task, WorkQueue
@@ -77,7 +78,7 @@ class Puller:
         line: Line,
         consumer: Consumer,
         *,
-        slots: int,
+        slots: Slots,
         handle: Callable[[Delivery], Awaitable[None]],
     ) -> None:
         self.line = line
@@ -85,9 +86,9 @@ class Puller:
         self._carry = carry
         self._consumer = consumer
         self._slots = slots
+        self._share = slots.join(consumer.dispatch)
         self._handle = handle
         self._open = False
-        self._taken = 0
         self._in_flight: dict[MemoryDelivery, None] = {}
         self._changed = anyio.Event()
         self._tasks: TaskGroup
@@ -96,7 +97,7 @@ class Puller:
     def free(self) -> int:
         """Free slots as the broker counts them: a slot is taken from dispatch until the broker learns that it
         is free again."""
-        return self._slots - self._taken
+        return self._slots.free
 
     async def run(self, stop: anyio.Event | None) -> None:
         """Work until cancelled, or until ``stop`` is set and everything in flight is finished.
@@ -122,10 +123,11 @@ class Puller:
                 self._tasks.cancel_scope.cancel()
         finally:
             unwatch()
+            self._share.leave()
         self.line.check()
 
     def expect(self) -> None:
-        self._taken += 1
+        self._share.busy += 1
 
     def receive(self, task: Task, deliveries: int) -> None:
         delivery = MemoryDelivery(self._queue, self._carry, self.line, task, deliveries)
@@ -140,14 +142,15 @@ class Puller:
             self._consumer.join(self)
         elif not up:
             # Deliveries on their way are lost; the broker repeats them after the ack wait.
-            self._taken = len(self._in_flight)
+            self._share.busy = len(self._in_flight)
             self._consumer.leave(self)
         self._changed.set()
 
     def _freed(self, cuts: int) -> None:
         # After a cut the slots were counted again, including those that had become free before.
         if cuts == self.line.cuts:
-            self._taken -= 1
+            self._share.busy -= 1
+            self._share.released()
             self._consumer.dispatch()
 
     def _leave(self) -> None:

@@ -1,0 +1,116 @@
+"""Keys, certificates and join files for a broker that others can reach.
+
+`make` fills a folder that only its owner can read:
+
+==========================  ==============================================================================
+``identities.conf``         the roles' public keys, which the broker's configuration includes
+``ca.pem``, ``ca.key``      the certificate authority; its key signs the brokers' certificates
+``NODE.pem``, ``NODE.key``  the certificate and key of a broker
+``ROLE.seed``               the secret key of a client, agent, resource or model
+``join/ROLE.join``          all that a process of this role needs: addresses, authority and key
+==========================  ==============================================================================
+
+What is there is kept, so it may run again for another node. Several nodes may share the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import subprocess
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gym_runtime.bus import nkeys
+from gym_runtime.bus.join import Join, write_join
+from gym_runtime.errors import UsageError
+
+ROLES = ("client", "agent", "resource", "model")
+DAYS = "3650"
+
+
+def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str]) -> None:
+    """Fill a folder for one broker.
+
+    Args:
+        node: the broker's name, which its files get.
+        hosts: the names and addresses that its certificate is for.
+        urls: where workers and clients reach the broker, or all of a cluster.
+
+    Raises:
+        UsageError: openssl is missing or fails, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "join").mkdir(mode=0o700, exist_ok=True)
+        with _alone(folder):
+            authority, key = folder / "ca.pem", folder / "ca.key"
+            if not key.exists():
+                _sign(authority, key, "/CN=gym-runtime", "basicConstraints=critical,CA:TRUE")
+            names = ",".join(f"{'IP' if is_address(host) else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
+            by = ["-CA", str(authority), "-CAkey", str(key)]
+            # Made for each start: the names may be others.
+            pair = folder / f"{node}.pem", folder / f"{node}.key"
+            _sign(*pair, f"/CN={node}", f"subjectAltName={names}", *by)
+            seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
+            public = [f'{role.upper()}: "{nkeys.public_key(seed)}"\n' for role, seed in seeds.items()]
+            write_secret(folder / "identities.conf", "".join(public))
+            for role, seed in seeds.items():
+                join = Join(urls=tuple(urls), authority=authority.read_text(), seed=seed)
+                write_secret(folder / "join" / f"{role}.join", write_join(join, role))
+    except OSError as error:
+        raise UsageError(f"{error.filename or folder}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _seed(path: Path) -> str:
+    if not path.exists():
+        write_secret(path, nkeys.new_seed())
+    return path.read_text().strip()
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Replace a file in one step; only its owner can read it."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    new.replace(path)
+
+
+def _sign(certificate: Path, key: Path, subject: str, extension: str, *by: str) -> None:
+    command = ["openssl", "req", "-x509", "-nodes", "-days", DAYS, "-subj", subject, "-addext", extension]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", str(key)]
+    try:
+        done = subprocess.run(
+            [*command, "-out", str(certificate), *by],
+            capture_output=True,
+            text=True,
+            umask=0o077,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise UsageError("openssl, which makes certificates, is not installed: apt install openssl") from None
+    if done.returncode:
+        raise UsageError(f"openssl cannot make {certificate}: {done.stderr.strip()}")
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is given by its IP address.
+
+    >>> is_address("10.0.0.5"), is_address("broker.example")
+    (True, False)
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,55 @@
+{{- define "gym.labels" -}}
+app.kubernetes.io/name: gym-runtime
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "gym.pod" -}}
+securityContext: {runAsNonRoot: true, runAsUser: 10001, runAsGroup: 10001, fsGroup: 10001, seccompProfile: {type: RuntimeDefault}}
+automountServiceAccountToken: false
+{{- end }}
+
+{{- define "gym.container" -}}
+image: {{ .Values.image | quote }}
+imagePullPolicy: {{ .Values.imagePullPolicy }}
+securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end }}
+
+{{- /* A Deployment of workers: root, kind, pool, replicas (absent where KEDA scales), more arguments, resources. */ -}}
+{{- define "gym.workers" -}}
+{{- $name := printf "%s-%s" .root.Release.Name .kind -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ $name }}
+  labels: {{- include "gym.labels" .root | nindent 4 }}
+spec:
+  {{- if hasKey . "replicas" }}
+  replicas: {{ .replicas }}
+  {{- end }}
+  selector: {matchLabels: {app: {{ $name }}}}
+  template:
+    metadata:
+      labels:
+        app: {{ $name }}
+        {{- include "gym.labels" .root | nindent 8 }}
+    spec:
+      {{- include "gym.pod" .root | nindent 6 }}
+      terminationGracePeriodSeconds: {{ add .root.Values.drainSeconds 15 }}
+      containers:
+        - name: {{ .kind }}
+          {{- include "gym.container" .root | nindent 10 }}
+          args: {{ concat (list "start" .pool "--prefix" .root.Values.prefix "--wait" "inf" "--drain" (toString .root.Values.drainSeconds)) .arguments | toJson }}
+          env:
+            - {name: GYM_NATS_URL, value: /join/broker.join}
+            - {name: HOME, value: /tmp}
+          {{- with .secret }}
+          envFrom: [{secretRef: {name: {{ . }}}}]
+          {{- end }}
+          resources: {{ toJson .resources }}
+          volumeMounts:
+            - {name: join, mountPath: /join, readOnly: true}
+            - {name: temporary, mountPath: /tmp}
+      volumes:
+        - {name: join, secret: {secretName: {{ $name }}, defaultMode: 288}}
+        - {name: temporary, emptyDir: {}}
+{{- end }}

@@ -1,0 +1,109 @@
+"""The jobs that ``deploy init slurm`` writes, on a real Slurm: a system, more workers in mid-run, and fewer.
+
+It takes a minute and root, so it runs when it is asked for:
+
+    GYM_TEST_SLURM=1 pytest tests/cluster      # apt install slurm-wlm munge iproute2
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster.namespaces import cluster, lacking
+from cluster.slurm import PROGRAMS, Slurm, slurm
+from gym_runtime.deploy.written import Values, write
+from runtime.cli.started import SCRIPT
+from stubs.stub_engine import COMMAND
+
+WHY_NOT = (
+    "set GYM_TEST_SLURM=1 to start Slurm in network namespaces"
+    if not os.environ.get("GYM_TEST_SLURM")
+    else lacking(*PROGRAMS)
+)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+
+NAME = "example_session_state_mgmt"
+ROW = b"""{"responses_create_params": {"input": [{"role": "user", "content": "add 1, add 2, get the count"}],
+"tools": [{"type": "function", "name": "increment_counter", "strict": true, "parameters": {"type": "object",
+"properties": {"count": {"type": "integer"}}, "required": ["count"], "additionalProperties": false}}]},
+"initial_count": 3, "expected_count": 4, "number": %d}"""
+ROLLOUTS = 800
+SLOTS = 8
+
+
+def until(what: Callable[[], bool], within_s: float = 60.0) -> None:
+    give_up = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < give_up
+        time.sleep(0.2)
+
+
+class System:
+    """What the jobs have started, as a client on the controller's host sees it."""
+
+    def __init__(self, jobs: Slurm, folder: Path) -> None:
+        self._jobs = jobs
+        self._join = str(folder / "gym-broker" / "join" / "client.join")
+
+    def ask(self, *command: str) -> str:
+        return self._jobs.run(SCRIPT, *command, "--nats", self._join)
+
+    def agents(self) -> list[int]:
+        """The rollouts in flight of each agent worker."""
+        try:
+            workers = json.loads(self.ask("status", "--json"))["workers"]
+        except AssertionError:
+            return []
+        kinds = Counter(worker["kind"] for worker in workers)
+        ready = kinds["resource"] and kinds["model"]
+        return [worker["in_use"] for worker in workers if worker["kind"] == "agent"] if ready else []
+
+
+def test_workers_come_and_go_with_jobs_and_every_rollout_is_made_once(tmp_path: Path) -> None:
+    values = Values(
+        environments=(NAME,), model="openai/stub", model_urls=("http://n2:8000/v1",), concurrency=SLOTS
+    )
+    write("slurm", tmp_path, values)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS)))
+    with (
+        cluster(tmp_path, "head", "n0", "n1", "n2") as hosts,
+        slurm(hosts, tmp_path / "slurm", GYM=SCRIPT, GYM_BROKER=str(tmp_path / "gym-broker")) as jobs,
+    ):
+        engine = subprocess.Popen(
+            hosts.command("n2", *COMMAND, "--host", "0.0.0.0", "--port", "8000", "--latency-s", "0.3"),
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert engine.stdout is not None
+            assert engine.stdout.readline()
+            system = System(jobs, tmp_path)
+            jobs.run("sbatch", str(tmp_path / "system.sbatch"))
+            until(lambda: len(system.agents()) == 1)
+            hosts.run("n2", "curl", "-s", "-X", "POST", "http://127.0.0.1:8000/stats")
+            run = system.ask("publish", str(rows), "--environment", NAME).split()[-1]
+            until(lambda: system.agents() == [SLOTS])
+            jobs.run("sbatch", "--array=1-2", str(tmp_path / "workers.sbatch"), "agent")
+            until(lambda: system.agents() == [SLOTS] * 3)
+            [*_, last] = jobs.jobs("gym-workers")
+            jobs.run("scancel", last)
+            until(lambda: last not in jobs.jobs("gym-workers"), within_s=30)
+            system.ask("collect", run, "-o", str(tmp_path / "out.jsonl"))
+            stats = json.loads(hosts.run("n2", "curl", "-s", "http://127.0.0.1:8000/stats"))
+        finally:
+            engine.kill()
+            engine.wait()
+            assert engine.stdout is not None
+            engine.stdout.close()
+    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS
+    assert {row["_gym"]["attempt"] for row in made} == {1}
+    assert stats["requests"] == sum(row["_gym"]["turns"] for row in made)

@@ -1,0 +1,124 @@
+"""SIGTERM to every process of a node, as from Slurm, systemd and a preempted machine, in the middle of a run.
+
+Two `gym-runtime start agent` commands share the queue; one is preempted with rollouts in flight. The engine
+counts its calls, so a turn that is asked for twice is seen.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psutil
+import pytest
+from gym_runtime import connect
+from gym_runtime.client import Client, RunInfo
+from gym_runtime.files.rows import expand
+from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.system.private_broker import Broker
+from gym_runtime.system.spec import PoolSpec, SystemSpec
+from gym_runtime.system.system import running
+from gym_runtime.workers.adapter import ModelSettings
+from runtime.cli.started import SCRIPT
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
+
+NAME = "example_session_state_mgmt"
+ROW = b"""{"responses_create_params": {"input": [{"role": "user", "content": "add 1, add 2, get the count"}],
+"tools": [{"type": "function", "name": "increment_counter", "strict": true, "parameters": {"type": "object",
+"properties": {"count": {"type": "integer"}}, "required": ["count"], "additionalProperties": false}}]},
+"initial_count": 3, "expected_count": 4, "number": %d}"""
+ROLLOUTS = 64
+SLOTS = 8
+
+
+@contextmanager
+def agents(url: str, log: Path, *more: str) -> Generator[psutil.Popen]:
+    """``gym-runtime start agent`` with `SLOTS` slots."""
+    command = [SCRIPT, "start", "agent:tool_loop", "--concurrency", str(SLOTS), *more]
+    with log.open("wb") as file:
+        started = psutil.Popen(command, env={**os.environ, "GYM_NATS_URL": url}, stdout=file, stderr=file)
+    try:
+        yield started
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            started.terminate()
+        try:
+            started.wait(40)
+        except psutil.TimeoutExpired:
+            started.kill()
+
+
+def preempt(started: psutil.Popen) -> None:
+    """SIGTERM to every process, twice."""
+    processes = [started, *started.children(recursive=True)]
+    for process in (*processes, *processes):
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGTERM)
+
+
+async def in_use(gym: Client) -> list[int]:
+    return sorted(worker.in_use for worker in (await gym.status()).workers if worker.kind == "agent")
+
+
+async def preempted(
+    folder: Path, engine: StubEngine, *more: str
+) -> tuple[list[RolloutRecord], psutil.Popen, str]:
+    """All results of a run in which the first of two nodes was preempted, and what that node said."""
+    broker = Broker(folder / "broker")
+    url = broker.start()
+    model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+    others = (
+        PoolSpec(kind="resource", names=(NAME,)),
+        PoolSpec(kind="model", names=("policy",), model=model),
+    )
+    try:
+        async with running(SystemSpec(pools=others, nats=(url,))), connect(nats=url) as gym:
+            with agents(url, folder / "first.log", *more) as first, agents(url, folder / "second.log"):
+                engine.stats(reset=True)  # its worker has asked it what it can
+                specs = expand([ROW % index for index in range(ROLLOUTS)], run="run", environment=NAME)
+                await gym.open_run(RunInfo(run="run", total=ROLLOUTS))
+                await gym.publish(specs)
+                with anyio.fail_after(30):
+                    while await in_use(gym) != [SLOTS, SLOTS]:
+                        await anyio.sleep(0.05)
+                preempt(first)
+                records = [record async for record in gym.collect("run")]
+                await anyio.to_thread.run_sync(first.wait, 40)
+    finally:
+        broker.stop()
+    return records, first, (folder / "first.log").read_text()
+
+
+def calls_of(records: list[RolloutRecord]) -> int:
+    assert {type(record.outcome) for record in records} == {Completed}
+    assert len({(record.task_index, record.rollout_index) for record in records}) == ROLLOUTS
+    return sum(record.turns for record in records)
+
+
+async def test_what_is_in_flight_finishes_and_nothing_is_repeated(tmp_path: Path) -> None:
+    with stub_engine.running("--latency-s", "0.5") as engine:
+        records, first, said = await preempted(tmp_path, engine)
+        assert engine.stats().requests == calls_of(records)
+    assert first.returncode == 0
+    assert said.count("stopping: rollouts in flight have 25 s to finish") == 1
+    assert {record.attempt for record in records} == {1}
+
+
+async def test_what_does_not_finish_goes_on_elsewhere_from_its_journal(tmp_path: Path) -> None:
+    with stub_engine.running("--latency-s", "2") as engine:
+        records, first, _ = await preempted(tmp_path, engine, "--drain", "0.5")
+        repeated = engine.stats().requests - calls_of(records)
+    assert first.returncode == 0
+    given_back = [record for record in records if record.attempt > 1]
+    assert 0 < len(given_back) <= SLOTS
+    # Of each rollout, at most the one call that was in flight; the turns before come from the journal.
+    assert repeated <= len(given_back)
+    assert {record.attempt for record in given_back} == {2}

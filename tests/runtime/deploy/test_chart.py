@@ -1,0 +1,115 @@
+"""The Helm chart: linted and rendered by Helm, and every object checked against the schemas of Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gym_runtime.cli.commands import app
+from gym_runtime.deploy.written import Values, write
+
+helm = pytest.importorskip("helm_python", reason="Helm is not installed: pip install helm-python-sdk")
+validate = pytest.importorskip(
+    "kubernetes_validate", reason="Kubernetes' schemas are not installed: pip install kubernetes-validate"
+)
+
+VALUES = Values(
+    environments=("mcqa", "reasoning_gym"),
+    model="openai/NAME",
+    model_urls=("dns:vllm:8000",),
+    concurrency=512,
+    prefix="lab",
+)
+KEDA = {"agents": {"keda": {"enabled": True}}}
+EVERYTHING = {**KEDA, "broker": {"replicas": 3}, "engine": {"enabled": True}, "gateway": {"enabled": True}}
+VERSIONS = ("1.27", "1.31", "1.37")
+
+
+@pytest.fixture
+def chart(tmp_path: Path) -> Path:
+    write("kubernetes", tmp_path, VALUES)
+    return tmp_path / "chart"
+
+
+def rendered(chart: Path, values: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """All objects, by kind and name."""
+    texts = helm.Chart.load(chart).render(values, name="gym", namespace="lab").values()
+    objects = [one for text in texts for one in yaml.safe_load_all(text) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+
+@pytest.mark.parametrize("values", [{}, KEDA, EVERYTHING], ids=["default", "keda", "everything"])
+def test_kubernetes_knows_every_field(chart: Path, values: dict[str, Any]) -> None:
+    helm.lint(chart, values, strict=True)
+    objects = rendered(chart, values)
+    assert {name for _, name in objects} >= {"gym-broker", "gym-agent", "gym-resource", "gym-model"}
+    for version in VERSIONS:
+        for (kind, _), one in objects.items():
+            if kind != "ScaledObject":
+                validate.validate(one, version, strict=True)
+
+
+def test_containers_run_commands_that_exist_with_the_least_rights(chart: Path) -> None:
+    objects = rendered(chart, EVERYTHING)
+    pods = [one["spec"]["template"]["spec"] for one in objects.values() if "template" in one.get("spec", {})]
+    own = [pod for pod in pods if pod["containers"][0]["name"] != "engine"]
+    assert len(own) == 5
+    for pod in own:
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not pod["automountServiceAccountToken"]
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            arguments = [argument.replace("$(POD_NAME)", "gym-broker-0") for argument in container["args"]]
+            app.parse_args(arguments, exit_on_error=False, print_error=False)
+    agent = objects["Deployment", "gym-agent"]["spec"]["template"]["spec"]
+    arguments = agent["containers"][0]["args"]
+    drain_s = float(arguments[arguments.index("--drain") + 1])
+    assert agent["terminationGracePeriodSeconds"] >= drain_s + 15
+
+
+def test_a_role_sees_its_own_key_only(chart: Path) -> None:
+    objects = rendered(chart, EVERYTHING)
+    for role in ("agent", "resource", "model"):
+        pod = objects["Deployment", f"gym-{role}"]["spec"]["template"]["spec"]
+        secrets = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+        assert secrets == [f"gym-{role}"]
+
+
+def test_the_scaler_names_the_stream_and_the_consumers_that_there_are(chart: Path) -> None:
+    objects = rendered(chart, KEDA)
+    scaled = objects["ScaledObject", "gym-agent"]["spec"]
+    assert "replicas" not in objects["Deployment", "gym-agent"]["spec"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 40)
+    for trigger, agent in zip(scaled["triggers"], ("tool_loop", "single_turn"), strict=True):
+        metadata = trigger["metadata"]
+        assert metadata["stream"] == "lab_TASKS"
+        assert metadata["consumer"] == f"agent-{agent}"
+        assert metadata["account"] == "GYM"
+        assert metadata["lagThreshold"] == "512"
+        assert metadata["natsServerMonitoringEndpoint"] == "gym-broker.lab.svc:8222"
+        assert all(isinstance(value, str) for value in metadata.values())
+    allowed = objects["NetworkPolicy", "gym-broker"]["spec"]["ingress"]
+    assert {"port": "monitor"} in [port for rule in allowed for port in rule["ports"] if "from" in rule]
+
+
+def test_secrets_are_made_of_the_keys(tmp_path: Path) -> None:
+    write("kubernetes", tmp_path, VALUES)
+    kubectl = tmp_path / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text('#!/bin/bash\nset -eu\necho "$4"\nfor f in "${@:5}"; do test -s "${f##*=}"; done\n')
+    kubectl.chmod(0o755)
+    path = f"{kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(tmp_path / "make-secrets.sh"), "gym", "3"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        check=True,
+    )
+    assert done.stdout.split() == ["gym-broker", "gym-client", "gym-agent", "gym-resource", "gym-model"]
