@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -135,7 +134,7 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rows, failures: the lines of the run's files, decoded.
         sessions: that are open on workers which are still there; None if these cannot be seen.
-        stored: how many records and tasks the broker has, by kind and run.
+        stored: the subjects that the broker has, besides the summaries of runs, and how often.
     """
 
     status: int
@@ -144,7 +143,7 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     sessions: int | None
-    stored: dict[str, Counter[str]]
+    stored: dict[str, int]
     log: str
 
 
@@ -215,16 +214,10 @@ class FaultySystem:
         """Wait for the command's end, and for what may take a moment after it."""
         status = await self._command.status()
         sessions: int | None = None
+        stored: dict[str, int] = {}
         with anyio.move_on_after(QUIET_S):
-            while (sessions := await self._sessions()) != 0 or await self._gym.bus.counts("task.>"):
+            while (sessions := await self._sessions()) != 0 or (stored := await self._stored()):
                 await anyio.sleep(0.2)
-        stored: dict[str, Counter[str]] = {}
-        for kind in ("task", "rollout", "journal"):
-            counts = await self._gym.bus.counts(f"{kind}.>")
-            position = 3 if kind == "task" else 1
-            stored[kind] = Counter()
-            for subject, count in counts.items():
-                stored[kind][subject.split(".")[position]] += count
         return Aftermath(
             status=status,
             resumed=self._command.resumed,
@@ -235,6 +228,17 @@ class FaultySystem:
             stored=stored,
             log=self._command.log.read_text(errors="replace"),
         )
+
+    async def _stored(self) -> dict[str, int]:
+        """What the broker has of runs besides their summaries."""
+        found: dict[str, int] = {}
+        for kind in ("task", "rollout", "journal", "blob", "runs"):
+            found |= await self._gym.bus.counts(f"{kind}.>")
+        return {
+            subject: count
+            for subject, count in found.items()
+            if count > 1 or not (subject.startswith("runs.") and subject.count(".") == 1)
+        }
 
     async def _sessions(self) -> int | None:
         """Those of the workers that stay; None while one of these does not say how it is."""

@@ -17,6 +17,8 @@ When a worker gives a task back (it drains, the client is gone, the broker does 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 import msgspec
 
@@ -55,17 +57,27 @@ _decode = msgspec.json.Decoder(Spent).decode
 class Account:
     """One rollout's limits, as one delivery counts them.
 
+    Args:
+        closed: says whether the run is closed, so that nothing more is to be stored for it.
+
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
     """
 
-    def __init__(self, bus: Bus, journal_subject: str, limit_s: float) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        journal_subject: str,
+        limit_s: float,
+        closed: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self.spent = Spent()
         self.budget = Budget()
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s
+        self._closed = closed
         self._sequence = 0
         self._started_s: float | None = None
         self._noted_s = 0.0
@@ -128,7 +140,8 @@ class Account:
         return await self.note(working=False, last=True)
 
     async def note(self, *, working: bool, last: bool = False) -> bool:
-        """Store the record; False if another delivery has stored one meanwhile and so has the rollout.
+        """Store the record; False if another delivery has stored one meanwhile and so has the rollout, or if
+        the run is closed.
 
         Nothing more is stored after the ``last`` note, or once the task is settled (`close`).
 
@@ -138,6 +151,10 @@ class Account:
         async with self._writing:
             if self._over:
                 return True
+            # A later record is refused by the broker: its predecessor went with the run.
+            if not self._sequence and self._closed is not None and await self._closed():
+                self._over = True
+                return False
             self._over = last
             now_s = anyio.current_time()
             used_s = 0.0 if self._started_s is None else now_s - self._started_s

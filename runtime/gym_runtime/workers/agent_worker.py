@@ -188,7 +188,13 @@ class AgentWorker:
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
-        account = Account(self._bus, journal_at, task.timeout_s)
+        since_s = anyio.current_time()
+
+        async def closed() -> bool:
+            return await self._closed(task.run, since_s)
+
+        journal.closed = closed
+        account = Account(self._bus, journal_at, task.timeout_s, closed)
         known = delivery.deliveries > 1 or task.taken_up
         if known:
             await journal.load()
@@ -198,7 +204,6 @@ class AgentWorker:
         attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
         siblings[task.rollout_id] = attempts
-        since_s = anyio.current_time()
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)
@@ -210,7 +215,7 @@ class AgentWorker:
                     await self._note_given_back(attempts)
                     has_it = False
                     return await delivery.release(CLIENT_RETURN_S)
-                if await self._closed(task.run, since_s):
+                if await closed():
                     logger().info("the run is closed; a result is not stored")
                     has_it = False
                     await journal.discard()
