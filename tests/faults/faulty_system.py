@@ -38,6 +38,8 @@ LATENCY_S = 0.1
 TIMEOUT_S = 20
 QUIET_S = 90.0
 """Longer than a session may live after its last call: its rollout's limit, the grace, and the sweep."""
+STORED_S = 5.0
+"""What is freed late, by a worker that was frozen or cut off when the run ended, is freed by then."""
 DOUBLED = 5
 POLL_S = 0.02
 
@@ -216,8 +218,11 @@ class FaultySystem:
         sessions: int | None = None
         stored: dict[str, int] = {}
         with anyio.move_on_after(QUIET_S):
-            while (sessions := await self._sessions()) != 0 or (stored := await self._stored()):
+            while (sessions := await self._sessions()) != 0:
                 await anyio.sleep(0.2)
+            with anyio.move_on_after(STORED_S):
+                while stored := await self._stored():
+                    await anyio.sleep(0.2)
         return Aftermath(
             status=status,
             resumed=self._command.resumed,

@@ -17,8 +17,6 @@ When a worker gives a task back (it drains, the client is gone, the broker does 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import anyio
 import msgspec
 
@@ -57,27 +55,17 @@ _decode = msgspec.json.Decoder(Spent).decode
 class Account:
     """One rollout's limits, as one delivery counts them.
 
-    Args:
-        closed: says whether the run is closed, so that nothing more is to be stored for it.
-
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
     """
 
-    def __init__(
-        self,
-        bus: Bus,
-        journal_subject: str,
-        limit_s: float,
-        closed: Callable[[], Awaitable[bool]] | None = None,
-    ) -> None:
+    def __init__(self, bus: Bus, journal_subject: str, limit_s: float) -> None:
         self.spent = Spent()
         self.budget = Budget()
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s
-        self._closed = closed
         self._sequence = 0
         self._started_s: float | None = None
         self._noted_s = 0.0
@@ -134,14 +122,18 @@ class Account:
         """This delivery is over."""
         self._over = True
 
+    async def settled(self) -> None:
+        """Return when no note is on its way to the broker; a broken connection holds one up."""
+        async with self._writing:
+            pass
+
     async def give_back(self) -> bool:
         """Store that the task is given back: its last attempt neither failed nor was lost."""
         self.attempt_over(failed=False)
         return await self.note(working=False, last=True)
 
     async def note(self, *, working: bool, last: bool = False) -> bool:
-        """Store the record; False if another delivery has stored one meanwhile and so has the rollout, or if
-        the run is closed.
+        """Store the record; False if another delivery has stored one meanwhile and so has the rollout.
 
         Nothing more is stored after the ``last`` note, or once the task is settled (`close`).
 
@@ -151,10 +143,6 @@ class Account:
         async with self._writing:
             if self._over:
                 return True
-            # A later record is refused by the broker: its predecessor went with the run.
-            if not self._sequence and self._closed is not None and await self._closed():
-                self._over = True
-                return False
             self._over = last
             now_s = anyio.current_time()
             used_s = 0.0 if self._started_s is None else now_s - self._started_s

@@ -14,7 +14,7 @@ discarded (`JournalMismatch`) and the rollout starts again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from hashlib import blake2b
 
 import anyio
@@ -76,11 +76,9 @@ class Journal:
         turns: how many recorded turns this attempt has got from the journal.
         session, worker: the rollout's session and the worker that holds it; empty while not known.
         on_turn: called when a turn was stored.
-        closed: says whether the run is closed, so that nothing more is to be stored for it.
     """
 
     def __init__(self, bus: Bus | None, subject: str) -> None:
-        self.closed: Callable[[], Awaitable[bool]] | None = None
         self.on_turn: Callable[[], None] | None = None
         self.turns = 0
         self.session = ""
@@ -176,13 +174,10 @@ class Journal:
         """The model answered; returns when the turn is stored.
 
         Raises:
-            Fenced: another attempt has stored a turn meanwhile, or the run is closed.
+            Fenced: another attempt has stored a turn meanwhile.
         """
         if self._bus is None:
             return
-        # A later turn is refused by the broker: its predecessor went with the run.
-        if not self._sequence and self.closed is not None and await self.closed():
-            raise Fenced("the run is closed", stage="agent")
         record = TurnRecord(
             digest=request,
             answer=answer,

@@ -188,13 +188,7 @@ class AgentWorker:
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
-        since_s = anyio.current_time()
-
-        async def closed() -> bool:
-            return await self._closed(task.run, since_s)
-
-        journal.closed = closed
-        account = Account(self._bus, journal_at, task.timeout_s, closed)
+        account = Account(self._bus, journal_at, task.timeout_s)
         known = delivery.deliveries > 1 or task.taken_up
         if known:
             await journal.load()
@@ -204,6 +198,7 @@ class AgentWorker:
         attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
         siblings[task.rollout_id] = attempts
+        since_s = anyio.current_time()
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)
@@ -215,7 +210,7 @@ class AgentWorker:
                     await self._note_given_back(attempts)
                     has_it = False
                     return await delivery.release(CLIENT_RETURN_S)
-                if await closed():
+                if await self._closed(task.run, since_s):
                     logger().info("the run is closed; a result is not stored")
                     has_it = False
                     await journal.discard()
@@ -245,6 +240,7 @@ class AgentWorker:
             if has_it:
                 await self._note_given_back(attempts)
             account.close()
+            await self._free_if_closed(task, journal_at, account, since_s)
             await attempts.close()
             self._router.settle(task.rollout_id)
         return None
@@ -259,6 +255,19 @@ class AgentWorker:
                 )
             )
         return await attempts.run(known=known, wait=turn.take if turn.limited else None)
+
+    async def _free_if_closed(
+        self, task: RolloutSpec, journal_at: str, account: Account, since_s: float
+    ) -> None:
+        """Free what this delivery stored after the run was closed, when this worker was cut off or frozen."""
+        try:
+            with anyio.move_on_after(GIVE_BACK_S, shield=True):
+                await account.settled()
+                if await self._closed(task.run, since_s):
+                    for pattern in (journal_at, f"{journal_at}.>"):
+                        await self._bus.forget(pattern)
+        except GymError as error:
+            logger().info("what was stored for a closed run was not freed", error=str(error))
 
     async def _note_given_back(self, attempts: Attempts) -> None:
         """Store that this worker gives the task back; otherwise the next delivery would count a loss."""

@@ -110,18 +110,3 @@ async def test_a_note_is_due_each_part_of_the_deadline(bus: MemoryBus) -> None:
     assert one.due
     one.close()
     assert not one.due
-
-
-async def test_nothing_is_stored_for_a_run_that_was_closed_meanwhile(bus: MemoryBus) -> None:
-    closed = False
-
-    async def is_closed() -> bool:
-        return closed
-
-    first, second = (Account(bus, f"journal.r.0.{n}.0", 160.0, is_closed) for n in range(2))
-    assert await first.note(working=True)
-    closed = True
-    await bus.forget("journal.r.>")
-    assert not await first.note(working=True)
-    assert not await second.give_back()
-    assert await bus.counts("journal.r.>") == {}

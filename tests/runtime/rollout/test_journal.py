@@ -52,15 +52,3 @@ async def test_who_has_just_stored_a_turn_or_never_did_is_not_held_up() -> None:
         await anyio.sleep(JOURNAL_FRESH_S + 1)
         await nothing.confirm()
         await Journal(None, "").confirm()
-
-
-async def test_no_turn_is_stored_for_a_run_that_was_closed_meanwhile() -> None:
-    async def closed() -> bool:
-        return True
-
-    async with MemoryBroker().connect("agent") as bus:
-        mine = Journal(bus, SUBJECT)
-        mine.closed = closed
-        with pytest.raises(Fenced):
-            await mine.store("request", Raw(b"1"))
-        assert await bus.counts(SUBJECT) == {}
