@@ -24,6 +24,7 @@ import anyio.to_thread
 import msgspec
 from faults.schedule import ENVIRONMENTS, ROLLOUTS, Injection, Schedule
 from gym_runtime import connect
+from gym_runtime.bus.interface import Bus
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
@@ -149,6 +150,18 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     log: str
 
 
+async def stored_of_runs(bus: Bus) -> dict[str, int]:
+    """What the broker has of runs besides their summaries: subjects, and how many records of each."""
+    found: dict[str, int] = {}
+    for kind in ("task", "rollout", "journal", "blob", "runs"):
+        found |= await bus.counts(f"{kind}.>")
+    return {
+        subject: count
+        for subject, count in found.items()
+        if count > 1 or not (subject.startswith("runs.") and subject.count(".") == 1)
+    }
+
+
 class FaultySystem:
     """A system of several processes into which faults are injected."""
 
@@ -221,7 +234,7 @@ class FaultySystem:
             while (sessions := await self._sessions()) != 0:
                 await anyio.sleep(0.2)
             with anyio.move_on_after(STORED_S):
-                while stored := await self._stored():
+                while stored := await stored_of_runs(self._gym.bus):
                     await anyio.sleep(0.2)
         return Aftermath(
             status=status,
@@ -233,17 +246,6 @@ class FaultySystem:
             stored=stored,
             log=self._command.log.read_text(errors="replace"),
         )
-
-    async def _stored(self) -> dict[str, int]:
-        """What the broker has of runs besides their summaries."""
-        found: dict[str, int] = {}
-        for kind in ("task", "rollout", "journal", "blob", "runs"):
-            found |= await self._gym.bus.counts(f"{kind}.>")
-        return {
-            subject: count
-            for subject, count in found.items()
-            if count > 1 or not (subject.startswith("runs.") and subject.count(".") == 1)
-        }
 
     async def _sessions(self) -> int | None:
         """Those of the workers that stay; None while one of these does not say how it is."""
