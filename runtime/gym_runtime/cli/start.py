@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from gym_runtime import logs
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
 from gym_runtime.cli.download import fetch_weights
@@ -37,20 +38,20 @@ def start(options: StartOptions) -> int:
     Raises:
         UsageError: the system cannot start, or has given up; the message says why.
     """
-    notes = terminal.errors()
+    logs.start()
     terminal.note_untested_python()
-    system = plan(options, notes)
+    system = plan(options)
     for pool in system.pools:
         if pool.model is not None:
             fetch_weights(pool.model)
-    anyio.run(_stay, system, notes, backend_options={"use_uvloop": sys.platform != "win32"})
+    anyio.run(_stay, system, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
 
 # -- what to start ------------------------------------------------------------------------------------
 
 
-def plan(options: StartOptions, notes: Console) -> SystemSpec:
+def plan(options: StartOptions) -> SystemSpec:
     """The system that was asked for: the file's, and what the command line says of it.
 
     Raises:
@@ -74,7 +75,7 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
     if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
         raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
-    pools = [_complete(pool, options, roles, notes) for pool in chosen]
+    pools = [_complete(pool, options, roles) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
@@ -116,9 +117,7 @@ def _pick(pools: Iterable[PoolConfig], wanted: Iterable[PoolConfig]) -> list[Poo
     return picked
 
 
-def _complete(
-    pool: PoolConfig, options: StartOptions, roles: Mapping[str, ModelSettings | None], notes: Console
-) -> PoolSpec:
+def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, ModelSettings | None]) -> PoolSpec:
     processes = options.workers or pool.processes
     model = capacity = None
     if pool.kind == "agent":
@@ -126,7 +125,7 @@ def _complete(
         if options.concurrency or not pool.capacity:
             capacity = max(-(-(options.concurrency or DEFAULT_CONCURRENCY) // processes), len(names))
     elif pool.kind == "resource":
-        names = _known("environments", pool.names) if pool.names else _runnable(notes)
+        names = _known("environments", pool.names) if pool.names else _runnable()
     else:
         names = pool.names or (MODEL_POOL,)
         model = pool.model
@@ -165,14 +164,14 @@ def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
     return names or tuple(catalogue.names(kind))
 
 
-def _runnable(notes: Console) -> tuple[str, ...]:
+def _runnable() -> tuple[str, ...]:
     """Every environment whose packages are installed; says which are left out."""
     names: list[str] = []
     for name in catalogue.names("environments"):
         try:
             requirements.require(catalogue.environment(name))
         except UsageError as error:
-            notes.print(f"left out: {error}", soft_wrap=True)
+            logs.logger().warning("an environment is left out", environment=name, error=str(error))
         else:
             names.append(name)
     return tuple(names)
@@ -181,17 +180,17 @@ def _runnable(notes: Console) -> tuple[str, ...]:
 # -- staying ------------------------------------------------------------------------------------------
 
 
-async def _stay(system: SystemSpec, notes: Console) -> None:
+async def _stay(system: SystemSpec) -> None:
     running = launch(system)
     stopping = anyio.CancelScope()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_signals, running, stopping, notes)
+            tasks.start_soon(_watch_signals, running, stopping)
             with stopping:
                 await running.until("all_ready")
                 show_ready(running, system, terminal.output())
                 async for event in running.events():
-                    _say(event, notes)
+                    _say(event)
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
                 await running.stop()
@@ -201,22 +200,25 @@ async def _stay(system: SystemSpec, notes: Console) -> None:
         raise
 
 
-async def _watch_signals(running: System, stopping: anyio.CancelScope, notes: Console) -> None:
+async def _watch_signals(running: System, stopping: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             if stopping.cancel_called:
                 running.kill()
                 os._exit(INTERRUPTED)
-            notes.print("stopping when the rollouts in flight are finished; Ctrl-C again ends at once")
+            logs.logger().warning(
+                "stopping when the rollouts in flight are finished; Ctrl-C again ends at once"
+            )
             stopping.cancel()
 
 
-def _say(event: Event, notes: Console) -> None:
+def _say(event: Event) -> None:
+    """Log it: workers log to the same stream, which has one format."""
     if event.event == "restarted":
-        notes.print(f"{event.reason}; it is started again", soft_wrap=True)
+        logs.logger().warning(f"{event.reason}; it is started again")
     elif event.event == "ready":
         served = formatting.listed(event.pools)
-        notes.print(f"{event.kind} worker {event.pid} is ready, serving {served}", soft_wrap=True)
+        logs.logger().warning(f"{event.kind} worker {event.pid} is ready, serving {served}")
 
 
 def show_ready(running: System, system: SystemSpec, console: Console) -> None:
