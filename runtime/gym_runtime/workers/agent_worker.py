@@ -176,10 +176,13 @@ class AgentWorker:
         A signal says so. It may be missed by a worker that was frozen or disconnected for long, so an attempt
         that took long looks.
         """
-        if not self._cancellations.closed(run) and anyio.current_time() < since_s + JOURNAL_FRESH_S:
+        if not self._may_be_closed(run, since_s):
             return False
         info = await self._info(run)
         return info is not None and info.closed
+
+    def _may_be_closed(self, run: str, since_s: float) -> bool:
+        return self._cancellations.closed(run) or anyio.current_time() >= since_s + JOURNAL_FRESH_S
 
     async def _info(self, run: str) -> RunInfo | None:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")
@@ -260,6 +263,8 @@ class AgentWorker:
         self, task: RolloutSpec, journal_at: str, account: Account, since_s: float
     ) -> None:
         """Free what this delivery stored after the run was closed, when this worker was cut off or frozen."""
+        if not self._may_be_closed(task.run, since_s):
+            return
         try:
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
                 await account.settled()
