@@ -51,8 +51,7 @@ KNOWN_SLOW = {("math_with_judge", "boxes that are never closed", "message in par
 """What does not keep the bounds yet: environment, shape and place. One that does must not stand here.
 
 SymPy's reader takes 12 s, and the worker looks after the process five times a second: 60 ms in all, none of
-them at once.
-"""
+them at once."""
 
 QUICK = ("boxes that are never closed", "combining marks on one letter", "answers that say nothing")
 QUICK_ENVIRONMENTS = {
