@@ -48,6 +48,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 def main() -> None:
     _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    # A worker that a shell started in the background ignores it, and so would this process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     if _hung_up(requests):  # the worker ended before this process asked to end with it
         return
