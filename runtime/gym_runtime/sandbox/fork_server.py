@@ -38,7 +38,6 @@ CPU_SLACK_S = 2
 NO_ANSWER = 70  # the exit code of a fork that could not report its error
 CHUNK_BYTES = 1 << 20
 LARGE_PAGE_BYTES = 2 << 20
-FORKS_PER_COLLAPSE = 200  # each fork breaks up a few large pages, of this process too
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MADV_COLLAPSE = 25
 _library = ctypes.CDLL(None)
@@ -74,8 +73,6 @@ def main() -> None:
         how, data = _forked(function, frame, cpu_s, (requests.fileno(), answers.fileno()))
         last = not all(_clean(folder, before) for folder, before in scratch.items())
         _tell(answers, number, how, last, data)
-        if number % FORKS_PER_COLLAPSE == 0:
-            _hold_memory_in_large_pages()
 
 
 def _prepared(start: calls.Start) -> Callable[..., Any]:
