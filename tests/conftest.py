@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seeds", type=int, help="how many seeds to play (default: a few)")
     group.addoption("--first-seed", type=int, default=0, help="the first of them")
     group.addoption("--soak", action="store_true", help="also what takes long: cuts, full disks, clusters")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell's background job ignores SIGINT, and so would every program that a test interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ import anyio.to_thread
 import msgspec
 from faults.schedule import ENVIRONMENTS, ROLLOUTS, Injection, Schedule
 from gym_runtime import connect
+from gym_runtime.bus.interface import Bus
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
@@ -39,6 +39,8 @@ LATENCY_S = 0.1
 TIMEOUT_S = 20
 QUIET_S = 90.0
 """Longer than a session may live after its last call: its rollout's limit, the grace, and the sweep."""
+STORED_S = 5.0
+"""What is freed late, by a worker that was frozen or cut off when the run ended, is freed by then."""
 DOUBLED = 5
 POLL_S = 0.02
 
@@ -135,7 +137,7 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rows, failures: the lines of the run's files, decoded.
         sessions: that are open on workers which are still there; None if these cannot be seen.
-        stored: how many records and tasks the broker has, by kind and run.
+        stored: the subjects that the broker has, besides the summaries of runs, and how often.
     """
 
     status: int
@@ -144,8 +146,20 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     sessions: int | None
-    stored: dict[str, Counter[str]]
+    stored: dict[str, int]
     log: str
+
+
+async def stored_of_runs(bus: Bus) -> dict[str, int]:
+    """What the broker has of runs besides their summaries: subjects, and how many records of each."""
+    found: dict[str, int] = {}
+    for kind in ("task", "rollout", "journal", "blob", "runs"):
+        found |= await bus.counts(f"{kind}.>")
+    return {
+        subject: count
+        for subject, count in found.items()
+        if count > 1 or not (subject.startswith("runs.") and subject.count(".") == 1)
+    }
 
 
 class FaultySystem:
@@ -215,16 +229,13 @@ class FaultySystem:
         """Wait for the command's end, and for what may take a moment after it."""
         status = await self._command.status()
         sessions: int | None = None
+        stored: dict[str, int] = {}
         with anyio.move_on_after(QUIET_S):
-            while (sessions := await self._sessions()) != 0 or await self._gym.bus.counts("task.>"):
+            while (sessions := await self._sessions()) != 0:
                 await anyio.sleep(0.2)
-        stored: dict[str, Counter[str]] = {}
-        for kind in ("task", "rollout", "journal"):
-            counts = await self._gym.bus.counts(f"{kind}.>")
-            position = 3 if kind == "task" else 1
-            stored[kind] = Counter()
-            for subject, count in counts.items():
-                stored[kind][subject.split(".")[position]] += count
+            with anyio.move_on_after(STORED_S):
+                while stored := await stored_of_runs(self._gym.bus):
+                    await anyio.sleep(0.2)
         return Aftermath(
             status=status,
             resumed=self._command.resumed,

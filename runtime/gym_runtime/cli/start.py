@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from gym_runtime import logs
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, SystemConfig, load_config
@@ -42,20 +43,20 @@ def start(options: StartOptions) -> int:
     Raises:
         UsageError: the system cannot start, or has given up; the message says why.
     """
-    notes = terminal.errors()
+    logs.start()
     terminal.note_untested_python()
-    system = plan(options, notes)
+    system = plan(options)
     for pool in system.pools:
         if pool.model is not None:
             fetch_weights(pool.model)
-    anyio.run(_stay, system, notes, options.metrics, backend_options={"use_uvloop": sys.platform != "win32"})
+    anyio.run(_stay, system, options.metrics, backend_options={"use_uvloop": sys.platform != "win32"})
     return 0
 
 
 # -- what to start ------------------------------------------------------------------------------------
 
 
-def plan(options: StartOptions, notes: Console) -> SystemSpec:
+def plan(options: StartOptions) -> SystemSpec:
     """The system that was asked for: the file's, and what the command line says of it.
 
     Raises:
@@ -79,7 +80,7 @@ def plan(options: StartOptions, notes: Console) -> SystemSpec:
         raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
     if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
         raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
-    pools = [_complete(pool, options, roles, notes) for pool in chosen]
+    pools = [_complete(pool, options, roles) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
@@ -122,9 +123,7 @@ def _pick(pools: Iterable[PoolConfig], wanted: Iterable[PoolConfig]) -> list[Poo
     return picked
 
 
-def _complete(
-    pool: PoolConfig, options: StartOptions, roles: Mapping[str, ModelSettings | None], notes: Console
-) -> PoolSpec:
+def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, ModelSettings | None]) -> PoolSpec:
     processes = options.workers or pool.processes
     model = capacity = None
     if pool.kind == "agent":
@@ -132,7 +131,7 @@ def _complete(
         if options.concurrency or not pool.capacity:
             capacity = -(-(options.concurrency or DEFAULT_CONCURRENCY) // processes)
     elif pool.kind == "resource":
-        names = _known("environments", pool.names) if pool.names else _runnable(notes)
+        names = _known("environments", pool.names) if pool.names else _runnable()
     else:
         names = pool.names or (MODEL_POOL,)
         model = pool.model
@@ -171,14 +170,14 @@ def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
     return names or tuple(catalogue.names(kind))
 
 
-def _runnable(notes: Console) -> tuple[str, ...]:
+def _runnable() -> tuple[str, ...]:
     """Every environment whose packages are installed; says which are left out."""
     names: list[str] = []
     for name in catalogue.names("environments"):
         try:
             requirements.require(catalogue.environment(name))
         except UsageError as error:
-            notes.print(f"left out: {error}", soft_wrap=True)
+            logs.logger().warning("an environment is left out", environment=name, error=str(error))
         else:
             names.append(name)
     return tuple(names)
@@ -187,22 +186,22 @@ def _runnable(notes: Console) -> tuple[str, ...]:
 # -- staying ------------------------------------------------------------------------------------------
 
 
-async def _stay(system: SystemSpec, notes: Console, metrics: int | None) -> None:
+async def _stay(system: SystemSpec, metrics: int | None) -> None:
     running = launch(system)
     stopping = anyio.CancelScope()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_signals, running, system.drain_s, stopping, notes)
+            tasks.start_soon(_watch_signals, running, system.drain_s, stopping)
             with stopping:
-                await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s, notes))
+                await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s))
                 show_ready(running, system, terminal.output())
                 async with _metrics(running, system, metrics):
                     async for event in running.events():
                         if event.event == "stopped":
-                            notes.print("all workers have left, as they were asked to")
+                            logs.logger().warning("all workers have left, as they were asked to")
                             stopping.cancel()
                             await anyio.lowlevel.checkpoint()
-                        _say(event, notes)
+                        _say(event)
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
                 await running.stop()
@@ -227,9 +226,7 @@ async def _metrics(running: System, system: SystemSpec, port: int | None) -> Asy
         yield
 
 
-async def _watch_signals(
-    running: System, drain_s: float, stopping: anyio.CancelScope, notes: Console
-) -> None:
+async def _watch_signals(running: System, drain_s: float, stopping: anyio.CancelScope) -> None:
     """Stop at the first signal, at once at a second Ctrl-C or SIGQUIT.
 
     A second SIGTERM changes nothing: Slurm, systemd and others send it to this process and to its parent,
@@ -243,28 +240,28 @@ async def _watch_signals(
                 running.kill()
                 os._exit(INTERRUPTED)
             if not stopping.cancel_called:
-                notes.print(
+                logs.logger().warning(
                     f"stopping: rollouts in flight have {drain_s:.0f} s to finish, then they go back to the "
-                    "queue; a second Ctrl-C ends at once",
-                    soft_wrap=True,
+                    "queue; a second Ctrl-C ends at once"
                 )
                 stopping.cancel()
 
 
-def _say_waiting(event: Event, wait_s: float, notes: Console) -> None:
+def _say_waiting(event: Event, wait_s: float) -> None:
     if event.event == "waiting":
         limit = "until it comes" if wait_s == FOREVER_S else f"up to {wait_s:,.0f} s"
-        notes.print(f"waiting {limit}: {event.reason}", soft_wrap=True)
+        logs.logger().warning(f"waiting {limit}: {event.reason}")
 
 
-def _say(event: Event, notes: Console) -> None:
+def _say(event: Event) -> None:
+    """Log it: workers log to the same stream, which has one format."""
     if event.event == "restarted":
-        notes.print(f"{event.reason}; it is started again", soft_wrap=True)
+        logs.logger().warning(f"{event.reason}; it is started again")
     elif event.event == "drained":
-        notes.print(f"{event.kind} worker {event.pid} has left, as it was asked to", soft_wrap=True)
+        logs.logger().warning(f"{event.kind} worker {event.pid} has left, as it was asked to")
     elif event.event == "ready":
         served = formatting.listed(event.pools)
-        notes.print(f"{event.kind} worker {event.pid} is ready, serving {served}", soft_wrap=True)
+        logs.logger().warning(f"{event.kind} worker {event.pid} is ready, serving {served}")
 
 
 def show_ready(running: System, system: SystemSpec, console: Console) -> None:

@@ -124,6 +124,12 @@ class Account:
         """This delivery is over."""
         self._over = True
 
+    async def settled(self) -> None:
+        """Return when no note is on its way to the broker; a broken connection holds one up."""
+        if self._writing is not None:
+            async with self._writing:
+                pass
+
     async def give_back(self) -> bool:
         """Store that the task is given back: its last attempt neither failed nor was lost."""
         self.attempt_over(failed=False)

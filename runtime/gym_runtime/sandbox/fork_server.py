@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, BinaryIO, NoReturn
 
 import msgspec
@@ -46,6 +47,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 def main() -> None:
     _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    # A worker that a shell started in the background ignores it, and so would this process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     if _hung_up(requests):  # the worker ended before this process asked to end with it
         return
@@ -88,10 +91,15 @@ def _prepared(start: calls.Start) -> Callable[..., Any]:
 def _forked(
     function: Callable[..., Any], frame: bytes, cpu_s: float, not_for_it: tuple[int, int]
 ) -> tuple[int, bytes]:
-    """Call the function in a fork; return how it ended and its answer, when all its processes are gone."""
-    parent = os.getpid()
+    """Call the function in a fork; return how it ended and its answer, when all its processes are gone.
+
+    Everything is made before the fork. While the fork lives, the kernel copies each page that this process
+    writes to, and breaks up large pages for good.
+    """
+    parent, fork_now = os.getpid(), _fork_of_one_thread()
     answer, to_answer = os.pipe()
-    pid = _fork()
+    fork = _Fork(answer, cpu_s)
+    pid = fork_now()
     if pid == 0:
         _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
@@ -100,22 +108,23 @@ def _forked(
             os.close(descriptor)
         _call(function, frame, cpu_s, to_answer)
     os.close(to_answer)
-    fork = _Fork(pid, answer, cpu_s)
     try:
-        return fork.until_answered()
+        return fork.until_answered(pid)
     finally:
         os.close(answer)
         fork.end()
 
 
-def _fork() -> int:
+@cache
+def _fork_of_one_thread() -> Callable[[], int]:
     """As `os.fork`, without Python's handlers for threads, locks and random numbers.
 
-    They cost a third of a small verification, and a process with one thread does not need them.
+    They cost a third of a small verification, and a process with one thread does not need them. No request
+    runs in this process, so none starts a thread in it.
     """
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
-        return os.fork()
-    return _python.fork()
+        return os.fork
+    return _python.fork
 
 
 def _call(function: Callable[..., Any], frame: bytes, cpu_s: float, to_answer: int) -> NoReturn:
@@ -140,19 +149,20 @@ def _call(function: Callable[..., Any], frame: bytes, cpu_s: float, to_answer: i
 class _Fork:
     """A fork that calls the function, within its limit of processor time."""
 
-    def __init__(self, pid: int, answer: int, cpu_s: float) -> None:
-        self._pid = pid
+    def __init__(self, answer: int, cpu_s: float) -> None:
+        self._pid = 0
         self._answer = answer
         self._cpu_s = cpu_s
         self._status: int | None = None
+        self._readable = select.poll()
+        self._readable.register(answer, select.POLLIN)
 
-    def until_answered(self) -> tuple[int, bytes]:
-        readable = select.poll()
-        readable.register(self._answer, select.POLLIN)
-        look_s = time.monotonic() + WATCH_S
-        got = bytearray()
+    def until_answered(self, pid: int) -> tuple[int, bytes]:
+        self._pid = pid
+        readable, got = self._readable.poll(1000 * WATCH_S), bytearray()
+        look_s = 0.0 if not readable else time.monotonic() + WATCH_S
         while True:
-            if readable.poll(1000 * WATCH_S):
+            if readable:
                 piece = os.read(self._answer, CHUNK_BYTES)
                 got += piece
                 size = calls.LENGTH.unpack_from(got)[0] if len(got) >= calls.LENGTH.size else 0
@@ -168,6 +178,7 @@ class _Fork:
                     return calls.OVERRAN, b""
                 if self._ended():  # its children may keep the pipe open
                     return self._death()
+            readable = self._readable.poll(1000 * WATCH_S)
 
     def end(self) -> None:
         """Kill it with all processes that it has started, and wait for their ends.
@@ -218,7 +229,10 @@ def _cpu_s() -> float:
 
 def _clean(folder: str, before: set[str]) -> bool:
     """Remove the files that a fork has left; False if it has left something else, such as folders."""
-    for name in set(os.listdir(folder)) - before:
+    left = set(os.listdir(folder)) - before
+    if not left:
+        return True
+    for name in left:
         with suppress(OSError):
             os.unlink(os.path.join(folder, name))
     return set(os.listdir(folder)) <= before

@@ -185,10 +185,13 @@ class AgentWorker:
         A signal announces it. A worker that was frozen or disconnected may miss the signal, so an attempt
         that took long asks the broker.
         """
-        if not self._cancellations.closed(run) and anyio.current_time() < since_s + JOURNAL_FRESH_S:
+        if not self._may_be_closed(run, since_s):
             return False
         info = await self._info(run)
         return info is not None and info.closed
+
+    def _may_be_closed(self, run: str, since_s: float) -> bool:
+        return self._cancellations.closed(run) or anyio.current_time() >= since_s + JOURNAL_FRESH_S
 
     async def _info(self, run: str) -> RunInfo | None:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")
@@ -250,6 +253,7 @@ class AgentWorker:
             if has_it:
                 await self._note_given_back(attempts)
             account.close()
+            await self._free_if_closed(task, journal_at, account, since_s)
             await attempts.close()
             self._router.settle(task.rollout_id)
         return None
@@ -264,6 +268,21 @@ class AgentWorker:
                 )
             )
         return await attempts.run(known=known, wait=turn.take if turn.limited else None)
+
+    async def _free_if_closed(
+        self, task: RolloutSpec, journal_at: str, account: Account, since_s: float
+    ) -> None:
+        """Free what this delivery stored after the run was closed, when this worker was cut off or frozen."""
+        if not self._may_be_closed(task.run, since_s):
+            return
+        try:
+            with anyio.move_on_after(GIVE_BACK_S, shield=True):
+                await account.settled()
+                if await self._closed(task.run, since_s):
+                    for pattern in (journal_at, f"{journal_at}.>"):
+                        await self._bus.forget(pattern)
+        except GymError as error:
+            logger().info("what was stored for a closed run was not freed", error=str(error))
 
     async def _note_given_back(self, attempts: Attempts) -> None:
         """Store that this worker gives the task back; otherwise the next delivery would count a loss."""

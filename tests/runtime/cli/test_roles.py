@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 from pathlib import Path
@@ -18,7 +17,6 @@ from gym_runtime.client.pools import make_pools
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
-from rich.console import Console
 from runtime.cli.started import SCRIPT, Started
 
 JUDGED = '''"""Judged by a model, with a critic if there is one."""
@@ -126,7 +124,7 @@ def test_start_takes_a_pool_for_a_role() -> None:
         options = StartOptions(
             pools=pools, model=ModelOptions(model="scripted/message"), roles=RoleOptions(**roles)
         )
-        spec = plan(options, Console(file=io.StringIO()))
+        spec = plan(options)
         return {pool.names: pool.model.name for pool in spec.pools if pool.model}
 
     assert started("model", "model:judge", judge="scripted/judge") == {

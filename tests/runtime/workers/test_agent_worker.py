@@ -19,6 +19,7 @@ from gym_runtime.errors import Fenced, ModelRefused, ModelUnavailable
 from gym_runtime.messages.items import FunctionCall
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import encode_spec
+from gym_runtime.messages.run_info import RunInfo, encode_run
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
@@ -38,6 +39,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
+from gym_runtime.timing import JOURNAL_FRESH_S
 from gym_runtime.workers.turns import MAX_LOSSES
 
 pytestmark = pytest.mark.anyio
@@ -435,6 +437,38 @@ async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:
     await system.add_agent(name="last")
     (record,) = await system.records(1)
     assert record.outcome == Completed()
+
+
+async def test_a_worker_that_missed_the_end_of_a_run_leaves_nothing_of_it(system: SmallSystem) -> None:
+    begun: Mailbox[int] = Mailbox()
+
+    class Waiting:
+        async def run(self, rollout: Rollout) -> None:
+            begun.put(rollout.attempt)
+            await anyio.sleep_forever()
+
+    await system.add_agent({"tool_loop": Waiting()}, name="agent")
+    await system.enqueue(rollout_spec(row()))
+    await begun.until(1)
+    await anyio.sleep(2 * JOURNAL_FRESH_S)
+    # No signal says so: the worker was cut off.
+    closed = RunInfo(run="run", total=1, state="finished", closed=True)
+    await system.bus.append("runs.run", encode_run(closed))
+    await system.bus.forget("journal.run.>")
+    stored: list[str] = []
+
+    async def watch() -> None:
+        async for record in system.bus.records("journal.run.>"):
+            stored.append(record.subject)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        system.stop("agent")
+        await settled(lambda: stored, within_s=5)
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(5):
+        while await system.bus.counts("journal.run.>"):
+            await anyio.sleep(0.1)
 
 
 async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem) -> None:
