@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -21,14 +20,16 @@ from gym_runtime.client.progress import look
 from gym_runtime.client.publishing import IN_FLIGHT, Flow
 from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.status import RunProgress, Status
+from gym_runtime.client.window import Window
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import check_sampling, expand
+from gym_runtime.files.rows import check_sampling, expand, whole_groups
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
@@ -110,18 +111,19 @@ class Client(Flow):
             TaskError, UsageError: as `rollouts`; of a list, nothing was started.
         """
         specs, run = self._specs(rows, settings, environment, keywords)
-        groups = Groups(on_failure)
+        groups, comparisons = Groups(on_failure), Comparisons()
         stream = Stream[Group]()
-        window = anyio.Semaphore(in_flight)
+        window = Window(in_flight)
 
         async def take(record: RolloutRecord) -> None:
             commands = groups.take(record)
             # A replacement takes the place of the failed rollout; a released one would go to another row.
             if not any(isinstance(command, Make) for command in commands):
-                window.release()
+                window.release(record)
             for command in commands:
                 match command:
                     case Make(task):
+                        comparisons.expect(task)
                         await self.publish([task])
                     case Cancel(task_index):
                         await self.cancel(record.run, task_index)
@@ -129,7 +131,14 @@ class Client(Flow):
                         await stream.send(command)
 
         async def work() -> None:
-            await self._drive(groups.noting(specs), run, window, take, more=lambda: groups.replacements)
+            await self._drive(
+                groups.noting(specs),
+                run,
+                window,
+                take,
+                comparisons=comparisons,
+                more=lambda: groups.replacements,
+            )
 
         async with aclosing(self._yielded(work, stream)) as complete:
             async for group in complete:
@@ -155,7 +164,7 @@ class Client(Flow):
             model = f"{self.served.provider}/{self.served.name}"
         specs = expand(map(_line, rows), settings, run=run, environment=environment, attached=True)
         if isinstance(rows, Sequence):
-            listed = list(specs)
+            listed = whole_groups(list(specs))
             return listed, RunInfo(
                 run=run,
                 total=len(listed),

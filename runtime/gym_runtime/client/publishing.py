@@ -21,13 +21,17 @@ from gym_runtime.client.background import Stream, background
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
 from gym_runtime.client.runs import Runs
+from gym_runtime.client.window import Window
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
-from gym_runtime.messages.names import token
+from gym_runtime.messages.comparison import is_comparison
+from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import RolloutRecord, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import RunInfo, decode_run
+from gym_runtime.rollout.comparisons import Comparisons
+from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -65,8 +69,8 @@ class Flow(Runs):
         super().__init__(bus)
         self._tasks = tasks
 
-    async def publish(self, tasks: Iterable[RolloutSpec], *, window: anyio.Semaphore | None = None) -> int:
-        """Put rollouts on the queue; returns how many. With ``window`` each takes one permit first.
+    async def publish(self, tasks: Iterable[RolloutSpec], *, window: Window | None = None) -> int:
+        """Put rollouts on the queue; returns how many. With ``window`` each takes a place first.
 
         Raises:
             UsageError: the name of a run, an agent, an environment or a model cannot be one.
@@ -151,32 +155,35 @@ class Flow(Runs):
             remains: what a client of this run that died has left (`take_up`); its results are yielded too.
         """
         stream = Stream[RolloutRecord]()
-        window = anyio.Semaphore(in_flight)
         left = remains or Remains(KeyCounts(), KeyCounts())
+        window = Window(in_flight, without=left.results)
+        comparisons = Comparisons(left.settled, resumed=remains is not None)
 
         async def work() -> None:
             more = partial(len, left.results)
-            await self._drive(specs, run, window, stream.send, more=more, skip=left.settled)
+            await self._drive(
+                specs, run, window, stream.send, comparisons=comparisons, more=more, skip=left.settled
+            )
 
         async with aclosing(self._yielded(work, stream)) as records:
             async for record in records:
-                if not left.has_result(record.task_index, record.rollout_index):
-                    window.release()
+                window.release(record)
                 yield record
 
     async def _drive(
         self,
         specs: Iterable[RolloutSpec],
         run: RunInfo,
-        window: anyio.Semaphore,
+        window: Window,
         take: Callable[[RolloutRecord], Awaitable[None]],
         *,
+        comparisons: Comparisons,
         more: Callable[[], int] = lambda: 0,
         skip: Callable[[int, int], bool] | None = None,
     ) -> None:
         """Publish a run and pass its records on; the run is over however this ends.
 
-        ``more`` counts the records to come besides those of ``specs``; ``skip`` is for `follow`.
+        ``more`` counts the records to come besides those of ``specs``; the others are for `follow`.
         """
         published: list[int] = []
         all_published = anyio.Event()
@@ -199,7 +206,14 @@ class Flow(Runs):
 
             tasks.start_soon(publish, attached)
             attached.finished = await self.follow(
-                run.run, total, counted, shed=True, recount=all_published, skip=skip
+                run.run,
+                total,
+                counted,
+                shed=True,
+                recount=all_published,
+                skip=skip,
+                comparisons=comparisons,
+                window=window,
             )
 
     async def take_up(self, run: str, progress: Progress) -> Remains | None:
@@ -223,20 +237,27 @@ class Flow(Runs):
         shed: bool = False,
         recount: anyio.Event | None = None,
         skip: Callable[[int, int], bool] | None = None,
+        comparisons: Comparisons | None = None,
+        window: Window | None = None,
     ) -> bool:
         """Hand over a run's records as they are committed, each once, until there are ``total``.
+
+        Records that wait for the comparison of their group are handed over together, with their rewards, once
+        it is there. When their group is complete, this publishes it.
 
         ``total`` may be a function where it is not known yet, or where ``take`` leads to more of them; it is
         looked at again when ``recount`` is set. With ``shed`` the broker forgets what was handed over long
         ago, so that a long run needs no more of its memory and disk than a short one; no other client can
         collect all of the run then. ``skip`` says of a task's and a rollout's index that its record was had
-        before; it is not handed over and does not count.
+        before; it is not handed over and does not count. The places of ``window`` are for others while a
+        record waits.
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is
         handed over too; or somebody else had all records and freed them.
         """
         run = token(run, "run")
         expected = total if callable(total) else lambda: float(total)
+        comparisons = comparisons or Comparisons(skip, resumed=skip is not None)
         count = 0
         had = KeyCounts()
         mark = 0
@@ -256,6 +277,14 @@ class Flow(Runs):
             if count >= expected():
                 scope.cancel()
 
+        async def hand_over(record: RolloutRecord) -> None:
+            nonlocal count
+            if skip is None or not skip(record.task_index, record.rollout_index):
+                taken = take(record)
+                if taken is not None:
+                    await taken
+                count += 1
+
         async with self.followed(run), background() as tasks:
             tasks.start_soon(stop_when_over, tasks.cancel_scope)
             if recount is not None:
@@ -265,29 +294,69 @@ class Flow(Runs):
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
                     record = decode_record(stored.payload)
-                    if skip is not None and skip(record.task_index, record.rollout_index):
-                        waiting_since_s = anyio.current_time()
-                        continue
                     # An attempt may be so late that the broker has shed the record of the one before.
                     if had.increase(record.task_index, record.rollout_index) == 1:
-                        taken = take(record)
-                        if taken is not None:
-                            await taken
-                        self._sweep_up(record, tasks)
-                        count += 1
-                        if shed and count % SHED == 0:
+                        before = count // SHED
+                        if record.group is None and not is_comparison(record.rollout_index):
+                            await hand_over(record)
+                        else:
+                            await self._settle(record, comparisons, hand_over, window, tasks)
+                        self._sweep_up(record, tasks, skip)
+                        if shed and count // SHED > before:
                             if mark:
                                 tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
                             mark = stored.sequence
                     if count >= expected():
                         break
                     waiting_since_s = anyio.current_time()
+        if count < expected() and (await self.run(run)).state == "cancelled":
+            for record in comparisons.rest():
+                await hand_over(record)
         return count >= expected()
 
-    def _sweep_up(self, record: RolloutRecord, tasks: TaskGroup) -> None:
+    async def _settle(
+        self,
+        record: RolloutRecord,
+        comparisons: Comparisons,
+        hand_over: Callable[[RolloutRecord], Awaitable[None]],
+        window: Window | None,
+        tasks: TaskGroup,
+    ) -> None:
+        """Take in a record of a group, or of a comparison, and do what follows from it."""
+        if record.waiting is not None and window is not None:
+            window.release(record)
+        for ready in comparisons.take(record):
+            if isinstance(ready, RolloutSpec):
+                tasks.start_soon(self._compare, ready)
+                back = [(ready.task_index, candidate.rollout_index) for candidate in ready.candidates]
+            else:
+                waited = ready is not record and not is_comparison(record.rollout_index)
+                back = [(ready.task_index, ready.rollout_index)] if waited else []
+            if window is not None:
+                for key in back:
+                    window.take_again(*key)
+            if isinstance(ready, RolloutRecord):
+                await hand_over(ready)
+
+    async def _compare(self, task: RolloutSpec) -> None:
+        """Publish the comparison of a group, unless it is being made or has a result."""
+        if await self.bus.latest(f"rollout.{rollout_token(task.rollout_id)}"):
+            return
+        # A subject of its own, by which the broker knows that it is queued already.
+        subject = f"{_queue(task)}.{task.task_index}.{task.rollout_index}"
+        await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers(), once=True)
+
+    def _sweep_up(
+        self, record: RolloutRecord, tasks: TaskGroup, skip: Callable[[int, int], bool] | None
+    ) -> None:
         """Forget the journals that this record was the last to need."""
         sweep = self._sweeps.get(record.run)
-        done = None if sweep is None else sweep.committed(record.task_index)
+        if sweep is None or (skip is not None and skip(record.task_index, record.rollout_index)):
+            return
+        if is_comparison(record.rollout_index):
+            done = f"{journal_subject(record.run, record.task_index, record.rollout_index)}.>"
+        else:
+            done = sweep.committed(record.task_index)
         if done is not None:
             tasks.start_soon(self.bus.forget, done)
 

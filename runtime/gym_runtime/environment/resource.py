@@ -17,13 +17,15 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.blocked_loop import raised_at
+from gym_runtime.environment.candidates import Candidates, CompareFunction, no_verdicts
 from gym_runtime.environment.roles import Model, Models, Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
 from gym_runtime.environment.task_types import role_parameters, task_type
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
-from gym_runtime.environment.verdict import Reply, Verdict, is_reward
+from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import GymError, ResourceError, TaskError
 from gym_runtime.messages.calls import StepAnswer
+from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 from gym_runtime.messages.items import tool_output, user_message
 
 CLOSE_LIMIT_S = 5.0
@@ -39,6 +41,7 @@ class Resource:
         roles: the models that it may ask.
         isolated: verifying happens in a process of its own, where no model can be asked.
         review: what looks at an isolated verification's verdict again.
+        compare: what judges the rollouts of a group together.
 
     Raises:
         UsageError: the task of a verify function is not a `Task`, a tool has no schema, or a parameter names
@@ -52,6 +55,7 @@ class Resource:
         *,
         isolated: bool = False,
         review: ReviewFunction | None = None,
+        compare: CompareFunction | None = None,
     ) -> None:
         self.stateless = not isinstance(shape, type)
         self.roles = tuple(roles)
@@ -60,6 +64,7 @@ class Resource:
         else:
             self.session_type = _stateless(shape, role_parameters(shape, () if isolated else roles, given=2))
         self._review = review and (review, role_parameters(review, roles, given=3))
+        self._compare = compare and (compare, role_parameters(compare, roles, given=1))
         self.task_type = task_type(shape)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
         self._needs_files = self.task_type.check_assets is not Task.check_assets
@@ -130,8 +135,13 @@ class Resource:
             raise
         return NOT_FOUND if answer is None else answer
 
-    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict:
-        """The verdict on a finished rollout.
+    @property
+    def compares(self) -> bool:
+        """Whether rollouts of a group may get their rewards together."""
+        return self._compare is not None
+
+    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict | Pending:
+        """The verdict on a finished rollout, or what the comparison of its group needs of it.
 
         Raises:
             ResourceError: the verifier raised, its reward is not a finite number, or an episode never began.
@@ -144,16 +154,54 @@ class Resource:
                 stage="verify",
             )
         verdict = await _guarded("verify", session.verify, Reply(response))
-        return _returned(verdict, Verdict, "verify").checked()
+        return self.judgement(verdict)
+
+    def judgement(self, returned: object) -> Verdict | Pending:
+        """What a verifier returned, if it may.
+
+        Raises:
+            ResourceError: it may not.
+        """
+        if isinstance(returned, Pending):
+            if self._compare is None:
+                raise ResourceError(
+                    "verify returned Pending, and its environment has no compare: Environment(compare=…)",
+                    stage="verify",
+                )
+            return returned
+        return _returned(returned, Verdict, "verify").checked()
+
+    async def compare(
+        self, row: Raw | bytes, candidates: Sequence[Candidate], models: Models
+    ) -> list[ComparedVerdict]:
+        """The verdicts on the rollouts of a group, in their order.
+
+        Raises:
+            TaskError: the row does not match the task.
+            ResourceError: the environment's ``compare`` raised, or did not return a verdict for each.
+        """
+        if self._compare is None:
+            raise ResourceError("the environment has no compare", stage="compare")
+        compare, roles = self._compare
+        given = Candidates(self.task(row), candidates)
+        found: object = await _guarded("compare", compare, given, *_asked(roles, models))
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+            raise no_verdicts(f"{found!r}; it must return a list of Verdicts")
+        verdicts = list(cast("Sequence[object]", found))
+        if len(verdicts) != len(candidates):
+            raise no_verdicts(f"{len(verdicts)} verdicts for {len(candidates)} candidates")
+        return [_compared(one, of.rollout_index) for one, of in zip(verdicts, candidates, strict=True)]
 
     async def review(
-        self, row: Raw | bytes, response: Raw | bytes, verdict: Verdict, models: Models
-    ) -> Verdict:
+        self, row: Raw | bytes, response: Raw | bytes, verdict: Verdict | Pending, models: Models
+    ) -> Verdict | Pending:
         """The verdict of an isolated verification after the second look at it, if the environment takes one.
 
         Raises:
             GymError: as `verify`.
         """
+        if isinstance(verdict, Pending):
+            return self.judgement(verdict)
         if self._review is None:
             return verdict
         review, roles = self._review
@@ -208,6 +256,24 @@ async def close_session(session: Session[Any]) -> None:
         await _guarded("close", session.close)
 
 
+def _compared(verdict: object, rollout_index: int) -> ComparedVerdict:
+    if isinstance(verdict, GymError):
+        verdict.stage = verdict.stage or "compare"
+        return ComparedVerdict(rollout_index=rollout_index, fault=verdict.fault())
+    if not isinstance(verdict, Verdict):
+        raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
+    try:
+        verdict.checked()
+        fields = {name: Raw(_encode(value)) for name, value in verdict.fields.items()}
+    except ResourceError as error:
+        raise ResourceError(error.message, stage="compare") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise no_verdicts(f"fields that are not JSON: {error}") from error
+    return ComparedVerdict(
+        rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
+    )
+
+
 def _observation(observation: object, stage: str) -> list[Raw]:
     if observation is None:
         return []
@@ -252,7 +318,7 @@ def _returned(value: object, kind: type[R], stage: str) -> R:
 
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:
     class Stateless(Session[Any]):
-        async def verify(self, reply: Reply) -> Verdict:
+        async def verify(self, reply: Reply) -> Verdict | Pending:
             verdict = verify(self.task, reply, *_asked(roles, self.models))
             return await verdict if inspect.isawaitable(verdict) else verdict
 

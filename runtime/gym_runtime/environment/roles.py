@@ -180,6 +180,18 @@ class JudgedVerdict(Verdict, frozen=True, omit_defaults=True):
     role_answers: list[RoleAnswer] = []  # noqa: RUF012
 
 
+class JudgedPending(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A `Pending` on the wire, with what models in roles answered for it since the session began.
+
+    Attributes:
+        features: None in what is a verdict and no `Pending`.
+    """
+
+    features: Raw | None = None
+    role_use: dict[str, RoleUse] = {}
+    role_answers: list[RoleAnswer] = []
+
+
 class RoleLog:
     """What models in roles have answered, in the order of the questions."""
 
@@ -220,6 +232,10 @@ class RoleLog:
             role_use=self.use,
             role_answers=self.answers,
         )
+
+    def pending(self, features: Raw) -> JudgedPending:
+        """The features of a `Pending` with what is noted here."""
+        return JudgedPending(features=features, role_use=self.use, role_answers=self.answers)
 
 
 def models_of(roles: Sequence[Role], given: Callable[[Role], bool], ask: Asker) -> Models:

@@ -133,7 +133,8 @@ class AgentWorker:
         if task.agent not in self._agents:
             return await self._refuse(delivery, f"this worker does not serve agent '{task.agent}'")
         subject = f"rollout.{rollout_token(task.rollout_id)}"
-        known = delivery.deliveries > 1 or task.taken_up
+        # A collector that is behind may have published a comparison whose result is there.
+        known = delivery.deliveries > 1 or task.taken_up or bool(task.candidates)
         if known and (await self._bus.latest(subject) or await self._over(task.run)):
             return await delivery.ack()
         if task.attached and not await self._clients.here(task.run):
