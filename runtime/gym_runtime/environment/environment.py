@@ -107,8 +107,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             ``async def review(task, reply, verdict, judge) -> Verdict``. It runs outside of the process,
             where models can be asked.
         compare: judges the rollouts of a group together, for those whose ``verify`` returned `Pending`:
-            ``async def compare(candidates, judge) -> list[Verdict]``. Parameters after the first are models in
-            roles. It runs outside of an isolated verification's process.
+            ``async def compare(candidates, judge) -> list[Verdict]``. Its parameters after the first are
+            models in roles. It runs outside of an isolated verification's process.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where its rows are published.

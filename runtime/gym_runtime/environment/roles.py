@@ -184,10 +184,10 @@ class JudgedPending(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """A `Pending` on the wire, with what models in roles answered for it since the session began.
 
     Attributes:
-        features: None in what is a verdict and no `Pending`.
+        features: JSON; empty in what is a verdict and no `Pending`.
     """
 
-    features: Raw | None = None
+    features: Raw = Raw()
     role_use: dict[str, RoleUse] = {}
     role_answers: list[RoleAnswer] = []
 

@@ -133,8 +133,7 @@ def make_record(
 
 
 def _waiting(task: RolloutSpec, pending: JudgedPending) -> Waiting:
-    features = Raw(b"null") if pending.features is None else pending.features
-    return Waiting(features=features, task=msgspec.structs.replace(task, row=NULL))
+    return Waiting(features=pending.features, task=msgspec.structs.replace(task, row=NULL))
 
 
 def _role_log(rollout: Rollout | None, verdict: JudgedVerdict | JudgedPending | None) -> RoleLog:

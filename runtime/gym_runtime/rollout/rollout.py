@@ -275,7 +275,7 @@ class Rollout:
             answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
         if self.task.group is not None:
             pending = _decode_pending(answer)
-            if pending.features is not None:
+            if bytes(pending.features):
                 return pending
         try:
             verdict = _decode_verdict(answer)
