@@ -200,9 +200,7 @@ def rewards(
     return found
 
 
-def _shortest_of_the_best(
-    scores: Sequence[float], lengths: Sequence[float], percentile: float
-) -> int | None:
+def _shortest_of_the_best(scores: Sequence[float], lengths: Sequence[float], percentile: float) -> int | None:
     """Where the shortest text that is not empty stands, if its score is among the best."""
     there = [place for place, length in enumerate(lengths) if length]
     if not there:
@@ -231,5 +229,3 @@ def group_metrics(bases: Sequence[float | None], comparisons: Sequence[Compared]
         "std_individual_score": statistics.pstdev(scores) if scores else 0.0,
         "tiebreak_usage_rate": tied / len(comparisons) if comparisons else 0.0,
     }
-
-

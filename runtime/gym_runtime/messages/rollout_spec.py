@@ -83,7 +83,7 @@ class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rollout_index: int
     environment: str = ""
     attempt_base: int = 0
-    group: GroupSpan | None = None
+    group: GroupSpan | msgspec.UnsetType = msgspec.UNSET
 
 
 encode_spec = msgspec.json.Encoder().encode

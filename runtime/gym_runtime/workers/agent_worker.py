@@ -152,7 +152,8 @@ class AgentWorker:
         """Settle a task that cannot be run: commit its rollout as failed, if its identity can be decoded."""
         logger().error("a task is refused", subject=delivery.subject, error=what)
         with suppress(msgspec.DecodeError):
-            known = msgspec.structs.asdict(decode_identity(delivery.payload))
+            found = msgspec.structs.asdict(decode_identity(delivery.payload))
+            known = {name: value for name, value in found.items() if value is not msgspec.UNSET}
             task = RolloutSpec(**known, agent=delivery.subject.split(".")[1], row=NULL)
             record = make_record(
                 task,
