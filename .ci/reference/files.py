@@ -65,6 +65,7 @@ GYM = [
     ["token_segments", "how many sequences its tokens make"],
     ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
     ["role_answers", "what they answered: `reverify` reads these in place of asking again"],
+    ["compared", "the rollouts that were compared with each other, where the reward comes from that"],
 ]
 FAILURE = [
     [
