@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequen
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 from weakref import WeakValueDictionary
 
 import anyio
@@ -23,6 +23,8 @@ from anyio import CapacityLimiter, to_thread
 from msgspec import Raw
 
 from gym_runtime.checks.stored_groups import StoredGroups, StoredLine
+from gym_runtime.checks.stored_row import FILE_LINE as FILE_LINE
+from gym_runtime.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.candidates import as_features, no_verdicts
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -33,7 +35,6 @@ from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import (
     DeadlineExceeded,
-    Fault,
     GymError,
     ResourceError,
     TaskError,
@@ -42,115 +43,12 @@ from gym_runtime.errors import (
 )
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
-from gym_runtime.messages.roles import RoleAnswer
 
-TOLERANCE = 1e-9
 ROWS_PER_SLOT = 16
-FILE_LINE = "_reverify_line"
-_OF_A_FAILURE = {
-    "_ng_failure_class",
-    "_ng_failure_terminal",
-    "_ng_failure_judge_error",
-    "_ng_failure",
-    FILE_LINE,
-}
-"""Fields that a failures file adds to a row; they are removed when the row gets a verdict."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _byte_position = re.compile(r"\(byte (\d+)\)")
-
-
-class ReverifiedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored row with its new verdict.
-
-    Attributes:
-        row: the stored row, completed from its input, its ``reward`` and the verifier's fields replaced,
-            ``_previous_reward`` added.
-        previous_reward: the stored reward; None if the row had none.
-        where: ``file:line`` for a row of a file.
-    """
-
-    row: Raw
-    reward: float
-    previous_reward: float | None
-    where: str = ""
-
-    @property
-    def changed(self) -> bool:
-        return self.previous_reward is None or abs(self.reward - self.previous_reward) > TOLERANCE
-
-
-class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored row that could not be judged.
-
-    Attributes:
-        where: ``file:line``, and ``:column`` for broken JSON.
-        line: its number in the file, from 1.
-        row: the row; None if it is not a JSON object.
-    """
-
-    where: str
-    line: int
-    fault: Fault
-    row: Raw | None
-
-
-class _Named(msgspec.Struct):
-    agent_ref: dict[str, Any] | None = None
-
-    @property
-    def ref(self) -> str | None:
-        name = (self.agent_ref or {}).get("name")
-        return name if isinstance(name, str) else None
-
-
-class _Own(msgspec.Struct, frozen=True):
-    role_answers: list[RoleAnswer] = []
-
-
-class _Stored(_Named, kw_only=True):
-    """The fields of a row that re-verification reads."""
-
-    response: Raw
-    reward: float | None = None
-    own: _Own = msgspec.field(default=_Own(), name="_gym")
-
-
-_decode_named = msgspec.json.Decoder(_Named).decode
-_decode_stored = msgspec.json.Decoder(_Stored, strict=False).decode
-
-
-class _Read(NamedTuple):
-    """A stored row that was verified again."""
-
-    environment: LoadedEnvironment
-    row: bytes
-    filled: bytes
-    stored: _Stored
-    answers: RoleAnswers
-    verdict: Verdict | Pending
-
-    def judged(self, verdict: Verdict, compared: RoleLog | None = None) -> ReverifiedRow:
-        """The row with a verdict.
-
-        Args:
-            compared: what models were asked for the comparison of its group, if they were.
-        """
-        stored_fields = _decode_fields(self.row).items()
-        fields: dict[str, Any] = {name: value for name, value in stored_fields if name not in _OF_A_FAILURE}
-        fields |= {"reward": verdict.reward, **verdict.fields}
-        if verdict.components:
-            fields["reward_components"] = verdict.components
-        if self.answers.asked or compared is not None:
-            log = RoleLog(self.answers.log.answers, self.answers.log.use)
-            log.extend(compared or RoleLog())
-            own: dict[str, Any] = dict(_decode_fields(fields.get("_gym", b"{}")))
-            own |= {"roles": log.use, "role_answers": log.answers}
-            fields["_gym"] = own
-        previous = self.stored.reward
-        fields["_previous_reward"] = previous
-        return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=previous)
 
 
 class _File:
@@ -215,11 +113,11 @@ class Reverifier:
             raise TaskError("its reward comes from the comparison of its group: judge the whole file")
         return read.judged(read.verdict)
 
-    async def _read(self, row: bytes) -> _Read:
+    async def _read(self, row: bytes) -> Read:
         if self._inputs is not None:
             row = self._inputs.complete(row)
         try:
-            stored = _decode_stored(row)
+            stored = decode_stored(row)
         except msgspec.DecodeError as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         environment = self._environment or self._named(stored.ref)
@@ -227,7 +125,7 @@ class Reverifier:
         models = answers.models(environment.resource.roles)
         filled_row = filled(environment, row, stored.ref)
         verdict = await _judge(environment, filled_row, bytes(stored.response), models)
-        return _Read(environment, row, filled_row, stored, answers, verdict)
+        return Read(environment, row, filled_row, stored, answers, verdict)
 
     async def _judge_in_group(self, line: bytes, number: int, file: _File) -> ReverifiedRow:
         """The verdict on a row that waits for the comparison of its group, which is made once.
@@ -245,7 +143,7 @@ class Reverifier:
 
     async def _compare(self, lines: Sequence[tuple[StoredLine, bytes]], file: _File) -> None:
         """Compare the rows of a group; those that cannot be read, or have a verdict, take no part."""
-        reads: list[tuple[StoredLine, _Read, Candidate]] = []
+        reads: list[tuple[StoredLine, Read, Candidate]] = []
         for place, line in lines:
             with suppress(GymError):
                 read = await self._read(line)
@@ -352,7 +250,7 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
         with path.open("rb") as file:
             for line in file:
                 with suppress(msgspec.DecodeError):
-                    refs.add(_decode_named(line).ref or "")
+                    refs.add(decode_named(line).ref or "")
     found: dict[str, LoadedEnvironment] = {}
     for ref in refs:
         with suppress(UsageError):
@@ -362,7 +260,7 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
 
 
 async def _compared(
-    first: _Read, candidates: Sequence[Candidate], answers: RoleAnswers
+    first: Read, candidates: Sequence[Candidate], answers: RoleAnswers
 ) -> list[ComparedVerdict]:
     if len(candidates) < 2:
         raise ResourceError("the file has no other row of its group to compare it with", stage="compare")

@@ -1,22 +1,22 @@
 """Resources: the environment's side of a rollout, the same for each of the three shapes.
 
-A worker uses a `Resource`, which makes `Session` objects. This module, and no other, checks what an author's
-code raises and returns.
+A worker uses a `Resource`, which makes `Session` objects. What an author's code raises and returns is
+checked by `gym_runtime.environment.author_code`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.blocked_loop import raised_at
+from gym_runtime.environment.author_code import guarded, returned
 from gym_runtime.environment.candidates import Candidates, CompareFunction, no_verdicts
 from gym_runtime.environment.roles import Model, Models, Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
@@ -107,11 +107,11 @@ class Resource:
         """
         task = self.task(row)
         if self._needs_files:
-            await _guarded("open", anyio.to_thread.run_sync, task.check_assets)
-        session = await _guarded("open", self.session_type, task)
+            await guarded("open", anyio.to_thread.run_sync, task.check_assets)
+        session = await guarded("open", self.session_type, task)
         session.models = models or Models()
         try:
-            await _guarded("open", session.open)
+            await guarded("open", session.open)
         except BaseException:
             with suppress(ResourceError):
                 await self.close(session)
@@ -128,7 +128,7 @@ class Resource:
         if known is not None:
             return await known.call(session, arguments)
         try:
-            answer = await _guarded("tool", session.call_unknown_tool, name, arguments)
+            answer = await guarded("tool", session.call_unknown_tool, name, arguments)
         except ResourceError as error:
             if isinstance(error.__cause__, ToolError):
                 return str(error.__cause__)
@@ -153,23 +153,23 @@ class Resource:
                 "use an agent that does: agent='step_loop'",
                 stage="verify",
             )
-        verdict = await _guarded("verify", session.verify, Reply(response))
+        verdict = await guarded("verify", session.verify, Reply(response))
         return self.judgement(verdict)
 
-    def judgement(self, returned: object) -> Verdict | Pending:
+    def judgement(self, found: object) -> Verdict | Pending:
         """What a verifier returned, if it may.
 
         Raises:
             ResourceError: it may not.
         """
-        if isinstance(returned, Pending):
+        if isinstance(found, Pending):
             if self._compare is None:
                 raise ResourceError(
                     "verify returned Pending, and its environment has no compare: Environment(compare=…)",
                     stage="verify",
                 )
-            return returned
-        return _returned(returned, Verdict, "verify").checked()
+            return found
+        return returned(found, Verdict, "verify").checked()
 
     async def compare(
         self, row: Raw | bytes, candidates: Sequence[Candidate], models: Models
@@ -184,7 +184,7 @@ class Resource:
             raise ResourceError("the environment has no compare", stage="compare")
         compare, roles = self._compare
         given = Candidates(self.task(row), candidates)
-        found: object = await _guarded("compare", compare, given, *_asked(roles, models))
+        found: object = await guarded("compare", compare, given, *_asked(roles, models))
         if not isinstance(found, Sequence) or isinstance(found, str | bytes):
             raise no_verdicts(f"{found!r}; it must return a list of Verdicts")
         verdicts = list(cast("Sequence[object]", found))
@@ -205,15 +205,15 @@ class Resource:
         if self._review is None:
             return verdict
         review, roles = self._review
-        second = await _guarded(
+        second = await guarded(
             "verify", review, self.task(row), Reply(response), verdict, *_asked(roles, models)
         )
-        return _returned(second, Verdict, "review").checked()
+        return returned(second, Verdict, "review").checked()
 
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
         session.begun = True
-        return _observation(await _guarded("reset", session.reset), "reset")
+        return _observation(await guarded("reset", session.reset), "reset")
 
     def offered_tools(self, session: Episode[Any]) -> list[Raw]:
         """The tools that an episode offers in addition to its row's; known after `reset`."""
@@ -228,7 +228,7 @@ class Resource:
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
         session.begun = True
-        step = _returned(await _guarded("step", session.step, Reply(response)), Step, "step")
+        step = returned(await guarded("step", session.step, Reply(response)), Step, "step")
         if not is_reward(step.reward):
             raise ResourceError(
                 f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"
@@ -253,7 +253,7 @@ async def close_session(session: Session[Any]) -> None:
     if type(session).close is Session.close:  # nothing to release, and `isolated._run` has no loop
         return
     with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-        await _guarded("close", session.close)
+        await guarded("close", session.close)
 
 
 def _compared(verdict: object, rollout_index: int) -> ComparedVerdict:
@@ -288,32 +288,6 @@ def _observation(observation: object, stage: str) -> list[Raw]:
             stage=stage,
         ) from error
     return [Raw(msgspec.json.encode(item)) for item in items]
-
-
-R = TypeVar("R")
-
-
-async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
-    """Run an author's code, plain or async: its exceptions become `ResourceError`, never a reward."""
-    try:
-        work = method(*args)
-        if inspect.isawaitable(work):
-            return await cast("Awaitable[R]", work)
-        return cast("R", work)
-    except GymError as error:
-        error.stage = error.stage or stage
-        raise
-    except Exception as error:
-        # The first frame is this function; the place to report is in the author's code.
-        place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
-        where = f" ({place})" if place and not isinstance(error, ToolError) else ""
-        raise ResourceError(f"{type(error).__name__}: {error}{where}", stage=stage) from error
-
-
-def _returned(value: object, kind: type[R], stage: str) -> R:
-    if not isinstance(value, kind):
-        raise ResourceError(f"{stage} returned {value!r}; it must return a {kind.__name__}", stage=stage)
-    return value
 
 
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:
