@@ -24,7 +24,7 @@ from gym_runtime.messages.roles import RoleAnswer, RoleUse, add_use
 
 DIGEST_BYTES = 12
 RESERVED = frozenset(
-    {"policy", "model", "agent", "resource", "tool", "open", "reset", "step", "verify", "close"}
+    {"policy", "model", "agent", "resource", "tool", "open", "reset", "step", "verify", "compare", "close"}
 )
 """The policy itself, and the stages of a rollout: a failure of a role is told by the role's name."""
 

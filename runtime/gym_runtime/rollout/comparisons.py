@@ -193,12 +193,12 @@ def with_verdict(
         asked: what models in roles answered that is to stand in this row.
     """
     numbers = dict(record.numbers)
+    fields = _fields(record.row)
     row: dict[str, object] = {}
-    for name, value in _fields(record.row).items():
+    for name, value in fields.items():
         row[name] = value
         if name == "response":
             row["reward"] = reward
-    row["reward"] = reward
     for name, value in verdict.components.items():
         count_number(numbers, name, value)
     for name, value in verdict.fields.items():
@@ -208,7 +208,7 @@ def with_verdict(
     if verdict.components:
         row["reward_components"] = verdict.components
     numbers["reward"] = reward
-    about: dict[str, object] = dict(_fields(_fields(record.row)["_gym"])) | {"compared": compared}
+    about: dict[str, object] = dict(_fields(fields["_gym"])) | {"compared": compared}
     roles = dict(record.roles)
     if asked.role_use:
         add_use(roles, asked.role_use)
@@ -225,7 +225,7 @@ def _answers(recorded: object) -> list[RoleAnswer]:
 
 def without_verdict(record: RolloutRecord, outcome: Outcome) -> RolloutRecord:
     """A record that waited and gets no reward."""
-    row: dict[str, object] = dict(_fields(record.row))
-    if "_gym" in row:
-        row["_gym"] = _fields(_fields(record.row)["_gym"]) | {"outcome": Raw(_encode(outcome))}
+    fields = _fields(record.row)
+    about = _fields(fields["_gym"]) | {"outcome": Raw(_encode(outcome))}
+    row: dict[str, object] = {**fields, "_gym": about}
     return replace(record, row=Raw(_encode(row)), outcome=outcome, waiting=None)

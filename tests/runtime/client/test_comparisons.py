@@ -15,6 +15,8 @@ from gym_runtime import Environment, Verdict
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, UsageError
+from gym_runtime.files.metrics import Metrics
+from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.resume import Progress
 from gym_runtime.files.rows import expand, whole_groups
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
@@ -433,6 +435,58 @@ async def test_the_next_client_of_a_run_goes_on_with_its_comparisons(here: Here)
     assert rewards(records) == {(task, index): index for task in range(2) for index in range(4)}
     assert sum(here.policy.asked.values()) == asked
     assert len(here.judge.calls.items) == 8, "the journal has what the judge has answered"
+
+
+async def test_a_comparison_that_failed_is_made_again_and_its_rollouts_are_not(
+    here: Here, tmp_path: Path
+) -> None:
+    """Of two groups one fails, and the client dies while the other one is compared."""
+    files = OutputFiles.beside(tmp_path / "out.jsonl")
+    await here.start()
+    here.contest.release = anyio.Event()
+    here.contest.trouble = [ModelRefused("bad key", stage="judge")]
+    info = RunInfo(run="run", total=8, environments=["contest"], agents=["tool_loop"])
+    async with here.another() as first:
+        scope = anyio.CancelScope()
+        failed: list[RolloutRecord] = []
+
+        async def make() -> None:
+            with scope:
+                async for record in first.make(here.specs("run", 2, attached=True), info):
+                    failed.append(record)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(make)
+            await settled(lambda: len(here.contest.groups) == 2 and len(failed) == 4, within_s=600)
+            first.bus.cut()  # pyright: ignore[reportAttributeAccessIssue]
+            scope.cancel()
+    with ResultWriter(files) as writer:
+        for record in failed:
+            writer.write(record)
+    await anyio.sleep(20)
+    here.contest.release.set()
+    progress = Progress()
+    progress.read(files, Metrics())
+    asked = sum(here.policy.asked.values())
+    remains = await here.gym.take_up("run", progress)
+    assert remains is not None
+    with anyio.fail_after(3600):
+        records = [record async for record in here.gym.make([], info, remains=remains)]
+    assert rewards(records) == {(task, index): index for task in range(2) for index in range(4)}
+    assert sum(here.policy.asked.values()) == asked
+
+
+async def test_a_rollout_is_not_made_again_once_its_group_was_compared_without_it(
+    here: Here, tmp_path: Path
+) -> None:
+    files = OutputFiles.beside(tmp_path / "out.jsonl")
+    await here.start(r1=ModelUnavailable("down"))
+    with ResultWriter(files) as writer:
+        for record in await here.rollouts():
+            writer.write(record)
+    progress = Progress()
+    progress.read(files, Metrics())
+    assert [progress.settled(0, index) for index in range(5)] == [True, True, True, True, False]
 
 
 # -- workers that die ------------------------------------------------------------------------------------
