@@ -391,7 +391,11 @@ class _Run:
                 missing = self._missing(dataset, progress, inputs, remains)
                 async with (
                     anyio.create_task_group() as group,
-                    aclosing(client.make(missing, info, in_flight=in_flight, remains=remains)) as records,
+                    aclosing(
+                        client.make(
+                            missing, info, in_flight=in_flight, remains=remains, settled=progress.settled
+                        )
+                    ) as records,
                 ):
                     group.start_soon(_flush, inputs, writer)
                     if not self._options.keep_going:

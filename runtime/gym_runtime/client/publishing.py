@@ -137,6 +137,7 @@ class Flow(Following):
         *,
         in_flight: int = IN_FLIGHT,
         remains: Remains | None = None,
+        settled: Callable[[int, int], bool] | None = None,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made; yields each one's record once, in the order of completion.
 
@@ -148,11 +149,13 @@ class Flow(Following):
                 and told when the last rollout is published.
             in_flight: rollouts published and not yet yielded, at most.
             remains: what a client of this run that died has left (`take_up`); its results are yielded too.
+            settled: whether a rollout, by its task's and its own index, is not among ``specs`` because an
+                earlier part of the run has made it; its group does not wait for it.
         """
         stream = Stream[RolloutRecord]()
         left = remains or Remains(KeyCounts(), KeyCounts())
         window = Window(in_flight, without=left.results)
-        comparisons = Comparisons(left.settled, resumed=remains is not None)
+        comparisons = Comparisons(settled or left.settled, resumed=remains is not None)
 
         async def work() -> None:
             more = partial(len, left.results)

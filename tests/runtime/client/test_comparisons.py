@@ -476,6 +476,17 @@ async def test_a_comparison_that_failed_is_made_again_and_its_rollouts_are_not(
     assert sum(here.policy.asked.values()) == asked
 
 
+async def test_a_group_does_not_wait_for_what_an_earlier_part_of_the_run_has_made(here: Here) -> None:
+    await here.start()
+    had = {(0, 1), (0, 3)}
+    left = [spec for spec in here.specs("run", 1, 5) if (spec.task_index, spec.rollout_index) not in had]
+    info = RunInfo(run="run", total=3, environments=["contest"], agents=["tool_loop"])
+    made = here.gym.make(left, info, settled=lambda task, rollout: (task, rollout) in had)
+    with anyio.fail_after(3600):
+        assert [record.reward async for record in made] == [0, 1, 2]
+    assert here.contest.groups == [[0, 2, 4]]
+
+
 async def test_a_rollout_is_not_made_again_once_its_group_was_compared_without_it(
     here: Here, tmp_path: Path
 ) -> None:
