@@ -156,20 +156,14 @@ def test_a_run_of_groups_grows_by_groups_and_is_judged_again(tmp_path: Path) -> 
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
     assert [(row["_ng_task_index"], row["reward"]) for row in found[:4]].count((0, 2.0)) == 2
     groups = sorted((row["_ng_task_index"], row["_gym"]["compared"], row["reward"]) for row in found)
-    assert groups == sorted(
-        (task, members, float(len(members)))
-        for task in (0, 1)
-        for members in ([0, 1], [2, 3, 4])
-        for _ in members
-    )
+    parts = ([0, 1], [2, 3, 4])
+    assert groups == [(task, part, float(len(part))) for task in (0, 1) for part in parts for _ in part]
     again = command("reverify", "sizes", "--rollouts", "out.jsonl", "-o", "again.jsonl", "--strict")
     assert again.returncode == 0, again.stderr
     assert "10 rewards equal" in again.stdout
     # A row that stands twice in the file is one task, and all of its rollouts are one group.
     (tmp_path / "sizes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert (
-        command("run", "sizes", "--model", "scripted/message", "-o", "two.jsonl", "--repeats", "2").returncode
-        == 0
-    )
+    second = command("run", "sizes", "--model", "scripted/message", "-o", "two.jsonl", "--repeats", "2")
+    assert second.returncode == 0, second.stderr
     found = [json.loads(line) for line in (tmp_path / "two.jsonl").read_bytes().splitlines()]
     assert sorted(row["reward"] for row in found) == [2.0] * 2 + [4.0] * 4
