@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gym_runtime.errors import ResourceError
+from gym_runtime.errors import Fault, ResourceError
 from gym_runtime.messages.comparison import (
     Candidate,
     ComparedVerdict,
@@ -169,7 +169,7 @@ def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> It
         asked = Comparison(verdicts=[])
 
 
-def _unjudged(why: str):
+def _unjudged(why: str) -> Fault:
     return ResourceError(f"the comparison of its group says nothing of it: {why}", stage=COMPARE).fault()
 
 
