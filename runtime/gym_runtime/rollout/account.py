@@ -55,14 +55,18 @@ _decode = msgspec.json.Decoder(Spent).decode
 class Account:
     """One rollout's limits, as one delivery counts them.
 
+    Args:
+        rollouts: how many it stands for; the comparison of a group may take the retries of all its rollouts.
+
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
     """
 
-    def __init__(self, bus: Bus, journal_subject: str, limit_s: float) -> None:
+    def __init__(self, bus: Bus, journal_subject: str, limit_s: float, *, rollouts: int = 1) -> None:
         self.spent = Spent()
-        self.budget = Budget()
+        self._retries = RETRIES * rollouts
+        self.budget = Budget(self._retries)
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s
@@ -88,7 +92,7 @@ class Account:
                 losses = before.losses + 1 if before.turns == turns else 1
                 before = msgspec.structs.replace(before, losses=losses)
         self._before = self.spent = msgspec.structs.replace(before, turns=turns)
-        self.budget = Budget(RETRIES - before.retries)
+        self.budget = Budget(self._retries - before.retries)
 
     def start(self) -> None:
         """The first attempt of this delivery begins; from now on its time counts."""

@@ -190,7 +190,7 @@ class AgentWorker:
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
-        account = Account(self._bus, journal_at, task.timeout_s)
+        account = Account(self._bus, journal_at, task.timeout_s, rollouts=max(1, len(task.candidates)))
         known = delivery.deliveries > 1 or task.taken_up
         if known:
             await journal.load()
