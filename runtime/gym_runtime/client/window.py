@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 import anyio
 
+from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.outcomes import RolloutRecord
 
 
@@ -20,9 +19,9 @@ class Window:
         without: rollouts, by task index and rollout index, that have a result already and took no place.
     """
 
-    def __init__(self, places: int, without: Container[tuple[int, int]] = ()) -> None:
+    def __init__(self, places: int, without: KeyCounts | None = None) -> None:
         self._places = anyio.Semaphore(places)
-        self._without = without
+        self._without = without or KeyCounts()
         self._owed = 0
 
     async def acquire(self) -> None:
