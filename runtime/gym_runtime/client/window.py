@@ -21,7 +21,7 @@ class Window:
 
     def __init__(self, places: int, without: KeyCounts | None = None) -> None:
         self._places = anyio.Semaphore(places)
-        self._without = without or KeyCounts()
+        self._without = KeyCounts() if without is None else without
         self._owed = 0
 
     async def acquire(self) -> None:
