@@ -184,7 +184,7 @@ class Resource:
             raise ResourceError("the environment has no compare", stage="compare")
         compare, roles = self._compare
         given = Candidates(self.task(row), candidates)
-        found: object = await guarded("compare", compare, given, *_asked(roles, models))
+        found = cast("object", await guarded("compare", compare, given, *_asked(roles, models)))
         if not isinstance(found, Sequence) or isinstance(found, str | bytes):
             raise no_verdicts(f"{found!r}; it must return a list of Verdicts")
         verdicts = list(cast("Sequence[object]", found))

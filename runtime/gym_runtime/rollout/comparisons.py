@@ -38,6 +38,10 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def _nothing_settled(task_index: int, rollout_index: int) -> bool:
+    return False
+
+
 class _Group(msgspec.Struct):
     """A group that has no result yet: the indices still to come, and the records that wait."""
 
@@ -55,7 +59,7 @@ class Comparisons:
     """
 
     def __init__(self, settled: Callable[[int, int], bool] | None = None, *, resumed: bool = False) -> None:
-        self._settled = settled or (lambda task_index, rollout_index: False)
+        self._settled = settled or _nothing_settled
         self._resumed = resumed
         self._open: dict[tuple[int, int], _Group] = {}
         self._asked: dict[tuple[int, int], _Group] = {}
@@ -208,7 +212,7 @@ def with_verdict(
     if verdict.components:
         row["reward_components"] = verdict.components
     numbers["reward"] = reward
-    about: dict[str, object] = dict(_fields(fields["_gym"])) | {"compared": compared}
+    about: dict[str, object] = {**_fields(fields["_gym"]), "compared": compared}
     roles = dict(record.roles)
     if asked.role_use:
         add_use(roles, asked.role_use)
