@@ -46,6 +46,7 @@ def _section(one: LoadedEnvironment) -> str:
         if definition.isolated
         else "",
         "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in roles),
+        "rewards": "come from comparing the rollouts of a row with each other" if definition.compare else "",
         "licence of the data": definition.data_license,
         "also known as": ", ".join(f"`{name}`" for name in definition.agent_refs),
         "files that are not shipped": ", ".join(f"`{asset.name}`" for asset in definition.assets),

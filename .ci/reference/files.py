@@ -66,6 +66,7 @@ GYM = [
     ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
     ["role_answers", "what they answered: `reverify` reads these in place of asking again"],
     ["role_sampling", "what the run said of how they sample, if anything"],
+    ["compared", "the rollouts that were compared with each other, where the reward comes from that"],
 ]
 FAILURE = [
     [

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, declaration, figures, outcomes, rollout_spec, run_info
+from gym_runtime.messages import (
+    calls,
+    comparison,
+    declaration,
+    figures,
+    outcomes,
+    rollout_spec,
+    run_info,
+)
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -21,6 +29,11 @@ CHAPTERS = {
     "Tasks and results": [
         (rollout_spec.RolloutSpec, "`task.<agent>.>` in the stream TASKS"),
         (outcomes.RolloutRecord, "`rollout.<run>.<task>.<rollout>` in the stream ROLLOUTS, stored once"),
+        (outcomes.Waiting, ""),
+        (comparison.GroupSpan, ""),
+        (comparison.Candidate, ""),
+        (comparison.Comparison, "in an `RpcReply`, and in the record of a comparison"),
+        (comparison.ComparedVerdict, ""),
         (outcomes.Completed, ""),
         (outcomes.Truncated, ""),
         (outcomes.Failed, ""),
@@ -46,6 +59,7 @@ CHAPTERS = {
         (calls.CallTool, "in a `Request`"),
         (calls.Step, "in a `Request`"),
         (calls.Verify, "in a `Request`"),
+        (calls.Compare, "in a `Request`"),
         (calls.CloseSession, "in a `Request`"),
         (calls.ToolAnswer, "in an `RpcReply`"),
         (calls.StepAnswer, "in an `RpcReply`"),

@@ -29,6 +29,7 @@ CHAPTERS = {
         "environment.shapes",
         "environment.tools",
         "environment.verdict",
+        "environment.candidates",
         "environment.prompt",
         "environment.roles",
         "environment.isolated",

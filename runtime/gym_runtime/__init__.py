@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gym_runtime.client import connect as connect
     from gym_runtime.client import connect_sync as connect_sync
     from gym_runtime.environment import catalogue as catalogue
+    from gym_runtime.environment.candidates import Candidates as Candidates
     from gym_runtime.environment.catalogue import suggest as suggest
     from gym_runtime.environment.environment import DatasetSource as DatasetSource
     from gym_runtime.environment.environment import Environment as Environment
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gym_runtime.environment.tools import collect_tools as collect_tools
     from gym_runtime.environment.tools import render as render
     from gym_runtime.environment.tools import tool as tool
+    from gym_runtime.environment.verdict import Pending as Pending
     from gym_runtime.environment.verdict import Reply as Reply
     from gym_runtime.environment.verdict import Verdict as Verdict
     from gym_runtime.environment.verdict import make_response as make_response
@@ -106,6 +108,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "assets.asset": "Asset",
     "client": "Client EnvironmentSession Observation StandingRun Status SyncClient connect connect_sync",
+    "environment.candidates": "Candidates",
     "environment.catalogue": "catalogue suggest",
     "environment.environment": "DatasetSource Environment published",
     "environment.prompt": "Prompt quoted",
@@ -114,7 +117,7 @@ _NAMES = {
     "environment.schema_examples": "example_call",
     "environment.shapes": "Episode Session Step Task",
     "environment.tools": "Text ToolError collect_tools render tool",
-    "environment.verdict": "Reply Verdict make_response",
+    "environment.verdict": "Pending Reply Verdict make_response",
     "errors": "DeadlineExceeded GymError ModelError ModelRefused ModelUnavailable "
     "NotThereYet ResourceError TaskError UsageError",
     "logs": "logger",

@@ -1,10 +1,11 @@
-"""What a judge costs the runtime, and whether anything but the judge is waited for.
+"""What a judge and a comparison cost the runtime, and whether anything but the judge is waited for.
 
-    python tests/bench/judge.py                     # both cases
-    python tests/bench/judge.py --case cpu          # or: occupancy
+    python tests/bench/judge.py                     # all cases
+    python tests/bench/judge.py --case cpu          # or: group, occupancy
 
 The stub engine is policy and judge. ``cpu`` compares the processor time of an answer of the judge with that
-of one more turn of the policy: of rollouts with one turn, two, one and a judge. ``occupancy``: the judge
+of one more turn of the policy: of rollouts with one turn, two, one and a judge. ``group``: groups of 16 that
+are compared, without a judge, and with one question to the judge for each member. ``occupancy``: the judge
 answers after a second, and of 2,048 rollouts in flight as many are with the judge as the role allows. It is
 the share of that limit that was used: over all of the run, and from when the limit was first reached until
 the last question was asked, by what the judge itself had in flight, looked at every `LOOK_S` seconds.
@@ -70,6 +71,40 @@ environment = Environment(
 )
 ''',
 }
+GROUPED = '''"""Judged as a group."""
+
+import anyio
+from gym_runtime import Candidates, Environment, Model, Pending, Reply, Task, Verdict
+
+
+class Question(Task):
+    pass
+
+
+async def verify(task: Question, reply: Reply) -> Pending:
+    return Pending(reply.text)
+
+
+async def compare(candidates: Candidates[Question]JUDGE) -> list[Verdict]:
+    said = candidates.features(str)
+    async with anyio.create_task_group() as tasks:
+        for text in said:
+            tasks.start_soon(ASK, f"Is this an answer? {text}")
+    return [Verdict(float(bool(text))) for text in said]
+
+
+async def nobody(question: str) -> None:
+    """Nobody is asked."""
+
+
+environment = Environment(
+    resource=verify, compare=compare, description="One message.", agent="single_turn", roles=ROLES
+)
+'''
+ENVIRONMENTS["grouped"] = GROUPED.replace("JUDGE", "").replace("ASK", "nobody").replace("ROLES", "()")
+ENVIRONMENTS["ranked"] = (
+    GROUPED.replace("JUDGE", ", judge: Model").replace("ASK", "judge.ask").replace("ROLES", "('judge',)")
+)
 TWICE = '''"""Has the model answer twice."""
 
 
@@ -93,22 +128,38 @@ def modules() -> Generator[None]:
         yield
 
 
-async def run(gym: Client, environment: str, agent: str, count: int, in_flight: int) -> float:
-    """Make rollouts; the seconds it took."""
-    rows = [{"responses_create_params": {"input": f"question {number}"}} for number in range(count)]
+async def run(
+    gym: Client, environment: str, agent: str, count: int, in_flight: int, repeats: int = 1
+) -> float:
+    """Make rollouts, ``repeats`` for each row; the seconds it took."""
+    rows = [
+        {"responses_create_params": {"input": f"question {number}"}} for number in range(count // repeats)
+    ]
     started, completed = time.perf_counter(), 0
-    async for record in gym.rollouts(rows, environment=environment, agent=agent, in_flight=in_flight):
-        completed += isinstance(record.outcome, Completed)
+    made = gym.rollouts(rows, environment=environment, agent=agent, in_flight=in_flight, repeats=repeats)
+    async for record in made:
+        completed += isinstance(record.outcome, Completed) and record.reward is not None
     assert completed == count, f"{count - completed} of {count} failed"
     return time.perf_counter() - started
 
 
-async def cpu(count: int, in_flight: int, repeats: int) -> None:
-    cases = {
-        "one turn": ("plain", "single_turn"),
-        "two turns": ("plain", "twice"),
-        "one turn and a judge": ("judged", "single_turn"),
-    }
+Cases = dict[str, tuple[str, str]]
+TURNS: Cases = {
+    "one turn": ("plain", "single_turn"),
+    "two turns": ("plain", "twice"),
+    "one turn and a judge": ("judged", "single_turn"),
+}
+GROUPS: Cases = {
+    "one turn": ("plain", "single_turn"),
+    "compared": ("grouped", "single_turn"),
+    "compared by a judge": ("ranked", "single_turn"),
+    "one turn and a judge": ("judged", "single_turn"),
+}
+MEMBERS = 16
+
+
+async def spent_ms(cases: Cases, count: int, in_flight: int, repeats: int, members: int) -> dict[str, float]:
+    """The processor time of one rollout of each case, in milliseconds: the median of ``repeats`` runs."""
     spent: dict[str, list[float]] = {case: [] for case in cases}
     with modules(), stub_engine.running() as policy:
         async with connect(
@@ -119,16 +170,32 @@ async def cpu(count: int, in_flight: int, repeats: int) -> None:
             concurrency=in_flight,
         ) as gym:
             for environment, name in cases.values():
-                await run(gym, environment, name, 300, in_flight)
+                await run(gym, environment, name, 320, in_flight, members)
             everything = [
                 p for p in tree([psutil.Process().pid]) if "stub_engine" not in " ".join(p.cmdline())
             ]
             for _ in range(repeats):
                 for case, (environment, name) in cases.items():
                     before = cpu_s(everything)
-                    await run(gym, environment, name, count, in_flight)
+                    await run(gym, environment, name, count, in_flight, members)
                     spent[case].append((cpu_s(everything) - before) / count * 1e3)
-    medians = {case: statistics.median(figures) for case, figures in spent.items()}
+    return {case: statistics.median(figures) for case, figures in spent.items()}
+
+
+async def group(count: int, in_flight: int, repeats: int) -> None:
+    medians = await spent_ms(GROUPS, count, in_flight, repeats, MEMBERS)
+    one = medians["one turn"]
+    added, asked = medians["compared"] - one, medians["compared by a judge"] - one
+    table = [[case, f"{figure:.2f} ms"] for case, figure in medians.items()]
+    table += [
+        ["a comparison adds, per member", f"{added:.2f} ms"],
+        ["with one question per member", f"{asked:.2f} ms"],
+    ]
+    print_table(f"CPU per rollout in groups of {MEMBERS}", ["rollout", "CPU"], [list(row) for row in table])
+
+
+async def cpu(count: int, in_flight: int, repeats: int) -> None:
+    medians = await spent_ms(TURNS, count, in_flight, repeats, 1)
     one = medians["one turn"]
     turn, judged = medians["two turns"] - one, medians["one turn and a judge"] - one
     table = [[case, f"{figure:.2f} ms"] for case, figure in medians.items()]
@@ -177,12 +244,15 @@ async def occupancy(count: int, in_flight: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--case", choices=("cpu", "occupancy"))
+    parser.add_argument("--case", choices=("cpu", "group", "occupancy"))
     parser.add_argument("--rollouts", type=int, default=3000)
     parser.add_argument("--repeats", type=int, default=3)
     said = parser.parse_args()
     if said.case in (None, "cpu"):
         anyio.run(cpu, said.rollouts, 256, said.repeats, backend_options={"use_uvloop": True})
+    if said.case in (None, "group"):
+        count = said.rollouts // MEMBERS * MEMBERS
+        anyio.run(group, count, 256, said.repeats, backend_options={"use_uvloop": True})
     if said.case in (None, "occupancy"):
         anyio.run(occupancy, 8192, 2048, backend_options={"use_uvloop": True})
 

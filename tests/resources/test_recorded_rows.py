@@ -4,11 +4,12 @@ reasoning before the messages, with fields that no environment knows."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.checks.reverification import Reverifier
+from gym_runtime.checks.reverification import ReverifiedRow, Reverifier
 from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
@@ -71,11 +72,21 @@ def recorded(environment: LoadedEnvironment, row: bytes, output: list[dict[str, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str) -> None:
+async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str, tmp_path: Path) -> None:
     environment = load(name)
     example = examples.read(environment)[0]
     gold = json.loads(await examples.play(environment.resource, example))["output"]
     definition = environment.definition
+    if definition.compare is not None:
+        for silence in ([THOUGHT], [THOUGHT, EMPTY]):
+            stored = tmp_path / "rows.jsonl"
+            pair = [recorded(environment, example.row, output) for output in ([THOUGHT, *gold], silence)]
+            stored.write_bytes(b"".join(line + b"\n" for line in pair))
+            models = dict.fromkeys(example.roles, example.answers())
+            rows = [row async for row in Reverifier(models=models).judge_file(stored)]
+            rewards = [row.reward for row in rows if isinstance(row, ReverifiedRow)]
+            assert rewards == [definition.gold_reward, definition.silence_reward]
+        return
     for output, reward in (
         ([THOUGHT, *gold], definition.gold_reward),
         ([THOUGHT], definition.silence_reward),

@@ -150,8 +150,13 @@ class Bus(Protocol):
         """
         ...
 
-    async def enqueue(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
-        """Put a task on the work queue; ``subject`` starts with ``task.``. Safe to call concurrently."""
+    async def enqueue(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
+    ) -> None:
+        """Put a task on the work queue; ``subject`` starts with ``task.``. Safe to call concurrently.
+
+        With ``once`` nothing is put there while a task of exactly this subject is queued or worked on.
+        """
         ...
 
     async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:

@@ -160,8 +160,10 @@ class NatsBus:
         )
         return None if stored is None else stored.seq
 
-    async def enqueue(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
-        await self._store(subject, payload, headers)
+    async def enqueue(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
+    ) -> None:
+        await self._store(subject, payload, headers, expect=0 if once else None)
 
     async def commit(self, subject: str, payload: bytes) -> bool:
         return await self._store(subject, payload, expect=0) is not None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gym_runtime.checks import tool_rules
-from gym_runtime.checks.subject import Rule, Subject
+from gym_runtime.checks.subject import SILENCE, Rule, Subject
 from gym_runtime.environment import examples, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -25,7 +25,6 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.tools import hearing_errors
-from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
 
 BLOCKED_S = 0.5
@@ -33,7 +32,6 @@ BLOCKED_S = 0.5
 busy."""
 EXAMPLES = 5
 MAX_LINES = 150
-SILENCE = make_response()
 SPARE_ANSWER = "done"
 SPARE_ANSWERS = 8
 ODD_ANSWERS: tuple[Scripted, ...] = (

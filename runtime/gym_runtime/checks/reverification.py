@@ -10,104 +10,65 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncGenerator, Container, Mapping
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec import Raw
 
+from gym_runtime.checks.stored_groups import StoredGroups, StoredLine
+from gym_runtime.checks.stored_row import FILE_LINE as FILE_LINE
+from gym_runtime.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
 from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment.candidates import as_features, no_verdicts
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.role_answers import RecordedAnswers, RoleAnswers
-from gym_runtime.environment.roles import Asker, Models
+from gym_runtime.environment.roles import Asker, Models, RoleLog
 from gym_runtime.environment.settings import filled, with_settings
-from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import DeadlineExceeded, Fault, GymError, TaskError, UsageError
+from gym_runtime.environment.verdict import Pending, Verdict
+from gym_runtime.errors import (
+    DeadlineExceeded,
+    GymError,
+    ResourceError,
+    TaskError,
+    UsageError,
+    from_fault,
+)
 from gym_runtime.files.inputs import StoredInputs
-from gym_runtime.messages.roles import RoleAnswer
+from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 
-TOLERANCE = 1e-9
 ROWS_PER_SLOT = 16
-FILE_LINE = "_reverify_line"
-_OF_A_FAILURE = {
-    "_ng_failure_class",
-    "_ng_failure_terminal",
-    "_ng_failure_judge_error",
-    "_ng_failure",
-    FILE_LINE,
-}
-"""Fields that a failures file adds to a row; they are removed when the row gets a verdict."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _byte_position = re.compile(r"\(byte (\d+)\)")
 
 
-class ReverifiedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored row with its new verdict.
+class _File:
+    """A file whose rows are judged.
 
     Attributes:
-        row: the stored row, completed from its input, its ``reward`` and the verifier's fields replaced,
-            ``_previous_reward`` added.
-        previous_reward: the stored reward; None if the row had none.
-        where: ``file:line`` for a row of a file.
+        judged: rows whose group was compared before their turn came, by their lines.
+        wants: whether the row of a line is to be judged.
     """
 
-    row: Raw
-    reward: float
-    previous_reward: float | None
-    where: str = ""
+    def __init__(self, path: Path, wants: Callable[[int], bool]) -> None:
+        self.path = path
+        self.wants = wants
+        self.groups = StoredGroups(path)
+        self.judged: dict[int, ReverifiedRow | GymError] = {}
+        self._locks: WeakValueDictionary[bytes, anyio.Lock] = WeakValueDictionary()
 
-    @property
-    def changed(self) -> bool:
-        return self.previous_reward is None or abs(self.reward - self.previous_reward) > TOLERANCE
-
-
-class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored row that could not be judged.
-
-    Attributes:
-        where: ``file:line``, and ``:column`` for broken JSON.
-        line: its number in the file, from 1.
-        row: the row; None if it is not a JSON object.
-    """
-
-    where: str
-    line: int
-    fault: Fault
-    row: Raw | None
-
-
-class _Named(msgspec.Struct):
-    agent_ref: dict[str, Any] | None = None
-
-    @property
-    def ref(self) -> str | None:
-        name = (self.agent_ref or {}).get("name")
-        return name if isinstance(name, str) else None
-
-
-class _Own(msgspec.Struct, frozen=True):
-    role_answers: list[RoleAnswer] = []
-    role_sampling: dict[str, dict[str, Any]] = {}
-
-
-class _Stored(_Named, kw_only=True):
-    """The fields of a row that re-verification reads."""
-
-    response: Raw
-    reward: float | None = None
-    own: _Own = msgspec.field(default=_Own(), name="_gym")
-
-
-_decode_named = msgspec.json.Decoder(_Named).decode
-_decode_stored = msgspec.json.Decoder(_Stored, strict=False).decode
+    def lock(self, group: bytes) -> anyio.Lock:
+        """What is held while a group is compared."""
+        return self._locks.setdefault(group, anyio.Lock())
 
 
 class Reverifier:
@@ -142,14 +103,21 @@ class Reverifier:
         """Judge one stored row.
 
         Raises:
-            TaskError: the row has no response, no input, names no environment, or does not match its task.
+            TaskError: the row has no response, no input, names no environment, or does not match its task; or
+                its reward exists only for its whole group, which `judge_file` judges.
             ResourceError: the verifier raised, took too long, or returned no finite number.
             UsageError: the environment is unknown.
         """
+        read = await self._read(row)
+        if isinstance(read.verdict, Pending):
+            raise TaskError("its reward comes from the comparison of its group: judge the whole file")
+        return read.judged(read.verdict)
+
+    async def _read(self, row: bytes) -> Read:
         if self._inputs is not None:
             row = self._inputs.complete(row)
         try:
-            stored = _decode_stored(row)
+            stored = decode_stored(row)
         except msgspec.DecodeError as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         environment = self._environment or self._named(stored.ref)
@@ -158,17 +126,53 @@ class Reverifier:
         models = answers.models(environment.resource.roles)
         filled_row = filled(environment, row, stored.ref)
         verdict = await _judge(environment, filled_row, bytes(stored.response), models)
-        stored_fields = _decode_fields(row).items()
-        fields: dict[str, Any] = {name: value for name, value in stored_fields if name not in _OF_A_FAILURE}
-        fields |= {"reward": verdict.reward, **verdict.fields}
-        if verdict.components:
-            fields["reward_components"] = verdict.components
-        if answers.asked:
-            about: dict[str, Any] = dict(_decode_fields(fields.get("_gym", b"{}")))
-            about |= {"roles": answers.log.use, "role_answers": answers.log.answers}
-            fields["_gym"] = about
-        fields["_previous_reward"] = stored.reward
-        return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=stored.reward)
+        return Read(environment, row, filled_row, stored, answers, verdict)
+
+    async def _judge_in_group(self, line: bytes, number: int, file: _File) -> ReverifiedRow:
+        """The verdict on a row that waits for the comparison of its group, which is made once.
+
+        Raises:
+            GymError: the comparison failed, or has no verdict on this row.
+        """
+        async with file.lock(StoredGroups.key(line)):
+            if number not in file.judged:
+                await self._compare(await file.groups.of(line), file)
+        found = file.judged.pop(number)
+        if isinstance(found, GymError):
+            raise found
+        return found
+
+    async def _compare(self, lines: Sequence[tuple[StoredLine, bytes]], file: _File) -> None:
+        """Compare the rows of a group; those that cannot be read, or have a verdict, take no part."""
+        reads: list[tuple[StoredLine, Read, Candidate]] = []
+        for place, line in lines:
+            with suppress(GymError):
+                read = await self._read(line)
+                if isinstance(read.verdict, Pending):
+                    features = as_features(read.verdict.features)
+                    candidate = Candidate(rollout_index=place.rollout_index, features=features)
+                    reads.append((place, read, candidate))
+        recorded = [answer for _, read, _ in reads for answer in read.stored.own.role_answers]
+        sampling = {name: one for _, read, _ in reads for name, one in read.stored.own.role_sampling.items()}
+        answers = RoleAnswers(RecordedAnswers(recorded), self._models, sampling)
+        try:
+            verdicts = await _compared(reads[0][1], [one for _, _, one in reads], answers)
+        except GymError as error:
+            found: list[ReverifiedRow | GymError] = [error] * len(reads)
+        else:
+            found, log = [], answers.log if answers.asked else None
+            for (_, read, _), verdict in zip(reads, verdicts, strict=True):
+                if verdict.reward is None:
+                    fault = verdict.fault or no_verdicts("nothing").fault()
+                    found.append(from_fault(fault))
+                else:
+                    fields = dict(verdict.fields)
+                    row = read.judged(Verdict(verdict.reward, verdict.components, fields), log)
+                    found.append(row)
+                    log = log and RoleLog()
+        for (place, _, _), one in zip(reads, found, strict=True):
+            if file.wants(place.number):
+                file.judged[place.number] = one
 
     async def judge_file(
         self, path: Path, *, concurrency: int = 8, done: int = 0, skip: Container[int] = ()
@@ -183,6 +187,7 @@ class Reverifier:
             skip: numbers of further lines to skip.
         """
         limiter = CapacityLimiter(concurrency)
+        judging = _File(path, lambda number: number > done and number not in skip)
         with path.open("rb") as file:
             await to_thread.run_sync(_skip_lines, file, done)
             first = done + 1
@@ -192,7 +197,7 @@ class Reverifier:
                 async with anyio.create_task_group() as tasks:
                     for number, line in enumerate(lines, first):
                         if line.strip() and number not in skip:
-                            tasks.start_soon(self._judge_line, line, path, number, judged, limiter)
+                            tasks.start_soon(self._judge_line, line, judging, number, judged, limiter)
                 for number in sorted(judged):
                     yield judged[number]
                 first += len(lines)
@@ -200,12 +205,12 @@ class Reverifier:
     async def _judge_line(
         self,
         line: bytes,
-        path: Path,
+        file: _File,
         number: int,
         judged: dict[int, ReverifiedRow | RejectedRow],
         limiter: CapacityLimiter,
     ) -> None:
-        where = f"{path}:{number}"
+        where = f"{file.path}:{number}"
         try:
             _decode_fields(line)
         except msgspec.DecodeError as error:
@@ -215,9 +220,17 @@ class Reverifier:
             return
         async with limiter:
             try:
-                judged[number] = msgspec.structs.replace(await self.judge(line), where=where)
+                row = await self._judge(line, number, file)
+                judged[number] = msgspec.structs.replace(row, where=where)
             except GymError as error:
                 judged[number] = RejectedRow(where=where, line=number, fault=error.fault(), row=Raw(line))
+
+    async def _judge(self, line: bytes, number: int, file: _File) -> ReverifiedRow:
+        if number not in file.judged:
+            read = await self._read(line)
+            if not isinstance(read.verdict, Pending):
+                return read.judged(read.verdict)
+        return await self._judge_in_group(line, number, file)
 
     def _named(self, ref: str | None) -> LoadedEnvironment:
         if ref is None:
@@ -239,7 +252,7 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
         with path.open("rb") as file:
             for line in file:
                 with suppress(msgspec.DecodeError):
-                    refs.add(_decode_named(line).ref or "")
+                    refs.add(decode_named(line).ref or "")
     found: dict[str, LoadedEnvironment] = {}
     for ref in refs:
         with suppress(UsageError):
@@ -248,7 +261,20 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
     return list(found.values())
 
 
-async def _judge(environment: LoadedEnvironment, row: bytes, response: bytes, models: Models) -> Verdict:
+async def _compared(
+    first: Read, candidates: Sequence[Candidate], answers: RoleAnswers
+) -> list[ComparedVerdict]:
+    if len(candidates) < 2:
+        raise ResourceError("the file has no other row of its group to compare it with", stage="compare")
+    resource, limit_s = first.environment.resource, first.environment.definition.timeout_s
+    with anyio.move_on_after(limit_s):
+        return await resource.compare(first.filled, candidates, answers.models(resource.roles))
+    raise DeadlineExceeded(f"comparing took longer than {limit_s:g} s", stage="compare")
+
+
+async def _judge(
+    environment: LoadedEnvironment, row: bytes, response: bytes, models: Models
+) -> Verdict | Pending:
     definition = environment.definition
     with anyio.move_on_after(definition.timeout_s):
         return await judge_recorded(environment, row, response, models)

@@ -13,7 +13,7 @@ from gym_runtime import clock
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source
-from gym_runtime.files.rows import expand, required_roles
+from gym_runtime.files.rows import alone, expand, required_roles
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
@@ -43,6 +43,19 @@ def with_sampling(settings: RolloutSettings, sampling: Sampling) -> RolloutSetti
 def specs(dataset: Dataset, settings: RolloutSettings, run: str, *, attached: bool) -> Iterator[RolloutSpec]:
     """The rollouts to be made, in the order of the rows. The same settings give the same ones each time."""
     return expand(dataset.read(), settings, run=run, attached=attached, numbering=dataset.numbering())
+
+
+def require_groups(dataset: Dataset, settings: RolloutSettings) -> None:
+    """Refuse rows whose rollouts are to be compared with each other, where each has one.
+
+    Raises:
+        UsageError: there is such an environment.
+    """
+    if settings.repeats > 1 or dataset.repeats_rows:
+        return
+    for name in sorted(dataset.environments):
+        if catalogue.known_environment(name).definition.compare is not None:
+            raise UsageError(f"{alone(name)} (--repeats N)")
 
 
 def role_pools(environments: Iterable[str], settings: RolloutSettings) -> list[str]:

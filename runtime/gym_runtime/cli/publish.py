@@ -11,7 +11,7 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
-from gym_runtime.cli.dataset import role_pools, run_info, sources, specs, with_sampling
+from gym_runtime.cli.dataset import require_groups, role_pools, run_info, sources, specs, with_sampling
 from gym_runtime.cli.model_choice import (
     parse_role_pools,
     parse_role_sampling,
@@ -46,6 +46,7 @@ def publish(options: PublishOptions) -> str:
             shuffle_seed=options.rows.shuffle_seed,
             settings=row_fields,
         ) as dataset:
+            require_groups(dataset, settings)
             async with connect(urls, prefix=options.broker.prefix) as gym:
                 workers = await gym.workers()
                 served = served_model(workers, settings.model_pool)

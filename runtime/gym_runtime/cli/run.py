@@ -24,7 +24,7 @@ import msgspec
 from gym_runtime import __version__, clock, logs, tracing
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.budget import Budget
-from gym_runtime.cli.dataset import run_info, sources, specs, with_sampling
+from gym_runtime.cli.dataset import require_groups, run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, terminable
@@ -160,6 +160,7 @@ class _Run:
     def _start(self, files: OutputFiles, dataset: Dataset) -> int:
         if self._system is None:
             self._choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
+        require_groups(dataset, self._settings)
         manifest = self._manifest(dataset)
         progress = start_run(
             files,
@@ -428,7 +429,11 @@ class _Run:
                     # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
                     nullcontext() if self._options.broker.urls else pushing(client.bus),
                     anyio.create_task_group() as group,
-                    aclosing(client.make(missing, info, in_flight=in_flight, remains=remains)) as records,
+                    aclosing(
+                        client.make(
+                            missing, info, in_flight=in_flight, remains=remains, settled=progress.settled
+                        )
+                    ) as records,
                 ):
                     group.start_soon(_flush, inputs, writer)
                     if not self._options.keep_going:

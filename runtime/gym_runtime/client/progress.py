@@ -13,6 +13,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.client.status import RunProgress
 from gym_runtime.errors import GymError
 from gym_runtime.messages import metric_names
+from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
@@ -20,6 +21,11 @@ from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import fresh
+
+
+def results(subjects: Iterable[str]) -> int:
+    """How many of the subjects of stored records are of rollouts, not of comparisons."""
+    return sum(not is_comparison(subject.rpartition(".")[2]) for subject in subjects)
 
 
 class Counter:
@@ -102,6 +108,6 @@ async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProg
 async def _stored(bus: Bus, run: RunInfo) -> int | None:
     """How many results the broker has; None if these credentials may not count them."""
     try:
-        return len(await bus.counts(f"rollout.{token(run.run, 'run')}.>"))
+        return results(await bus.counts(f"rollout.{token(run.run, 'run')}.>"))
     except GymError:
         return None

@@ -18,26 +18,24 @@ from gym_runtime import tracing
 from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers
 from gym_runtime.client.background import Stream, background
+from gym_runtime.client.following import Following, queue_of
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
-from gym_runtime.client.runs import Runs
 from gym_runtime.client.window import Window
 from gym_runtime.errors import BrokerError, GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
-from gym_runtime.messages.outcomes import RolloutRecord, decode_record
+from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.messages.run_info import RunInfo, decode_run
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.timing import CANCEL_GRACE_S
 
 IN_FLIGHT = 4096
 PUBLISHERS = 64
-SHED = 10_000
-"""Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""
 T = TypeVar("T")
 
 
@@ -60,7 +58,7 @@ class AttachedRun(msgspec.Struct):
         return self.records.told(self.run)
 
 
-class Flow(Runs):
+class Flow(Following):
     """What passes between one client and the workers. ``tasks`` outlives every run that is begun here."""
 
     def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
@@ -114,7 +112,7 @@ class Flow(Runs):
         await self._enqueue(task)
 
     async def _enqueue(self, task: RolloutSpec, inherited: Headers | None = None) -> None:
-        await self.bus.enqueue(_queue(task), encode_spec(task), headers=tracing.headers() or inherited)
+        await self.bus.enqueue(queue_of(task), encode_spec(task), headers=tracing.headers() or inherited)
 
     def _note_journal(self, task: RolloutSpec) -> None:
         if task.durability == "turn":
@@ -177,6 +175,7 @@ class Flow(Runs):
         *,
         in_flight: int = IN_FLIGHT,
         remains: Remains | None = None,
+        settled: Callable[[int, int], bool] | None = None,
     ) -> AsyncGenerator[RolloutRecord]:
         """Run rollouts; yields the record of each one once, in the order of completion.
 
@@ -188,19 +187,23 @@ class Flow(Runs):
                 and told when the last rollout is published.
             in_flight: rollouts published and not yet yielded, at most.
             remains: what a client of this run that died has left (`take_up`); its results are yielded too.
+            settled: whether a rollout, by its task's and its own index, is not among ``specs`` because an
+                earlier part of the run has made it; its group does not wait for it.
         """
         stream = Stream[RolloutRecord]()
-        window = Window(in_flight)
         left = remains or Remains(KeyCounts(), KeyCounts())
+        window = Window(in_flight, without=left.results)
+        comparisons = Comparisons(settled or left.settled, resumed=remains is not None)
 
         async def work() -> None:
             more = partial(len, left.results)
-            await self._drive(specs, run, window, stream.send, more=more, skip=left.settled)
+            await self._drive(
+                specs, run, window, stream.send, comparisons=comparisons, more=more, skip=left.settled
+            )
 
         async with aclosing(self._yielded(work, stream)) as records:
             async for record in records:
-                if not left.has_result(record.task_index, record.rollout_index):
-                    window.release()
+                window.release(record)
                 yield record
 
     async def _drive(
@@ -210,12 +213,13 @@ class Flow(Runs):
         window: Window,
         take: Callable[[RolloutRecord], Awaitable[None]],
         *,
+        comparisons: Comparisons,
         more: Callable[[], int] = lambda: 0,
         skip: Callable[[int, int], bool] | None = None,
     ) -> None:
         """Publish a run and pass its records on; the run is over however this ends.
 
-        ``more`` counts the records to come besides those of ``specs``; ``skip`` is for `follow`.
+        ``more`` counts the records to come besides those of ``specs``; the others are for `follow`.
         """
         published: list[int] = []
         all_published = anyio.Event()
@@ -238,7 +242,14 @@ class Flow(Runs):
 
             tasks.start_soon(publish, attached)
             attached.finished = await self.follow(
-                run.run, total, counted, shed=True, recount=all_published, skip=skip
+                run.run,
+                total,
+                counted,
+                shed=True,
+                recount=all_published,
+                skip=skip,
+                comparisons=comparisons,
+                window=window,
             )
 
     async def take_up(self, run: str, progress: Progress) -> Remains | None:
@@ -252,83 +263,6 @@ class Flow(Runs):
             for (task_index, _), _ in remains.results.items():
                 self._sweep(run).expected(task_index)
         return remains
-
-    async def follow(
-        self,
-        run: str,
-        total: int | Callable[[], float],
-        take: Callable[[RolloutRecord], Awaitable[None] | None],
-        *,
-        shed: bool = False,
-        recount: anyio.Event | None = None,
-        skip: Callable[[int, int], bool] | None = None,
-    ) -> bool:
-        """Hand over a run's records as they are committed, each once, until there are ``total``.
-
-        ``total`` may be a function where it is not known yet, or where ``take`` leads to more of them; it is
-        looked at again when ``recount`` is set. With ``shed`` the broker forgets what was handed over long
-        ago, so that a long run needs no more of its memory and disk than a short one; no other client can
-        collect all of the run then. ``skip`` says of a task's and a rollout's index that its record was had
-        before; it is not handed over and does not count.
-
-        Returns False if the run is over without that: it was cancelled, and what was in flight then is
-        handed over too; or somebody else had all records and freed them.
-        """
-        run = token(run, "run")
-        expected = total if callable(total) else lambda: float(total)
-        count = 0
-        had = KeyCounts()
-        mark = 0
-        waiting_since_s = math.inf
-
-        async def stop_when_over(scope: anyio.CancelScope) -> None:
-            async for record in self.bus.records(f"runs.{run}"):
-                if decode_run(record.payload).state != "active":
-                    break
-            while True:
-                await anyio.sleep(CANCEL_GRACE_S / 4)
-                if anyio.current_time() >= waiting_since_s + CANCEL_GRACE_S:
-                    scope.cancel()
-
-        async def stop_when_complete(scope: anyio.CancelScope, recount: anyio.Event) -> None:
-            await recount.wait()
-            if count >= expected():
-                scope.cancel()
-
-        async with self.followed(run), background() as tasks:
-            tasks.start_soon(stop_when_over, tasks.cancel_scope)
-            if recount is not None:
-                tasks.start_soon(stop_when_complete, tasks.cancel_scope, recount)
-            if count < expected():
-                waiting_since_s = anyio.current_time()
-                async for stored in self.bus.records(f"rollout.{run}.>"):
-                    waiting_since_s = math.inf
-                    record = decode_record(stored.payload)
-                    if skip is not None and skip(record.task_index, record.rollout_index):
-                        waiting_since_s = anyio.current_time()
-                        continue
-                    # An attempt may be so late that the broker has shed the record of the one before.
-                    if had.increase(record.task_index, record.rollout_index) == 1:
-                        taken = take(record)
-                        if taken is not None:
-                            await taken
-                        self._sweep_up(record, tasks)
-                        count += 1
-                        if shed and count % SHED == 0:
-                            if mark:
-                                tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
-                            mark = stored.sequence
-                    if count >= expected():
-                        break
-                    waiting_since_s = anyio.current_time()
-        return count >= expected()
-
-    def _sweep_up(self, record: RolloutRecord, tasks: TaskGroup) -> None:
-        """Forget the journals that this record was the last to need."""
-        sweep = self._sweeps.get(record.run)
-        done = None if sweep is None else sweep.committed(record.task_index)
-        if done is not None:
-            tasks.start_soon(self.bus.forget, done)
 
     async def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
         """The records of a run that was published elsewhere, until it is finished or cancelled.
@@ -371,10 +305,3 @@ class Flow(Runs):
                 yield record
         finally:
             stream.close()
-
-
-def _queue(task: RolloutSpec) -> str:
-    """The subject under which a rollout waits for its agent."""
-    token(task.model, "model")
-    agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
-    return f"task.{agent}.{environment}.{token(task.run, 'run')}"

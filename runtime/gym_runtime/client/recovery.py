@@ -18,9 +18,11 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
+from gym_runtime.client.runs import tasks_of
 from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
+from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import Cancelled, Failed, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -71,22 +73,36 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
         return None
     if await _answers(bus, run):
         raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
-    await bus.forget(f"task.*.*.{run}")
+    for pattern in tasks_of(run):
+        await bus.forget(pattern)
     results, begun = KeyCounts(), KeyCounts()
     for subject in await bus.counts(f"rollout.{run}.>"):
         key = _key(subject, 2)
         if progress.settled(*key):
             continue
-        if await _on_file(bus, subject, progress, key):
+        if is_comparison(key[1]):
+            if await _failed(bus, subject):
+                await _forget(bus, subject, f"{journal_subject(run, *key)}.spent")
+        elif await _on_file(bus, subject, progress, key):
             # It failed and starts again, so it gets its whole limits again.
             journal = journal_subject(run, *key)
-            for pattern in (subject, journal, f"{journal}.spent", f"{journal}.role.*"):
-                await bus.forget(pattern)
+            await _forget(bus, subject, journal, f"{journal}.spent", f"{journal}.role.*")
         else:
             results.put(*key, 1)
     for subject in await bus.counts(f"journal.{run}.>"):
         begun.put(*_key(subject, 3), 1)
     return Remains(results, begun, progress.settled)
+
+
+async def _forget(bus: Bus, *patterns: str) -> None:
+    for pattern in patterns:
+        await bus.forget(pattern)
+
+
+async def _failed(bus: Bus, subject: str) -> bool:
+    """Whether a comparison failed: it is made again, of the rollouts that wait, which are not."""
+    stored = await bus.latest(subject)
+    return bool(stored) and decode_record(stored[0].payload).comparison is None
 
 
 async def _answers(bus: Bus, run: str) -> bool:

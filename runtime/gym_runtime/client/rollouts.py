@@ -21,12 +21,13 @@ from gym_runtime.client.standing_run import StandingRun, opened
 from gym_runtime.client.window import Window
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import Numbering, check_sampling, expand
+from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers
@@ -162,7 +163,7 @@ class Rollouts(Resources):
         _refuse_one_row(rows)
         sources = RowSources(rows, keys)
         specs, run = await self._specs(sources, settings, environment, keywords)
-        groups = Groups(on_failure)
+        groups, comparisons = Groups(on_failure), Comparisons()
         specs = groups.noting(specs)
         order = InputOrder[Group]()
         if ordered:
@@ -174,10 +175,11 @@ class Rollouts(Resources):
             commands = groups.take(record)
             # A replacement takes the place of the failed rollout; a released one would go to another row.
             if not any(isinstance(command, Make) for command in commands):
-                window.release()
+                window.release(record)
             for command in commands:
                 match command:
                     case Make(task):
+                        comparisons.expect(task)
                         await self.publish([task])
                     case Cancel(task_index):
                         await self.cancel(record.run, task_index)
@@ -188,7 +190,9 @@ class Rollouts(Resources):
                             await stream.send(due)
 
         async def work() -> None:
-            await self._drive(specs, run, window, take, more=lambda: groups.replacements)
+            await self._drive(
+                specs, run, window, take, comparisons=comparisons, more=lambda: groups.replacements
+            )
             for due in order.rest():
                 await stream.send(due)
 
@@ -262,7 +266,7 @@ class Rollouts(Resources):
         if not sources.listed:
             require_declared(named, info.environments, declared)
             return await with_served_roles(self.workers, specs), info
-        listed = list(specs)
+        listed = whole_groups(list(specs))
         require_declared(named, {spec.environment for spec in listed}, declared)
         listed = list(await with_served_roles(self.workers, listed))
         return listed, msgspec.structs.replace(

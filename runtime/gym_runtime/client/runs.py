@@ -12,13 +12,19 @@ from gym_runtime import clock
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.client.background import background
-from gym_runtime.client.progress import Counter
+from gym_runtime.client.progress import Counter, results
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token
 from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run, encode_run
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.timing import ABANDONED_S, CLIENT_ANSWER_S, CLIENT_RECONNECT_S, LATE_S
+
+
+def tasks_of(run: str) -> tuple[str, str]:
+    """The patterns of a run's tasks: its rollouts, and the comparisons of its groups."""
+    run = token(run, "run")
+    return f"task.*.*.{run}", f"task.*.*.{run}.>"
 
 
 class Runs:
@@ -98,8 +104,9 @@ class Runs:
             await self.bus.append(f"runs.{run}.cancelled{parts}", b"")
             await self.bus.publish(f"cancel.{run}{parts}", b"")
             return
-        await self.bus.forget(f"task.*.*.{run}")
-        done = len(await self.bus.counts(f"rollout.{run}.>"))
+        for pattern in tasks_of(run):
+            await self.bus.forget(pattern)
+        done = results(await self.bus.counts(f"rollout.{run}.>"))
         info = msgspec.structs.replace(info, state="cancelled", done=done)
         await self.bus.append(f"runs.{run}", encode_run(info))
         await self.bus.publish(f"cancel.{run}", b"")
@@ -136,7 +143,7 @@ class Runs:
 
     async def _free(self, run: str) -> None:
         run = token(run, "run")
-        kept = (f"task.*.*.{run}", f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>")
+        kept = (*tasks_of(run), f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>")
         for pattern in (*kept, blobs.of_run(run)):
             await self.bus.forget(pattern)
 

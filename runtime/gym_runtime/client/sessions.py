@@ -17,7 +17,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replay import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import encode_item
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -118,9 +118,17 @@ class EnvironmentSession:
         """The verdict on what the model said, given the state that the calls before led to.
 
         Raises:
-            GymError: there is none: the verifier raised, a judge was silent, the worker was lost.
+            GymError: the verifier raised or compares whole groups, a judge failed, or the worker was lost.
         """
-        verdict = _decode_verdict(await self._session.ask(calls.Verify(response=_response(response))))
+        answer = await self._session.ask(calls.Verify(response=_response(response)))
+        try:
+            verdict = _decode_verdict(answer)
+        except msgspec.ValidationError as error:
+            raise ResourceError(
+                f"verify returned no verdict ({error}): an environment that compares the rollouts of a row "
+                "has none for a single one",
+                stage="verify",
+            ) from error
         verdict.checked()
         return verdict
 

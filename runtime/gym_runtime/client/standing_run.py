@@ -16,7 +16,7 @@ import msgspec
 from gym_runtime.client.background import background
 from gym_runtime.client.publishing import AttachedRun, Flow
 from gym_runtime.client.row_sources import AnyRow
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
@@ -64,6 +64,11 @@ class StandingRun:
         if self.over:
             raise GymError(f"run {self.run} is over: {self._why_over}")
         (spec,) = self._expand(row, sampling)
+        if spec.group is not None:
+            raise UsageError(
+                f"environment '{spec.environment}' compares the rollouts of a row: use rollouts or groups, "
+                "with repeats of at least 2"
+            )
         name = spec.task_index, spec.rollout_index
         awaited = self._awaited[name] = _Awaited()
         try:

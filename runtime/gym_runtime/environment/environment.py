@@ -17,6 +17,7 @@ import msgspec
 
 from gym_runtime.assets import cache as assets
 from gym_runtime.assets.asset import Asset
+from gym_runtime.environment.candidates import CompareFunction
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, VerifyFunction
@@ -105,6 +106,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         review: a second look at the verdict of an isolated verification, by models in roles:
             ``async def review(task, reply, verdict, judge) -> Verdict``. It runs outside of the process,
             where models can be asked.
+        compare: judges the rollouts of a group together, for those whose ``verify`` returned `Pending`:
+            ``async def compare(candidates, judge) -> list[Verdict]``. Its parameters after the first are
+            models in roles. It runs outside of an isolated verification's process.
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where its rows are published.
@@ -135,6 +139,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     verify_timeout_s: Duration = 30.0
     roles: tuple[Role | str, ...] = ()
     review: ReviewFunction | None = None
+    compare: CompareFunction | None = None
     data_license: str = ""
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
@@ -176,7 +181,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: what it is made of does not fit together; with the file and line.
         """
-        return Resource(self.resource, self.declared_roles, isolated=self.isolated, review=self.review)
+        return Resource(
+            self.resource,
+            self.declared_roles,
+            isolated=self.isolated,
+            review=self.review,
+            compare=self.compare,
+        )
 
 
 @cache
@@ -185,7 +196,7 @@ def _checked_types() -> dict[str, Any]:
     return {
         field.name: field.type
         for field in msgspec.structs.fields(Environment)
-        if field.name not in ("resource", "generate", "review")
+        if field.name not in ("resource", "generate", "review", "compare")
     }
 
 
@@ -198,6 +209,8 @@ def _problem(environment: Environment) -> str:
         return f"resource={resource!r}): it must be {wanted}"
     if generate is not None and not callable(generate):
         return f"generate={generate!r}): it must be a function generate(size, seed)"
+    if environment.compare is not None and not callable(environment.compare):
+        return f"compare={environment.compare!r}): it must be a function compare(candidates)"
     for name, kind in _checked_types().items():
         value = getattr(environment, name)
         shown = f"{name}={value!r})"

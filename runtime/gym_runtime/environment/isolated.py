@@ -24,7 +24,7 @@ from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.verdict import Verdict
+from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.sandbox import calls
 from gym_runtime.sandbox.verifier import Verifier, verifier
@@ -47,7 +47,7 @@ _decode_output = msgspec.json.Decoder(_Response).decode
 
 async def verify_isolated(
     environment: str, row: bytes, response: bytes, timeout_s: float, folders: Mapping[str, str] | None = None
-) -> Verdict:
+) -> Verdict | Pending:
     """The verdict of an environment, by its module's path, on a recorded rollout.
 
     The process opens a session from the row, replays the recorded calls if the session has state, and
@@ -71,12 +71,12 @@ async def verify_isolated(
         )
     except TimeoutError as error:
         raise ResourceError(f"verification took longer than {error}", stage="verify") from error
-    return verdict.checked()
+    return verdict.judgement()
 
 
 async def judge_recorded(
     environment: LoadedEnvironment, row: bytes, response: bytes, models: Models
-) -> Verdict:
+) -> Verdict | Pending:
     """The verdict on a recorded rollout as a worker reaches it: isolated if it must be, and reviewed.
 
     Raises:
@@ -175,9 +175,26 @@ async def _rehearse(environment: LoadedEnvironment) -> None:
             )
 
 
-def _judge(environment: str, row: bytes, response: bytes) -> Verdict:
+class _Judged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A verdict, or the features of a `Pending`, on its way out of the fork."""
+
+    reward: float | None = None
+    components: dict[str, float] = {}
+    fields: dict[str, Any] = {}
+    features: Any = None
+
+    def judgement(self) -> Verdict | Pending:
+        if self.reward is None:
+            return Pending(self.features)
+        return Verdict(self.reward, self.components, self.fields).checked()
+
+
+def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
     """Runs in the fork."""
-    return _run(rejudge, catalogue.environment(environment).resource, row, response)
+    judged = _run(rejudge, catalogue.environment(environment).resource, row, response)
+    if isinstance(judged, Pending):
+        return _Judged(features=judged.features)
+    return _Judged(reward=judged.reward, components=judged.components, fields=judged.fields)
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:

@@ -17,14 +17,14 @@ from msgspec import Raw
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.shapes import Episode, Session
-from gym_runtime.environment.verdict import Reply, Verdict
+from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, encode_item
 
 
 async def rejudge(
     resource: Resource, row: Raw | bytes, response: Raw | bytes, models: Models | None = None
-) -> Verdict:
+) -> Verdict | Pending:
     """The verdict on a recorded rollout: open, replay, verify, close.
 
     Raises:

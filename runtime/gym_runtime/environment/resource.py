@@ -1,29 +1,31 @@
 """Resources: the environment's side of a rollout, the same for each of the three shapes.
 
-A worker uses a `Resource`, which makes `Session` objects. This module, and no other, checks what an author's
-code raises and returns.
+A worker uses a `Resource`, which makes `Session` objects. What an author's code raises and returns is
+checked by `gym_runtime.environment.author_code`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.blocked_loop import raised_at
+from gym_runtime.environment.author_code import guarded, returned
+from gym_runtime.environment.candidates import Candidates, CompareFunction, no_verdicts
 from gym_runtime.environment.roles import Model, Models, Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
 from gym_runtime.environment.task_types import role_parameters, task_type
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
-from gym_runtime.environment.verdict import Reply, Verdict, is_reward
+from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import GymError, ResourceError, TaskError
 from gym_runtime.messages.calls import StepAnswer
+from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 from gym_runtime.messages.items import tool_output, user_message
 from gym_runtime.timing import CLOSE_LIMIT_S
 
@@ -38,6 +40,7 @@ class Resource:
         roles: the models that it may ask.
         isolated: verifying happens in a process of its own, where no model can be asked.
         review: what looks at an isolated verification's verdict again.
+        compare: what judges the rollouts of a group together.
 
     Raises:
         UsageError: the task of a verify function is not a `Task`, a tool has no schema, or a parameter names
@@ -51,6 +54,7 @@ class Resource:
         *,
         isolated: bool = False,
         review: ReviewFunction | None = None,
+        compare: CompareFunction | None = None,
     ) -> None:
         self.stateless = not isinstance(shape, type)
         self.roles = tuple(roles)
@@ -59,6 +63,7 @@ class Resource:
         else:
             self.session_type = _stateless(shape, role_parameters(shape, () if isolated else roles, given=2))
         self._review = review and (review, role_parameters(review, roles, given=3))
+        self._compare = compare and (compare, role_parameters(compare, roles, given=1))
         self.task_type = task_type(shape)
         self.tools: dict[str, Tool] = collect_tools(self.session_type)
         self._needs_files = self.task_type.check_assets is not Task.check_assets
@@ -101,11 +106,11 @@ class Resource:
         """
         task = self.task(row)
         if self._needs_files:
-            await _guarded("open", anyio.to_thread.run_sync, task.check_assets)
-        session = await _guarded("open", self.session_type, task)
+            await guarded("open", anyio.to_thread.run_sync, task.check_assets)
+        session = await guarded("open", self.session_type, task)
         session.models = models or Models()
         try:
-            await _guarded("open", session.open)
+            await guarded("open", session.open)
         except BaseException:
             with suppress(ResourceError):
                 await self.close(session)
@@ -122,15 +127,20 @@ class Resource:
         if known is not None:
             return await known.call(session, arguments)
         try:
-            answer = await _guarded("tool", session.call_unknown_tool, name, arguments)
+            answer = await guarded("tool", session.call_unknown_tool, name, arguments)
         except ResourceError as error:
             if isinstance(error.__cause__, ToolError):
                 return str(error.__cause__)
             raise
         return NOT_FOUND if answer is None else answer
 
-    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict:
-        """The verdict on a finished rollout.
+    @property
+    def compares(self) -> bool:
+        """Whether rollouts of a group may get their rewards together."""
+        return self._compare is not None
+
+    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict | Pending:
+        """The verdict on a finished rollout, or what the comparison of its group needs of it.
 
         Raises:
             ResourceError: the verifier raised, its reward is not a finite number, or an episode never began.
@@ -142,29 +152,67 @@ class Resource:
                 "use an agent that does: agent='step_loop'",
                 stage="verify",
             )
-        verdict = await _guarded("verify", session.verify, Reply(response))
-        return _returned(verdict, Verdict, "verify").checked()
+        verdict = await guarded("verify", session.verify, Reply(response))
+        return self.judgement(verdict)
+
+    def judgement(self, found: object) -> Verdict | Pending:
+        """What a verifier returned, if it may.
+
+        Raises:
+            ResourceError: it may not.
+        """
+        if isinstance(found, Pending):
+            if self._compare is None:
+                raise ResourceError(
+                    "verify returned Pending, and its environment has no compare: Environment(compare=…)",
+                    stage="verify",
+                )
+            return found
+        return returned(found, Verdict, "verify").checked()
+
+    async def compare(
+        self, row: Raw | bytes, candidates: Sequence[Candidate], models: Models
+    ) -> list[ComparedVerdict]:
+        """The verdicts on the rollouts of a group, in their order.
+
+        Raises:
+            TaskError: the row does not match the task.
+            ResourceError: the environment's ``compare`` raised, or did not return a verdict for each.
+        """
+        if self._compare is None:
+            raise ResourceError("the environment has no compare", stage="compare")
+        compare, roles = self._compare
+        given = Candidates(self.task(row), candidates)
+        found = cast("object", await guarded("compare", compare, given, *_asked(roles, models)))
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+            raise no_verdicts(f"{found!r}; it must return a list of Verdicts")
+        verdicts = list(cast("Sequence[object]", found))
+        if len(verdicts) != len(candidates):
+            raise no_verdicts(f"{len(verdicts)} verdicts for {len(candidates)} candidates")
+        return [_compared(one, of.rollout_index) for one, of in zip(verdicts, candidates, strict=True)]
 
     async def review(
-        self, row: Raw | bytes, response: Raw | bytes, verdict: Verdict, models: Models
-    ) -> Verdict:
+        self, row: Raw | bytes, response: Raw | bytes, verdict: Verdict | Pending, models: Models
+    ) -> Verdict | Pending:
         """The verdict of an isolated verification after the second look at it, if the environment takes one.
 
         Raises:
             GymError: as `verify`.
         """
+        if isinstance(verdict, Pending):
+            return self.judgement(verdict)
         if self._review is None:
             return verdict
         review, roles = self._review
-        second = await _guarded(
+        second = await guarded(
             "verify", review, self.task(row), Reply(response), verdict, *_asked(roles, models)
         )
-        return _returned(second, Verdict, "review").checked()
+        return returned(second, Verdict, "review").checked()
 
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
         session.begun = True
-        return _observation(await _guarded("reset", session.reset), "reset")
+        return _observation(await guarded("reset", session.reset), "reset")
 
     def offered_tools(self, session: Episode[Any]) -> list[Raw]:
         """The tools that an episode offers in addition to its row's; known after `reset`."""
@@ -179,7 +227,7 @@ class Resource:
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
         session.begun = True
-        step = _returned(await _guarded("step", session.step, Reply(response)), Step, "step")
+        step = returned(await guarded("step", session.step, Reply(response)), Step, "step")
         if not is_reward(step.reward):
             raise ResourceError(
                 f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"
@@ -204,7 +252,25 @@ async def close_session(session: Session[Any]) -> None:
     if type(session).close is Session.close:  # nothing to release, and `isolated._run` has no loop
         return
     with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-        await _guarded("close", session.close)
+        await guarded("close", session.close)
+
+
+def _compared(verdict: object, rollout_index: int) -> ComparedVerdict:
+    if isinstance(verdict, GymError):
+        verdict.stage = verdict.stage or "compare"
+        return ComparedVerdict(rollout_index=rollout_index, fault=verdict.fault())
+    if not isinstance(verdict, Verdict):
+        raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
+    try:
+        verdict.checked()
+        fields = {name: Raw(_encode(value)) for name, value in verdict.fields.items()}
+    except ResourceError as error:
+        raise ResourceError(error.message, stage="compare") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise no_verdicts(f"fields that are not JSON: {error}") from error
+    return ComparedVerdict(
+        rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
+    )
 
 
 def _observation(observation: object, stage: str) -> list[Raw]:
@@ -223,35 +289,9 @@ def _observation(observation: object, stage: str) -> list[Raw]:
     return [Raw(msgspec.json.encode(item)) for item in items]
 
 
-R = TypeVar("R")
-
-
-async def _guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
-    """Run an author's code, plain or async: its exceptions become `ResourceError`, never a reward."""
-    try:
-        work = method(*args)
-        if inspect.isawaitable(work):
-            return await cast("Awaitable[R]", work)
-        return cast("R", work)
-    except GymError as error:
-        error.stage = error.stage or stage
-        raise
-    except Exception as error:
-        # The first frame is this function; the place to report is in the author's code.
-        place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
-        where = f" ({place})" if place and not isinstance(error, ToolError) else ""
-        raise ResourceError(f"{type(error).__name__}: {error}{where}", stage=stage) from error
-
-
-def _returned(value: object, kind: type[R], stage: str) -> R:
-    if not isinstance(value, kind):
-        raise ResourceError(f"{stage} returned {value!r}; it must return a {kind.__name__}", stage=stage)
-    return value
-
-
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:
     class Stateless(Session[Any]):
-        async def verify(self, reply: Reply) -> Verdict:
+        async def verify(self, reply: Reply) -> Verdict | Pending:
             verdict = verify(self.task, reply, *_asked(roles, self.models))
             return await verdict if inspect.isawaitable(verdict) else verdict
 

@@ -25,7 +25,7 @@ from gym_runtime.messages.roles import RoleAnswer, RoleUse, add_use
 
 DIGEST_BYTES = 12
 RESERVED = frozenset(
-    {"policy", "model", "agent", "resource", "tool", "open", "reset", "step", "verify", "close"}
+    {"policy", "model", "agent", "resource", "tool", "open", "reset", "step", "verify", "compare", "close"}
 )
 """The policy itself, and the stages of a rollout: a failure of a role is told by the role's name."""
 
@@ -186,6 +186,18 @@ class JudgedVerdict(Verdict, frozen=True, omit_defaults=True):
     role_answers: list[RoleAnswer] = []  # noqa: RUF012
 
 
+class JudgedPending(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A `Pending` on the wire, with what models in roles answered for it since the session began.
+
+    Attributes:
+        features: JSON; empty in what is a verdict and no `Pending`.
+    """
+
+    features: Raw = Raw()
+    role_use: dict[str, RoleUse] = {}
+    role_answers: list[RoleAnswer] = []
+
+
 class RoleLog:
     """What models in roles have answered, in the order of the questions."""
 
@@ -226,6 +238,10 @@ class RoleLog:
             role_use=self.use,
             role_answers=self.answers,
         )
+
+    def pending(self, features: Raw) -> JudgedPending:
+        """The features of a `Pending` with what is noted here."""
+        return JudgedPending(features=features, role_use=self.use, role_answers=self.answers)
 
 
 def models_of(

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.verdict import Reply, Verdict
+from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import ResourceError
 from gym_runtime.messages.responses import CreateParams
 
@@ -62,7 +62,7 @@ class Session(Generic[T]):
     async def open(self) -> None:
         """Prepare the state. Runs before all other methods."""
 
-    async def verify(self, reply: Reply) -> Verdict:
+    async def verify(self, reply: Reply) -> Verdict | Pending:
         """Judge the finished rollout. Called at most once per attempt."""
         raise ResourceError(
             f"{type(self).__name__} has no verify; define: async def verify(self, reply: Reply) -> Verdict"
@@ -119,11 +119,11 @@ class Episode(Session[T]):
             f"{type(self).__name__} has no step; define: async def step(self, reply: Reply) -> Step"
         )
 
-    async def verify(self, reply: Reply) -> Verdict:
+    async def verify(self, reply: Reply) -> Verdict | Pending:
         return Verdict(self.total_reward, fields=self.last_info)
 
 
-VerifyFunction = Callable[..., Awaitable[Verdict] | Verdict]
+VerifyFunction = Callable[..., Awaitable[Verdict | Pending] | Verdict | Pending]
 """``verify(task, reply, *roles)``"""
 
 ReviewFunction = Callable[..., Awaitable[Verdict] | Verdict]

@@ -44,6 +44,16 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         return self
 
 
+class Pending(msgspec.Struct, frozen=True):
+    """Instead of a verdict: the reward comes from the comparison of the whole group.
+
+    Attributes:
+        features: what the environment's ``compare`` has to know of this rollout: a struct, or values of JSON.
+    """
+
+    features: Any
+
+
 def is_reward(value: object) -> bool:
     """Whether a value is a finite number: not a bool, nor an integer too large for a float."""
     try:

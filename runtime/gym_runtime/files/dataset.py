@@ -101,7 +101,7 @@ class Dataset:
         self._parts: list[_Part] = []
         self._settings = settings or {}
         self._own_index = -1
-        self._repeated: set[int] = set()
+        self._repeated: dict[int, int] = {}
         readers = [RowReader(source.environment, settings) for source in sources]
         try:
             for source, reader in zip(sources, readers, strict=True):
@@ -123,6 +123,11 @@ class Dataset:
         """Close the files."""
         for part in self._parts:
             part.file.close()
+
+    @property
+    def repeats_rows(self) -> bool:
+        """Whether some row comes more than once."""
+        return bool(self._repeated)
 
     def numbering(self) -> Numbering:
         """A numbering for one pass over the rows; own indices come first, the others count on from them."""
@@ -285,14 +290,17 @@ def open_dataset(
     )
 
 
-def _repeated(keys: array[int]) -> set[int]:
-    """The keys that are there more than once; sorted in parts, so that a large dataset needs little."""
+def _repeated(keys: array[int]) -> dict[int, int]:
+    """How often the keys are there that are there more than once.
+
+    They are sorted in parts, so that a large dataset needs little.
+    """
     parts = len(keys) // 2**20 + 1
-    found: set[int] = set()
+    found: dict[int, int] = {}
     for part in range(parts):
         last: int | None = None
         for key in sorted(keys if parts == 1 else (key for key in keys if key % parts == part)):
             if key == last:
-                found.add(key)
+                found[key] = found.get(key, 1) + 1
             last = key
     return found

@@ -207,7 +207,7 @@ def failure_class(fault: Fault | None) -> str:
         return CANCELLED
     if fault.kind == "deadline":
         return TIMEOUT
-    if fault.kind == "model" and fault.stage and (fault.stage not in RESERVED or fault.stage == "verify"):
+    if fault.kind == "model" and fault.stage and fault.stage not in RESERVED - {"verify", "compare"}:
         return JUDGE_FAILED
     return fault.kind
 

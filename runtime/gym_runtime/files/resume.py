@@ -1,7 +1,8 @@
 """Starting a run on its output files, or going on with one that was interrupted.
 
 A rollout is done when the rollouts file has it. A failed one is made again, unless its failure is
-terminal or stands in the failures file `MAX_FAILURES` times; cancelled ones are always made again. Going
+terminal or stands in the failures file `MAX_FAILURES` times, or its group was compared without it; cancelled
+ones are always made again. Going
 on needs the same input rows and the same settings, or more rows and repeats where the run is to grow
 (`gym_runtime.files.growth`). No row of an earlier run is removed, unless the new one is to replace it.
 """
@@ -38,6 +39,17 @@ class _FailureRow(msgspec.Struct, frozen=True, kw_only=True):
     attempt_index: int = msgspec.field(name="_ng_attempt_index", default=0)
 
 
+class _About(msgspec.Struct, frozen=True):
+    compared: list[int] = []
+
+
+class _Compared(msgspec.Struct, frozen=True):
+    """Which rollouts a row's one was compared with."""
+
+    about: _About = msgspec.field(name="_gym", default=_About())
+
+
+_decode_compared = msgspec.json.Decoder(_Compared).decode
 _decode_failure = msgspec.json.Decoder(_FailureRow).decode
 
 
@@ -57,6 +69,7 @@ class Progress:
         self.given_up = KeyCounts()
         self.notices: list[str] = []
         self._attempts = KeyCounts()
+        self._compared = KeyCounts()
 
     def __len__(self) -> int:
         """How many rollouts are settled."""
@@ -95,6 +108,8 @@ class Progress:
                 twice += 1
             else:
                 metrics.add_sample(sample)
+                if b'"compared"' in line and _decode_compared(line).about.compared:
+                    self._compared.put(sample.task_index, 0, 1)
         if twice:
             self.notices.append(
                 f"{files.rollouts}: {twice} rows stand there more than once; the first counts"
@@ -117,7 +132,8 @@ class Progress:
                 if row.terminal:
                     terminal.put(*key, 1)
         for key, count in times.items():
-            if key not in self.done and (key in terminal or count >= MAX_FAILURES):
+            final = key in terminal or count >= MAX_FAILURES or (key[0], 0) in self._compared
+            if key not in self.done and final:
                 self.given_up.put(*key, 1)
         for number, line in lines_of(path):
             row = _decode_failure(line)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from gym_runtime.environment.roles import check_role_sampling
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.reader import BadRow, Row, RowReader
+from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -52,13 +54,13 @@ class Numbering:
 
     Args:
         first: the first index for rows that bring none of their own.
-        repeated: the `row_key` hashes (or own task indices) that come more than once, if known; what
-            comes once needs no memory.
+        repeated: the `row_key` hashes (or own task indices) that come more than once, with how often, if
+            known; what comes once needs no memory.
         apart: each row is a task of its own, whatever its text and its own task index.
     """
 
     def __init__(
-        self, first: int = 0, repeated: Container[int] | None = None, *, apart: bool = False
+        self, first: int = 0, repeated: Mapping[int, int] | None = None, *, apart: bool = False
     ) -> None:
         self._apart = apart
         self._next = first
@@ -88,6 +90,13 @@ class Numbering:
         rollout_index = self._rollouts.get(task_index, 0)
         self._rollouts[task_index] = rollout_index + repeats
         return task_index, rollout_index
+
+    def occurrences(self, row: Row) -> int:
+        """How often the row comes; 1 if that is not known."""
+        if not self._repeated or self._apart:
+            return 1
+        key = short_key(row_key(row.line, row.environment.name))
+        return self._repeated.get(key if row.task_index is None else row.task_index, 1)
 
 
 def row_key(line: bytes, environment: str) -> bytes:
@@ -184,9 +193,35 @@ def expand(
             "attached": attached,
         }
         task_index, first = numbering.number(row, settings.repeats)
+        if definition.compare is not None:
+            times = numbering.occurrences(row)
+            spec["group"] = GroupSpan(first if times == 1 else 0, times * settings.repeats)
         for rollout_index in range(first, first + settings.repeats):
             line = _seeded(base, rollout_index) if settings.seed_repeats else base
             yield RolloutSpec(**spec, task_index=task_index, rollout_index=rollout_index, row=Raw(line))
+
+
+def whole_groups(specs: list[RolloutSpec]) -> list[RolloutSpec]:
+    """The rollouts of a list, each with all others of its task in its group, if it has one.
+
+    Raises:
+        UsageError: a group would have one rollout.
+    """
+    if not any(spec.group for spec in specs):
+        return specs
+    sizes = Counter(spec.task_index for spec in specs)
+    for spec in specs:
+        if spec.group and sizes[spec.task_index] == 1:
+            raise UsageError(alone(spec.environment))
+    return [
+        msgspec.structs.replace(spec, group=GroupSpan(0, sizes[spec.task_index])) if spec.group else spec
+        for spec in specs
+    ]
+
+
+def alone(environment: str) -> str:
+    """What is wrong with one rollout per row where rollouts are compared."""
+    return f"environment '{environment}' compares the rollouts of a row: repeats must be at least 2"
 
 
 def required_roles(definition: Environment) -> dict[str, str]:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
+from gym_runtime.messages.comparison import Candidate
 from gym_runtime.messages.responses import NULL
 
 
@@ -221,6 +222,12 @@ class Verify(SessionCall, tag_field="op", tag="verify", frozen=True, kw_only=Tru
     response: Raw
 
 
+class Compare(SessionCall, tag_field="op", tag="compare", frozen=True, kw_only=True, omit_defaults=True):
+    """Compare the rollouts of a group; ``task`` is their row. It needs no session and opens none."""
+
+    candidates: list[Candidate]
+
+
 class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_only=True, omit_defaults=True):
     """The rollout is over. The sender does not wait for an answer."""
 
@@ -229,7 +236,7 @@ class Declare(msgspec.Struct, tag_field="op", tag="declare", frozen=True):
     """Ask what the environment declares; the answer is a `Declaration`. No session is involved."""
 
 
-ResourceCall = OpenSession | CallTool | Step | Verify | CloseSession
+ResourceCall = OpenSession | CallTool | Step | Verify | Compare | CloseSession
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

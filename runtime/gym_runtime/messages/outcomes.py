@@ -10,7 +10,9 @@ from msgspec import Raw
 from gym_runtime.errors import Fault
 from gym_runtime.messages import notebook
 from gym_runtime.messages.chat import conversation, row_parts
+from gym_runtime.messages.comparison import Comparison, GroupSpan
 from gym_runtime.messages.roles import RoleUse
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.sequences import TokenSequence, token_sequences
 
 
@@ -37,6 +39,18 @@ class Cancelled(msgspec.Struct, tag_field="type", tag="cancelled", frozen=True, 
 Outcome = Completed | Truncated | Failed | Cancelled
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollout that waits for the comparison of its group has to say to it.
+
+    Attributes:
+        features: what its verification returned, as JSON.
+        task: the rollout's spec without its row, from which the comparison's is made.
+    """
+
+    features: Raw
+    task: RolloutSpec
+
+
 class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The committed result of one rollout.
 
@@ -48,6 +62,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         roles: what models in roles cost, by role.
         turns, tool_calls: how many model calls and tool calls the counted attempt made.
         duration_s: from the first delivery of this attempt to its end.
+        group: the rollouts that it is compared with, if its environment compares.
+        waiting: set exactly while the reward is still to come from the comparison of the group.
+        comparison: the result, if this is the record of a comparison; its ``rollout_index`` is negative.
     """
 
     run: str
@@ -64,6 +81,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tool_calls: int = 0
     duration_s: float = 0.0
     worker: str = ""
+    group: GroupSpan | None = None
+    waiting: Waiting | None = None
+    comparison: Comparison | None = None
 
     @property
     def rollout_id(self) -> str:

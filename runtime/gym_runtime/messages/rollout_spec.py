@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.messages.comparison import Candidate, GroupSpan
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
 
@@ -36,6 +37,9 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             that sampled any of its tokens; None for no limit.
         attempt_base: attempts already spent on this rollout in interrupted runs.
         taken_up: an earlier client of this run may have left a journal of this rollout, or its result.
+        group: the rollouts that it is compared with, if its environment compares; itself included.
+        candidates: what is to be compared, if this is no rollout but the comparison of a group; its row is
+            then the first candidate's.
         attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
     """
 
@@ -61,6 +65,8 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     taken_up: bool = False
     attached: bool = msgspec.field(default=False, name="attended")
     opens_first: bool = False
+    group: GroupSpan | None = None
+    candidates: list[Candidate] = []
 
     @property
     def rollout_id(self) -> str:
@@ -79,6 +85,7 @@ class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rollout_index: int
     environment: str = ""
     attempt_base: int = 0
+    group: GroupSpan | msgspec.UnsetType = msgspec.UNSET
 
 
 encode_spec = msgspec.json.Encoder().encode

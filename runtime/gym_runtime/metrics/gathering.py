@@ -21,6 +21,7 @@ from gym_runtime.client.progress import Counter
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import metric_names
+from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Count, Figures, merged
 from gym_runtime.messages.metric_names import Metric
 from gym_runtime.messages.names import is_token, token
@@ -234,7 +235,9 @@ class _Run:
         with self._counting:
             try:
                 async for stored in bus.records(f"rollout.{token(self.info.run, 'run')}.>"):
-                    self._records.add(decode_record(stored.payload))
+                    record = decode_record(stored.payload)
+                    if not is_comparison(record.rollout_index):
+                        self._records.add(record)
             except (GymError, msgspec.DecodeError) as error:
                 logger().warning("a run's results are not counted", run=self.info.run, error=str(error))
 

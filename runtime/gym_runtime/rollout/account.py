@@ -55,15 +55,21 @@ _decode = msgspec.json.Decoder(Spent).decode
 class Account:
     """One rollout's limits, as one delivery counts them.
 
+    Args:
+        rollouts: how many it stands for; the comparison of a group may take the retries of all its rollouts.
+
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
         queued_s: how long it waited for its first delivery; 0 where that is not known.
     """
 
-    def __init__(self, bus: Bus, journal_subject: str, limit_s: float, queued_s: float = 0.0) -> None:
+    def __init__(
+        self, bus: Bus, journal_subject: str, limit_s: float, queued_s: float = 0.0, *, rollouts: int = 1
+    ) -> None:
         self.spent = Spent()
-        self.budget = Budget()
+        self._retries = RETRIES * rollouts
+        self.budget = Budget(self._retries)
         self.queued_s = queued_s
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
@@ -90,7 +96,7 @@ class Account:
                 losses = before.losses + 1 if before.turns == turns else 1
                 before = msgspec.structs.replace(before, losses=losses)
         self._before = self.spent = msgspec.structs.replace(before, turns=turns)
-        self.budget = Budget(RETRIES - before.retries)
+        self.budget = Budget(self._retries - before.retries)
 
     def start(self) -> None:
         """The first attempt of this delivery begins; from now on its time counts."""

@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 
 from gym_runtime import clock, logs
-from gym_runtime.environment.roles import JudgedVerdict
+from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.errors import (
     DeadlineExceeded,
     Fenced,
@@ -32,8 +32,10 @@ from gym_runtime.errors import (
     leaf,
 )
 from gym_runtime.logs import logger
+from gym_runtime.messages.comparison import Comparison
 from gym_runtime.messages.metric_names import RETRIES
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
+from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
@@ -158,6 +160,8 @@ class Attempts:
                 task, self.number, self._router, self._journal, account.budget, account.left_s
             )
             rollout.times.queue_s = account.queued_s
+            if task.candidates:
+                return self._compared(Completed(), await rollout.compare())
             await rollout.open()
             await self._ask_agent(rollout)
             self._check_staleness(rollout)
@@ -221,7 +225,23 @@ class Attempts:
             except GymError as error:
                 logger().info("a session was not closed; its time limit will close it", error=str(error))
 
-    def _record(self, outcome: Outcome, verdict: JudgedVerdict | None) -> RolloutRecord:
+    def _compared(self, outcome: Outcome, comparison: Comparison | None) -> RolloutRecord:
+        return RolloutRecord(
+            run=self.task.run,
+            task_index=self.task.task_index,
+            rollout_index=self.task.rollout_index,
+            environment=self.task.environment,
+            outcome=outcome,
+            row=NULL,
+            attempt=self.number,
+            duration_s=clock.now() - self._started_s,
+            worker=self._worker,
+            comparison=comparison,
+        )
+
+    def _record(self, outcome: Outcome, verdict: JudgedVerdict | JudgedPending | None) -> RolloutRecord:
+        if self.task.candidates:
+            return self._compared(outcome, None)
         return make_record(
             self.task,
             outcome,

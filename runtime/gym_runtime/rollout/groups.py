@@ -4,7 +4,8 @@ The run's policy decides what happens to a group in which a rollout fails for go
 
 ==============  ==========================================================================================
 ``replace``     a new rollout takes its place, at most `REPLACEMENTS` times for each, unless the row itself
-                is wrong, which is the same for all; if rollouts are missing even then, the group has failed
+                is wrong, which is the same for all, or it could not be compared; if rollouts are missing
+                even then, the group has failed
 ``mask``        the group keeps its size, also when all of it has failed; a failed rollout has no reward, and
                 `Group.mask` is False for it; a group without any reward has failed
 ``shrink``      the group is returned without it; a group without any rollout left has failed
@@ -30,6 +31,7 @@ from gym_runtime.messages import notebook
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.advantage import Advantage, advantages
+from gym_runtime.rollout.comparisons import COMPARE
 
 GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
 REPLACEMENTS = 3
@@ -183,7 +185,8 @@ class Groups:
         return commands
 
     def _replace(self, group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
-        hopeless = not isinstance(record.outcome, Failed) or record.outcome.fault.kind == TaskError.kind
+        fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
+        hopeless = fault is None or fault.kind == TaskError.kind or fault.stage == COMPARE
         if hopeless or group.replacements >= REPLACEMENTS * len(group.tasks):
             return []
         group.replacements += 1

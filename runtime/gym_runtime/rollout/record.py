@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.roles import JudgedVerdict, RoleLog
+from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
 from gym_runtime.messages.calls import Tokens
-from gym_runtime.messages.outcomes import Outcome, RolloutRecord
+from gym_runtime.messages.outcomes import Outcome, RolloutRecord, Waiting
 from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.roles import role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.rollout import Rollout
 
-_OWN_FIELDS = {
+OWN_FIELDS = {
     "responses_create_params",
     "response",
     "reward",
@@ -44,15 +44,18 @@ def make_record(
     *,
     attempt: int,
     rollout: Rollout | None,
-    verdict: JudgedVerdict | None,
+    verdict: JudgedVerdict | JudgedPending | None,
     duration_s: float,
     worker: str,
     started_anew: Sequence[str] = (),
 ) -> RolloutRecord:
-    """The record of one rollout; without a verdict its row has no reward.
+    """The record of one rollout; without a verdict its row has no reward, and nor has it while it is pending.
 
     ``started_anew`` has the reasons for which earlier attempts' work was discarded.
     """
+    pending = verdict if isinstance(verdict, JudgedPending) else None
+    asked = _role_log(rollout, verdict)
+    verdict = verdict if isinstance(verdict, JudgedVerdict) else None
     row_fields = _row_fields(task.row)
     row: dict[str, Any] = {}
     numbers: dict[str, float] = {}
@@ -65,16 +68,16 @@ def make_record(
     if verdict is not None:
         row["reward"] = verdict.reward
     for name, value in row_fields.items():
-        if name not in _OWN_FIELDS:
+        if name not in OWN_FIELDS:
             row[name] = value
-            _count(numbers, name, _number(value))
+            count_number(numbers, name, number_of(value))
     if verdict is not None:
         for name, value in verdict.components.items():
-            _count(numbers, name, value)
+            count_number(numbers, name, value)
         for name, value in verdict.fields.items():
-            if name not in _OWN_FIELDS:
+            if name not in OWN_FIELDS:
                 row[name] = value
-                _count(numbers, name, value)
+                count_number(numbers, name, value)
         if verdict.components:
             row["reward_components"] = verdict.components
         numbers["reward"] = verdict.reward
@@ -104,7 +107,6 @@ def make_record(
         about["token_segments"] = segments(rollout.tokens)[-1] + 1
     if rollout is not None:
         about["timing"] = rollout.times.fields()
-    asked = _role_log(rollout, verdict)
     if asked.use:
         about["roles"] = asked.use
         about["role_answers"] = asked.answers
@@ -127,10 +129,16 @@ def make_record(
         tool_calls=rollout.tool_calls if rollout else 0,
         duration_s=duration_s,
         worker=worker,
+        group=task.group,
+        waiting=None if pending is None else _waiting(task, pending),
     )
 
 
-def _role_log(rollout: Rollout | None, verdict: JudgedVerdict | None) -> RoleLog:
+def _waiting(task: RolloutSpec, pending: JudgedPending) -> Waiting:
+    return Waiting(features=pending.features, task=msgspec.structs.replace(task, row=NULL))
+
+
+def _role_log(rollout: Rollout | None, verdict: JudgedVerdict | JudgedPending | None) -> RoleLog:
     """What models in roles answered to the agent, then to the environment."""
     log = RoleLog()
     if rollout is not None:
@@ -147,7 +155,7 @@ def _row_fields(row: Raw) -> dict[str, Raw]:
         return {}
 
 
-def _number(raw: Raw) -> float | None:
+def number_of(raw: Raw) -> float | None:
     """The value of a JSON number or boolean, or None for anything else."""
     data = bytes(raw)
     if data in (b"true", b"false"):
@@ -155,7 +163,7 @@ def _number(raw: Raw) -> float | None:
     return float(data) if data[:1] in b"-0123456789" else None
 
 
-def _count(numbers: dict[str, float], name: str, value: object) -> None:
+def count_number(numbers: dict[str, float], name: str, value: object) -> None:
     """Store a field if it is a number; an earlier number under its name is removed in any case."""
     numbers.pop(name, None)
     if isinstance(value, (bool, int, float)):

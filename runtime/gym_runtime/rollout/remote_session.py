@@ -56,8 +56,11 @@ class RemoteSession:
         self._count = 0
         self._rebuilding: anyio.Lock | None = None
 
-    async def ask(self, call: calls.ResourceCall) -> Raw:
+    async def ask(self, call: calls.ResourceCall, *, repeated: bool = False) -> Raw:
         """The answer to a call: from the journal, or from the worker that holds the session.
+
+        Args:
+            repeated: models in roles may have answered to it for an earlier client.
 
         Raises:
             SessionLost: that worker is gone, and the session cannot be rebuilt.
@@ -69,7 +72,7 @@ class RemoteSession:
         if recorded is not None:
             self._remember(call, key, recorded)
             return recorded
-        answer = await self._deliver(call, key)
+        answer = await self._deliver(call, key, repeated=repeated)
         self._remember(call, key, answer.body)
         self._journal.note(identity, answer.body)
         return answer.body
@@ -78,14 +81,14 @@ class RemoteSession:
         if self._task.replayable and not isinstance(call, calls.Verify):
             self._past.append(_Past(call, key, digest(body)))
 
-    async def _deliver(self, call: calls.ResourceCall, key: str) -> RoutedReply:
+    async def _deliver(self, call: calls.ResourceCall, key: str, *, repeated: bool) -> RoutedReply:
         lost = ""
         while True:
             losses = self._budget.losses
             try:
                 if lost and not await self._rebuilt(lost):
                     break
-                return await self._send(call, key, repeated=bool(lost))
+                return await self._send(call, key, repeated=repeated or bool(lost))
             except SessionLost as error:
                 if not self._task.replayable:
                     raise

@@ -9,6 +9,7 @@ normal way costs one record and no look. A look at any replica is enough: what i
 from __future__ import annotations
 
 import itertools
+from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -74,6 +75,8 @@ class RoleCalls:
         self._budget = budget
         self._worker = worker
         self._times: Counter[str] = Counter()
+        self._counter = itertools.count()
+        self._noted: list[int] = []
 
     async def ask(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         """The response, from the journal or from the model.
@@ -91,6 +94,7 @@ class RoleCalls:
 
     async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.now()
+        number = next(self._counter)
         digest = question_digest(role.name, params, items)
         self._times[digest] += 1
         subject = self._subject(digest)
@@ -100,6 +104,10 @@ class RoleCalls:
             if subject:
                 await self._router.bus.append(subject, bytes(response))
         self.log.note(role.name, digest, response, clock.now() - started_s)
+        # In the order of the questions: the same one, asked twice at once, may have had two answers.
+        place = bisect(self._noted, number)
+        self._noted.insert(place, number)
+        self.log.answers.insert(place, self.log.answers.pop())
         return response
 
     async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:

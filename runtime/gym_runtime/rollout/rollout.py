@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.environment.roles import JudgedVerdict, Model, Role
-from gym_runtime.errors import ModelUnavailable, TaskError, UsageError, leaf
+from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
+from gym_runtime.errors import ModelUnavailable, ResourceError, TaskError, UsageError, leaf
 from gym_runtime.messages import calls
+from gym_runtime.messages.comparison import Comparison
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
 from gym_runtime.messages.responses import NULL, CreateParams, Response, Usage, decode_params
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -34,6 +35,8 @@ from gym_runtime.timing import SESSION_CLOSED_S
 _encode = msgspec.json.Encoder().encode
 _decode_any = msgspec.json.Decoder().decode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
+_decode_pending = msgspec.json.Decoder(JudgedPending).decode
+_decode_comparison = msgspec.json.Decoder(Comparison).decode
 _limits = RoleLimits()
 
 
@@ -275,17 +278,34 @@ class Rollout:
             )
         return Model(role, self.roles.ask, self.task.role_sampling.get(role.name))
 
-    async def verify(self) -> JudgedVerdict:
+    async def verify(self) -> JudgedVerdict | JudgedPending:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
         environment = self.task.environment
         with tracing.span(f"verify {environment}", {"gym.environment": environment}):
             with self.times.verification():
                 answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
-            verdict = _decode_verdict(answer)
+            if self.task.group is not None:
+                pending = _decode_pending(answer)
+                if bytes(pending.features):
+                    return pending
+            try:
+                verdict = _decode_verdict(answer)
+            except msgspec.ValidationError as error:
+                raise ResourceError(
+                    f"verify returned no verdict ({error}); Pending is for rollouts that are published in "
+                    "groups",
+                    stage="verify",
+                ) from error
             verdict.checked()
             evaluation = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": verdict.reward}
             tracing.event("gen_ai.evaluation.result", evaluation)
         return verdict
+
+    async def compare(self) -> Comparison:
+        """Have the environment compare the rollouts of a group; for a task that is a comparison."""
+        call = calls.Compare(candidates=self.task.candidates)
+        with tracing.span("compare"):
+            return _decode_comparison(await self._session.ask(call, repeated=self.task.taken_up))
 
     async def close(self) -> None:
         """Tell each worker that may hold the session that the rollout is over; wait for no answer."""

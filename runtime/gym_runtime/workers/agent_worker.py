@@ -137,7 +137,8 @@ class AgentWorker:
         if task.agent not in self._agents:
             return await self._refuse(delivery, f"this worker does not serve agent '{task.agent}'")
         subject = f"rollout.{rollout_token(task.rollout_id)}"
-        known = delivery.deliveries > 1 or task.taken_up
+        # A collector that is behind may have published a comparison whose result is there.
+        known = delivery.deliveries > 1 or task.taken_up or bool(task.candidates)
         if known and (await self._bus.latest(subject) or await self._over(task.run)):
             return await delivery.ack()
         if task.attached and not await self._clients.here(task.run):
@@ -160,7 +161,8 @@ class AgentWorker:
         """Settle a task that cannot be run: commit its rollout as failed, if its identity can be decoded."""
         logger().error("a task is refused", subject=delivery.subject, error=what)
         with suppress(msgspec.DecodeError):
-            known = msgspec.structs.asdict(decode_identity(delivery.payload))
+            found = msgspec.structs.asdict(decode_identity(delivery.payload))
+            known = {name: value for name, value in found.items() if value is not msgspec.UNSET}
             task = RolloutSpec(**known, agent=delivery.subject.split(".")[1], row=NULL)
             record = make_record(
                 task,
@@ -200,7 +202,9 @@ class AgentWorker:
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str, queued_s: float) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
-        account = Account(self._bus, journal_at, task.timeout_s, queued_s)
+        account = Account(
+            self._bus, journal_at, task.timeout_s, queued_s, rollouts=max(1, len(task.candidates))
+        )
         known = delivery.deliveries > 1 or task.taken_up
         if known:
             await journal.load()

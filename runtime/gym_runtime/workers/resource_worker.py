@@ -15,15 +15,17 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.roles import Models, Role, RoleLog, models_of
 from gym_runtime.environment.shapes import Episode
-from gym_runtime.environment.verdict import Verdict
+from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.comparison import Comparison
 from gym_runtime.messages.metric_names import RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
@@ -159,6 +161,8 @@ class ResourceWorker:
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             models = _models(environment, request)
             return _pack(await self._judge_stateless(environment, call.task, call.response, models), None)
+        if isinstance(call, calls.Compare):
+            return await self._compared(environment, call, _models(environment, request))
         entry = await self._entry(environment, call, request)
         entry.calls += 1
         entry.used_s = clock.now()
@@ -208,14 +212,20 @@ class ResourceWorker:
             return calls.pack(await resource.step(session, call.response))
         raise RuntimeFault(f"a session does not answer {type(call).__name__}")
 
-    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Verdict:
+    async def _compared(self, environment: LoadedEnvironment, call: calls.Compare, models: Models) -> Raw:
+        verdicts = await environment.resource.compare(call.task, call.candidates, models)
+        asking = _asking.get(None)
+        log = RoleLog() if asking is None else asking.log
+        return calls.pack(Comparison(verdicts=verdicts, role_use=log.use, role_answers=log.answers))
+
+    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Verdict | Pending:
         if entry.row is not None:
             return await self._judge_isolated(environment, entry.row, response, entry.session.models)
         return await environment.resource.verify(entry.session, response)
 
     async def _judge_stateless(
         self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
-    ) -> Verdict:
+    ) -> Verdict | Pending:
         if environment.definition.isolated:
             return await self._judge_isolated(environment, row, response, models)
         session = await environment.resource.open(row, models)
@@ -223,7 +233,7 @@ class ResourceWorker:
 
     async def _judge_isolated(
         self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
-    ) -> Verdict:
+    ) -> Verdict | Pending:
         definition, folders = environment.definition, environment.asset_folders
         source, limit_s = str(environment.source), definition.verify_timeout_s
         verdict = await verify_isolated(source, bytes(row), bytes(response), limit_s, folders)
@@ -241,12 +251,16 @@ async def _ask(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
     return await _asking.get().ask(role, params, items)
 
 
-def _pack(verdict: Verdict, entry: Entry | None) -> Raw:
+def _pack(verdict: Verdict | Pending, entry: Entry | None) -> Raw:
     """A verdict as an answer, with what models in roles answered for it, and for its session before."""
     asking = _asking.get(None)
+    log = RoleLog()
     if asking is not None:
-        log = RoleLog(entry.asked.answers, entry.asked.use) if entry else RoleLog()
+        log = RoleLog(entry.asked.answers, entry.asked.use) if entry else log
         log.extend(asking.log)
+    if isinstance(verdict, Pending):
+        return Raw(_encode(log.pending(as_features(verdict.features))))
+    if asking is not None:
         verdict = log.judged(verdict)
     try:
         return Raw(_encode(verdict))

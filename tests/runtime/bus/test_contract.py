@@ -475,6 +475,33 @@ async def test_five_hundred_tasks_enqueued_at_once_are_all_stored(bus: Bus) -> N
     assert await bus.counts("task.>") == {f"task.a.{number}": 100 for number in range(5)}
 
 
+async def test_a_task_that_is_put_there_once_is_there_once_until_it_is_done(bus: Bus, other: Bus) -> None:
+    async with anyio.create_task_group() as tasks:
+        for connection in (bus, other) * 5:
+            tasks.start_soon(partial(connection.enqueue, "task.a.b.run.7", b"first", once=True))
+    assert await bus.counts("task.>") == {"task.a.b.run.7": 1}
+    done: Mailbox[bytes] = Mailbox()
+    held, go_on = anyio.Event(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        held.set()
+        await go_on.wait()
+        await delivery.ack()
+        done.put(delivery.payload)
+
+    async with pulling(other, handle):
+        await held.wait()
+        await bus.enqueue("task.a.b.run.7", b"while it is worked on", once=True)
+        await bus.enqueue("task.a.b.run.8", b"another", once=True)
+        go_on.set()
+        await done.until(2)
+        with anyio.fail_after(SOON_S):
+            while await bus.counts("task.>"):
+                await anyio.sleep(0.01)
+        await bus.enqueue("task.a.b.run.7", b"again", once=True)
+        assert sorted(await done.until(3)) == [b"again", b"another", b"first"]
+
+
 async def test_slots_are_used_and_never_exceeded(bus: Bus, other: Bus) -> None:
     running = most = 0
     full = anyio.Event()

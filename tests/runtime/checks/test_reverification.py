@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
-from gym_runtime import Reply
+from gym_resources.judging.genrm import Conversation
+from gym_runtime import Reply, Role, create_params, user_message
 from gym_runtime.checks.reverification import (
     RejectedRow,
     ReverifiedRow,
@@ -15,6 +17,7 @@ from gym_runtime.checks.reverification import (
 )
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replay import executed, turns
+from gym_runtime.environment.roles import question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.messages.items import decode_items
@@ -205,3 +208,88 @@ def test_a_transcript_falls_into_the_models_turns() -> None:
     found = turns(decode_items(decode_response(response).output))
     assert [len(turn) for turn in found] == [2, 1, 1]
     assert turns([]) == []
+
+
+# -- rewards of whole groups ------------------------------------------------------------------------------
+
+
+def scored(first: float, second: float) -> bytes:
+    return make_response(f'{{"score_1": {first}, "score_2": {second}}}')
+
+
+async def answered(reply: str, other: str, response: bytes) -> dict[str, Any]:
+    """What a row keeps of a question to the role ``genrm``."""
+    loaded = catalogue.environment("genrm_compare")
+    role = loaded.resource.roles[0]
+    task = loaded.resource.task(genrm_row(reply, 0))
+    assert isinstance(task, Conversation)
+    items = [user_message(str(task.question(reply, other)))]
+    params = create_params(msgspec.json.encode(role.sampling))
+    digest = question_digest("genrm", params, items)
+    return {"role": "genrm", "digest": digest, "response": msgspec.Raw(response)}
+
+
+def genrm_row(text: str, index: int, task: int = 0, **own: Any) -> bytes:
+    row = {
+        "responses_create_params": {"input": f"conversation {task}"},
+        "response": msgspec.Raw(Reply.of(text).raw),
+        "reward": 1.0,
+        "agent_ref": {"type": "responses_api_agents", "name": "genrm_simple_agent"},
+        "_ng_task_index": task,
+        "_ng_rollout_index": index,
+        "_gym": {"rollout_id": f"r.{task}.{index}", "compared": [0, 1], **own},
+    }
+    return msgspec.json.encode(row)
+
+
+async def recorded_group() -> list[bytes]:
+    """Two rows of a group; what the judge answered stands in the first."""
+    answers = [await answered("A", "B", scored(5, 2)), await answered("B", "A", scored(1, 4))]
+    return [genrm_row("A", 0, role_answers=answers), genrm_row("B", 1)]
+
+
+async def judged_file(
+    path: Path, rows: list[bytes], reverifier: Reverifier | None = None, **more: Any
+) -> list[ReverifiedRow | RejectedRow]:
+    await anyio.Path(path).write_bytes(b"".join(row + b"\n" for row in rows))
+    return [row async for row in (reverifier or Reverifier()).judge_file(path, **more)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_a_group_is_compared_with_what_its_judge_answered(tmp_path: Path, order: int) -> None:
+    other = genrm_row("C", 0, task=1)
+    first, second = (await recorded_group())[::order]
+    found = await judged_file(tmp_path / "rows.jsonl", [first, other, second])
+    first, alone, second = found
+    assert isinstance(first, ReverifiedRow)
+    assert isinstance(second, ReverifiedRow)
+    assert (first.reward, second.reward) == ((4.5, 1.5) if order > 0 else (1.5, 4.5))
+    assert isinstance(alone, RejectedRow)
+    assert alone.fault.stage == "compare"
+
+
+async def test_a_file_that_was_judged_in_part_is_judged_to_its_end(tmp_path: Path) -> None:
+    (last,) = await judged_file(tmp_path / "rows.jsonl", await recorded_group(), done=1)
+    assert isinstance(last, ReverifiedRow)
+    assert last.reward == 1.5
+
+
+async def test_a_group_is_compared_by_another_judge_once(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def judge(role: Role, params: msgspec.Raw, items: Any) -> msgspec.Raw:
+        asked.append(role.name)
+        return msgspec.Raw(scored(3, 1))
+
+    reverifier = Reverifier(models={"genrm": judge})
+    found = await judged_file(tmp_path / "rows.jsonl", await recorded_group(), reverifier)
+    assert [row.reward for row in found if isinstance(row, ReverifiedRow)] == [2.0, 2.0]
+    assert asked == ["genrm", "genrm"]
+    kept = [msgspec.json.decode(row.row or b"")["_gym"] for row in found]
+    assert [len(own["role_answers"]) for own in kept] == [2, 0]
+    assert kept[0]["roles"]["genrm"]["calls"] == 2
+
+
+async def test_one_row_of_a_group_has_no_reward_alone() -> None:
+    with pytest.raises(TaskError, match="judge the whole file"):
+        await reverify(None, genrm_row("A", 0))

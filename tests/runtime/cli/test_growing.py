@@ -113,3 +113,57 @@ def test_a_run_s_standard_error_has_one_format_and_says_what_is_loaded(
     assert [line for line in said.splitlines() if line.startswith("{")] == []
     [loading] = [line for line in said.splitlines() if "loading environments" in line]
     assert "environments=['mcqa'] worker=resource-" in loading
+
+
+GROUPED = '''"""Everybody of a group gets its size."""
+
+from gym_runtime import Candidates, Environment, Pending, Reply, Task, Verdict
+
+
+class AnyTask(Task):
+    pass
+
+
+async def verify(task: AnyTask, reply: Reply) -> Pending:
+    return Pending(reply.text)
+
+
+async def compare(candidates: Candidates[AnyTask]) -> list[Verdict]:
+    return [Verdict(float(len(candidates)))] * len(candidates)
+
+
+environment = Environment(resource=verify, compare=compare, agent="single_turn", description="Sizes.")
+'''
+
+
+@pytest.mark.slow
+def test_a_run_of_groups_grows_by_groups_and_is_judged_again(tmp_path: Path) -> None:
+    def command(*more: str) -> subprocess.CompletedProcess[str]:
+        arguments = [SCRIPT, *more]
+        return subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+
+    def grown(*more: str) -> subprocess.CompletedProcess[str]:
+        return command("run", "sizes", "--model", "scripted/message", "-o", "out.jsonl", *more)
+
+    (tmp_path / "sizes.py").write_text(GROUPED)
+    rows = [{"responses_create_params": {"input": f"q{number % 2}"}, "gold": "x"} for number in range(3)]
+    (tmp_path / "sizes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    alone = grown("--repeats", "1")
+    assert alone.returncode == 2
+    assert "repeats must be at least 2 (--repeats N)" in alone.stderr
+    assert grown("--repeats", "2").returncode == 0
+    assert grown("--repeats", "5", "--resume", "--extend").returncode == 0
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
+    assert [(row["_ng_task_index"], row["reward"]) for row in found[:4]].count((0, 2.0)) == 2
+    groups = sorted((row["_ng_task_index"], row["_gym"]["compared"], row["reward"]) for row in found)
+    parts = ([0, 1], [2, 3, 4])
+    assert groups == [(task, part, float(len(part))) for task in (0, 1) for part in parts for _ in part]
+    again = command("reverify", "sizes", "--rollouts", "out.jsonl", "-o", "again.jsonl", "--strict")
+    assert again.returncode == 0, again.stderr
+    assert "10 rewards equal" in again.stdout
+    # A row that stands twice in the file is one task, and all of its rollouts are one group.
+    (tmp_path / "sizes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    second = command("run", "sizes", "--model", "scripted/message", "-o", "two.jsonl", "--repeats", "2")
+    assert second.returncode == 0, second.stderr
+    found = [json.loads(line) for line in (tmp_path / "two.jsonl").read_bytes().splitlines()]
+    assert sorted(row["reward"] for row in found) == [2.0] * 2 + [4.0] * 4

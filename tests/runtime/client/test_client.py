@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from gym_runtime import connect
 from gym_runtime.bus.interface import QueueDepth
-from gym_runtime.client import Client, RunInfo, make_pools, new_run_id, publishing
+from gym_runtime.client import Client, RunInfo, following, make_pools, new_run_id
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, encode_record
@@ -310,7 +310,7 @@ async def test_several_collectors_each_get_everything_and_several_publishers_do_
 async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publishing, "SHED", 10)
+    monkeypatch.setattr(following, "SHED", 10)
     taken: list[RolloutRecord] = []
     stored: dict[int, int] = {}
     async with running_client() as here:

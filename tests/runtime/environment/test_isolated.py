@@ -13,9 +13,13 @@ import anyio.lowlevel
 import msgspec
 import psutil
 import pytest
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.isolated import run_isolated, verify_isolated
-from gym_runtime.environment.verdict import make_response
+from gym_runtime.environment.roles import Models
+from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
+from gym_runtime.messages.comparison import Candidate
 from gym_runtime.processes.child import wait_for_end
 from gym_runtime.sandbox import calls, verifiers, warm
 from runtime.bounds import bounds as bounds
@@ -28,7 +32,7 @@ MODULE = '''"""Heavy in the ways that the row asks for."""
 
 import os, re, signal, subprocess, time
 
-from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime import Environment, Pending, Reply, Session, Task, Verdict, tool
 
 
 class HeavyTask(Task):
@@ -92,10 +96,16 @@ class Heavy(Session[HeavyTask]):
             os.write(1, b"RETURN 5\\n")
             subprocess.run(["echo", "noise"], check=True)
             assert subprocess.run(["cat"], check=True, capture_output=True).stdout == b""
+        if how == "wait":
+            return Pending({"count": self.count, "pid": os.getpid()})
         return Verdict(float(self.count), fields={"pid": os.getpid()})
 
 
-environment = Environment(resource=Heavy, description="Heavy.", isolated=True)
+async def compare(candidates):
+    return [Verdict(float(os.getpid())) for _ in candidates.rollout_indices]
+
+
+environment = Environment(resource=Heavy, compare=compare, description="Heavy.", isolated=True)
 '''
 A_SPARE_ONE = 5  # processes: a shell or two, bubblewrap's, the warm one
 CALL = {"type": "function_call", "call_id": "c", "name": "count_up", "arguments": "{}"}
@@ -124,6 +134,18 @@ async def test_calls_are_replayed_and_the_verdict_comes_back_whatever_the_verifi
     again = await verify_isolated(module, row("chatter"), make_response("done"), 15)
     assert again.reward == 0.0
     assert again.fields != verdict.fields
+
+
+async def test_a_rollout_may_wait_for_its_group_whose_comparison_is_not_isolated(module: str) -> None:
+    pending = await verify_isolated(module, row("wait"), make_response(CALL, COUNTED, "done"), 15)
+    assert isinstance(pending, Pending)
+    assert pending.features["count"] == 1
+    assert pending.features["pid"] != os.getpid()
+    candidates = [Candidate(rollout_index=index, features=as_features(pending.features)) for index in (0, 1)]
+    resource = catalogue.environment(module).resource
+    assert [one.reward for one in await resource.compare(row("wait"), candidates, Models())] == [
+        float(os.getpid())
+    ] * 2
 
 
 async def test_what_goes_wrong_is_a_fault_and_the_next_one_is_judged(module: str) -> None:

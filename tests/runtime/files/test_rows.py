@@ -203,7 +203,7 @@ def test_a_cut_or_changed_row_is_a_row_or_a_complaint(data: st.DataObject) -> No
 def test_numbering_remembers_only_what_comes_again(line: Line) -> None:
     reader = RowReader("counting")
     rows = [reader.read(line(count)) for count in range(5)]
-    numbering = Numbering(first=3, repeated=set())
+    numbering = Numbering(first=3, repeated={})
     assert [numbering.number(row, 4) for row in rows] == [(3 + index, 0) for index in range(5)]
 
 

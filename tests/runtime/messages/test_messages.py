@@ -15,14 +15,15 @@ import msgspec
 import pytest
 from gym_runtime import errors
 from gym_runtime.environment import roles as role_models
-from gym_runtime.environment.roles import JudgedVerdict, Role
+from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Role
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, declaration, items, outcomes, responses, run_info
+from gym_runtime.messages import calls, comparison, declaration, items, outcomes, responses, run_info
 from gym_runtime.messages import roles as role_messages
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
     CallTool,
     CloseSession,
+    Compare,
     Control,
     ControlAnswer,
     ModelAnswer,
@@ -38,6 +39,7 @@ from gym_runtime.messages.calls import (
     Verify,
     WeightSpan,
 )
+from gym_runtime.messages.comparison import Candidate, ComparedVerdict, Comparison, GroupSpan
 from gym_runtime.messages.declaration import Declaration, DeclaredRole, decode_declaration
 from gym_runtime.messages.figures import Count, Distribution, Figures
 from gym_runtime.messages.items import (
@@ -228,6 +230,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Verify(session="s", response=Raw(b"{}"), task=Raw(b"{}")),
         b'{"op":"verify","session":"s","task":{},"response":{}}',
     ),
+    (
+        calls.decode_resource_call,
+        Compare(session="s", task=Raw(b"{}"), candidates=[Candidate(rollout_index=0, features=Raw(b"1"))]),
+        b'{"op":"compare","session":"s","task":{},"candidates":[{"rollout_index":0,"features":1}]}',
+    ),
     (calls.decode_resource_call, CloseSession(session="s"), b'{"op":"close","session":"s"}'),
     (calls.decode_resource_call, calls.Declare(), b'{"op":"declare"}'),
     (
@@ -268,6 +275,12 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         tasks.decode_identity,
         RolloutIdentity(run="r", task_index=0, rollout_index=1),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"","attempt_base":0}',
+    ),
+    (
+        tasks.decode_identity,
+        RolloutIdentity(run="r", task_index=0, rollout_index=1, group=GroupSpan(0, 2)),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"","attempt_base":0,'
+        b'"group":{"first":0,"size":2}}',
     ),
     (
         tasks.decode_spec,
@@ -325,6 +338,79 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
         b'"roles":{"judge":"policy"},"role_sampling":{"judge":{"temperature":0}},"max_staleness":0,'
         b'"taken_up":true,"attended":true,"opens_first":true}',
+    ),
+    (
+        tasks.decode_spec,
+        RolloutSpec(
+            run="r",
+            task_index=0,
+            rollout_index=-2,
+            environment="e",
+            agent="a",
+            row=Raw(b"{}"),
+            group=GroupSpan(1, 4),
+            candidates=[Candidate(rollout_index=1, features=Raw(b'{"x":1}'))],
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":-2,"environment":"e","agent":"a","row":{},'
+        b'"group":{"first":1,"size":4},"candidates":[{"rollout_index":1,"features":{"x":1}}]}',
+    ),
+    (decoder(GroupSpan), GroupSpan(0, 16), b'{"first":0,"size":16}'),
+    (
+        decoder(Candidate),
+        Candidate(rollout_index=3, features=Raw(b"[1]")),
+        b'{"rollout_index":3,"features":[1]}',
+    ),
+    (
+        decoder(ComparedVerdict),
+        ComparedVerdict(
+            rollout_index=3, reward=0.5, components={"a": 0.5}, fields={"b": Raw(b'"c"')}, fault=FAULT
+        ),
+        b'{"rollout_index":3,"reward":0.5,"components":{"a":0.5},"fields":{"b":"c"},"fault":'
+        + FAULT_JSON
+        + b"}",
+    ),
+    (
+        decoder(Comparison),
+        Comparison(
+            verdicts=[ComparedVerdict(rollout_index=0, reward=1.0)],
+            role_use={"judge": RoleUse(calls=1)},
+            role_answers=[RoleAnswer(role="judge", digest="0a", response=Raw(b"{}"))],
+        ),
+        b'{"verdicts":[{"rollout_index":0,"reward":1.0}],"role_use":{"judge":{"calls":1,"input_tokens":0,'
+        b'"output_tokens":0,"seconds":0.0}},"role_answers":[{"role":"judge","digest":"0a","response":{}}]}',
+    ),
+    (
+        decoder(outcomes.Waiting),
+        outcomes.Waiting(
+            features=Raw(b"{}"),
+            task=RolloutSpec(
+                run="r", task_index=0, rollout_index=1, environment="e", agent="a", row=Raw(b"null")
+            ),
+        ),
+        b'{"features":{},"task":{"run":"r","task_index":0,"rollout_index":1,"environment":"e","agent":"a",'
+        b'"row":null}}',
+    ),
+    (
+        outcomes.decode_record,
+        RolloutRecord(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="e",
+            outcome=Completed(),
+            row=Raw(b"{}"),
+            group=GroupSpan(0, 4),
+            waiting=outcomes.Waiting(
+                features=Raw(b"1"),
+                task=RolloutSpec(
+                    run="r", task_index=0, rollout_index=1, environment="e", agent="a", row=Raw(b"null")
+                ),
+            ),
+            comparison=Comparison(verdicts=[]),
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"completed"},'
+        b'"row":{},"group":{"first":0,"size":4},"waiting":{"features":1,"task":{"run":"r","task_index":0,'
+        b'"rollout_index":1,"environment":"e","agent":"a","row":null}},"comparison":{"verdicts":[]}}',
     ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (
@@ -434,6 +520,16 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"state":"finished","attached":true,"closed":true,"model":"openai/a","done":2,"failed":1,'
         b'"figures":' + FIGURES_JSON + b"}",
     ),
+    (
+        decoder(JudgedPending),
+        JudgedPending(
+            features=Raw(b'{"x":1}'),
+            role_use={"judge": RoleUse(calls=1)},
+            role_answers=[RoleAnswer(role="judge", digest="0a", response=Raw(b"{}"))],
+        ),
+        b'{"features":{"x":1},"role_use":{"judge":{"calls":1,"input_tokens":0,"output_tokens":0,'
+        b'"seconds":0.0}},"role_answers":[{"role":"judge","digest":"0a","response":{}}]}',
+    ),
     (decoder(Part), Part(type="output_text", text="a"), b'{"type":"output_text","text":"a"}'),
     (
         decoder(Part),
@@ -535,8 +631,8 @@ def structs(module: ModuleType) -> set[type]:
 
 def test_every_message_has_golden_bytes() -> None:
     modules = (
-        *(calls, declaration, items, outcomes, responses, role_messages, role_models, tasks, run_info),
-        errors,
+        *(calls, comparison, declaration, items, outcomes, responses, role_messages, role_models, tasks),
+        *(run_info, errors),
     )
     there = set[type]().union(*map(structs, modules))
     elsewhere = {Figures, Heartbeat}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import structlog
 from gym_runtime.messages.outcomes import Cancelled, Completed, Truncated
 from gym_runtime.rollout.account import NOTES
-from runtime.workers.sample_environments import TURNS
+from runtime.workers.sample_environments import GROUPED, SIZE, TURNS
 from runtime.workers.simulation import Plan, Play, play
 
 
@@ -19,8 +20,13 @@ def silence() -> None:
 def violations(plan: Plan, played: Play) -> list[str]:
     """What does not hold of a plan's end."""
     found: list[str] = []
-    for index, name in enumerate(plan.rollouts):
-        records = played.disk.get((index, 0), [])
+    first = len(plan.rollouts)
+    places = [((index, 0), name) for index, name in enumerate(plan.rollouts)]
+    places += [((first + group, one), GROUPED) for group in range(plan.groups) for one in range(SIZE)]
+    for group in range(plan.groups):
+        found += _unlike(first + group, played)
+    for index, name in places:
+        records = played.disk.get(index, [])
         if len(records) != 1:
             found.append(f"rollout {index} ({name}) has {len(records)} records")
         for record in records:
@@ -37,13 +43,26 @@ def violations(plan: Plan, played: Play) -> list[str]:
         found.append(f"{played.busy} calls or rollouts are in progress")
     if played.stored["task"]:
         found.append(f"{played.stored['task']} tasks are queued")
-    # An overtaken attempt may commit after its run was closed: once, as always.
-    if played.stored["rollout"] > len(plan.rollouts) * played.parts:
+    # An overtaken attempt may commit after its run was closed: once, as always. So may a comparison.
+    most = (plan.total + plan.groups) * played.parts
+    if played.stored["rollout"] > most:
         found.append(f"{played.stored['rollout']} records are stored")
     # So may the last turns and notes of what was in progress when its run was closed.
-    if played.stored["journal"] > len(plan.rollouts) * played.parts * (TURNS + NOTES):
+    if played.stored["journal"] > most * (TURNS + NOTES):
         found.append(f"{played.stored['journal']} turns and notes are stored")
     return found
+
+
+def _unlike(task: int, played: Play) -> list[str]:
+    """What does not hold of a group: all that have a reward have it from the same comparison."""
+    members = [record for one in range(SIZE) for record in played.disk.get((task, one), [])]
+    judged = [record for record in members if record.reward is not None]
+    indices = [record.rollout_index for record in judged]
+    compared = [msgspec.json.decode(record.row)["_gym"]["compared"] for record in judged]
+    sizes = [record.numbers["of"] for record in judged]
+    if compared == [indices] * len(judged) and sizes == [len(judged)] * len(judged) and len(judged) != 1:
+        return []
+    return [f"the rewards of group {task} are from {compared}, of {sizes}; it has {indices}"]
 
 
 def play_all(seeds: range) -> Counter[str]:

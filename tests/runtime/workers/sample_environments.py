@@ -1,7 +1,8 @@
-"""What a simulated system plays: three small environments and an engine, all of them in virtual time.
+"""What a simulated system plays: small environments and an engine, all of them in virtual time.
 
 Each environment wants every call of its rollout exactly once, so a call that is lost, executed twice, or
-answered by the wrong session costs the reward. `OPEN` counts the sessions that are open.
+answered by the wrong session costs the reward. One gives its rewards to whole groups. `OPEN` counts the
+sessions that are open.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from collections import Counter
 from functools import cache
 
 import anyio
-from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdict, tool
+from gym_runtime import (
+    Candidates,
+    Environment,
+    Episode,
+    Pending,
+    Reply,
+    Session,
+    Step,
+    Task,
+    Verdict,
+    tool,
+)
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
@@ -21,6 +33,7 @@ from gym_runtime.workers.adapter import CallContext
 
 OPEN: Counter[str] = Counter()
 TURNS = 3
+GROUPED, SIZE = "contest", 3
 AGENTS = {"tally": "tool_loop", "once": "tool_loop", "quest": "step_loop"}
 
 
@@ -46,6 +59,19 @@ class Tally(Counted, Session[Task]):
 
     async def verify(self, reply: Reply) -> Verdict:
         return Verdict(float(self.count == TURNS - 1 == len(reply.function_calls)))
+
+
+class Contestant(Tally):
+    """As `Tally`; its group says what it is worth."""
+
+    async def verify(self, reply: Reply) -> Pending:
+        return Pending((await super().verify(reply)).reward)
+
+
+async def compare(candidates: Candidates[Task]) -> list[Verdict]:
+    await anyio.sleep(0.3)
+    found = candidates.features(float)
+    return [Verdict(reward, fields={"of": len(found)}) for reward in found]
 
 
 class Once(Counted, Session[Task]):
@@ -89,6 +115,7 @@ def environments() -> dict[str, LoadedEnvironment]:
         "tally": Environment(resource=Tally, description=""),
         "once": Environment(resource=Once, description="", replayable=False),
         "quest": Environment(resource=Quest, description="", agent="step_loop"),
+        GROUPED: Environment(resource=Contestant, description="", compare=compare),
     }
     return {name: environment(definition, name) for name, definition in definitions.items()}
 

@@ -19,6 +19,7 @@ from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.errors import GymError
+from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rpc.announcing import announce
@@ -32,7 +33,7 @@ from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
-from runtime.workers.sample_environments import AGENTS, OPEN, Thinker, environments
+from runtime.workers.sample_environments import AGENTS, GROUPED, OPEN, SIZE, Thinker, environments
 
 LIMIT_S = 15.0
 PAUSE_S = 0.5
@@ -85,6 +86,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         rollouts: each one's environment.
         twice: those that are published twice.
+        groups: how many tasks come after these whose rollouts get their rewards together.
     """
 
     seed: int
@@ -92,6 +94,12 @@ class Plan(msgspec.Struct, frozen=True):
     twice: list[int]
     chances: Chances
     injections: list[Injection]
+    groups: int = 0
+
+    @property
+    def total(self) -> int:
+        """Rollouts of all kinds."""
+        return len(self.rollouts) + self.groups * SIZE
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -99,7 +107,8 @@ class Plan(msgspec.Struct, frozen=True):
         rollouts = [dice.choice(sorted(AGENTS)) for _ in range(dice.randint(2, 4))]
         twice = [index for index in range(len(rollouts)) if dice.random() < 0.2]
         injections = [_drawn(dice) for _ in range(dice.randint(0, 4))]
-        return cls(seed, rollouts, twice, dice.choice(CHANCES), injections)
+        chances = dice.choice(CHANCES)
+        return cls(seed, rollouts, twice, chances, injections, dice.randint(0, 2))
 
 
 def _drawn(dice: random.Random) -> Injection:
@@ -155,7 +164,7 @@ class SimulatedClient:
 
     async def run(self) -> None:
         """Parts of the run, until every rollout is on the disk."""
-        while len(self.disk) < len(self._plan.rollouts):
+        while len(self.disk) < self._plan.total:
             self.part += 1
             self._memory.clear()
             with anyio.CancelScope() as self._scope, mortal():
@@ -168,7 +177,7 @@ class SimulatedClient:
         self._scope.cancel()
 
     async def _go_on(self, run: str) -> None:
-        left = [task for task in self._tasks(run) if (task.task_index, 0) not in self.disk]
+        left = [task for task in self._tasks(run) if not self._settled(task.task_index, task.rollout_index)]
         info = RunInfo(run=run, total=len(left), agents=sorted(set(AGENTS.values())))
         async with self._broker.connect(f"client-{self.part}") as self._bus, hosting() as tasks:
             gym = Client(self._bus, tasks)
@@ -179,7 +188,7 @@ class SimulatedClient:
             await gym.open_run(info)
             tasks.start_soon(self._flush)
             tasks.start_soon(self._publish, gym, left)
-            assert await gym.follow(run, len(left), self._memory.append)
+            assert await gym.follow(run, len(left), self._memory.append, skip=self._settled)
             self._write()
             await gym.close_run(info)
 
@@ -189,11 +198,19 @@ class SimulatedClient:
             if task.task_index in self._plan.twice:
                 await gym.bus.enqueue(f"task.{task.agent}.{task.environment}.{task.run}", encode_spec(task))
 
+    def _settled(self, task_index: int, rollout_index: int) -> bool:
+        return (task_index, rollout_index) in self.disk
+
     def _tasks(self, run: str) -> Iterator[RolloutSpec]:
         for index, name in enumerate(self._plan.rollouts):
             replayable = name != "once"
             more = {"agent": AGENTS[name], "replayable": replayable, "timeout_s": LIMIT_S}
             yield rollout_spec(row(), run=run, task=index, environment=name, **more)
+        first = len(self._plan.rollouts)
+        for index in range(first, first + self._plan.groups):
+            for rollout in range(SIZE):
+                more = {"environment": GROUPED, "timeout_s": LIMIT_S, "group": GroupSpan(0, SIZE)}
+                yield rollout_spec(row(), run=run, task=index, rollout=rollout, **more)
 
     async def _flush(self) -> None:
         while True:
@@ -238,7 +255,7 @@ class Fleet:
         kind = slot[0]
         async with self._broker.connect(name) as bus:
             worker = self.workers[slot] = _make(kind, bus, name)
-            pools = {"agent": AGENTS.values(), "resource": AGENTS, "model": ["policy"]}[kind]
+            pools = {"agent": AGENTS.values(), "resource": environments(), "model": ["policy"]}[kind]
             presence = Heartbeat(worker=name, kind=kind, pools=sorted(set(pools)), capacity=8)
             async with background(lambda: announce(bus, lambda: presence)):
                 await worker.run(ready=lambda: None)

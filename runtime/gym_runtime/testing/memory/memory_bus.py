@@ -161,10 +161,12 @@ class MemoryBus:
 
     # -- the work queue -------------------------------------------------------------------------------
 
-    async def enqueue(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+    async def enqueue(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
+    ) -> None:
         _starts_with(subject, "task")
         payload, headers = self._checked(subject, payload), _as_sent(headers)
-        await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers))
+        await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers, once=once))
 
     async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
         _starts_with(pattern, "task", is_pattern=True)

@@ -162,8 +162,10 @@ class WorkQueue:
         self._consumers: dict[str, Consumer] = {}
         self._sequence = 0
 
-    def add(self, subject: str, payload: bytes, headers: Headers | None) -> None:
-        """Store a task."""
+    def add(self, subject: str, payload: bytes, headers: Headers | None, *, once: bool = False) -> None:
+        """Store a task; with ``once`` only if there is none of this subject."""
+        if once and any(task.subject == subject for task in self._tasks.values()):
+            return
         self._sequence += 1
         task = self._tasks[self._sequence] = Task(self._sequence, subject, payload, headers)
         for consumer in self._consumers.values():

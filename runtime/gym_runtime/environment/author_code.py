@@ -1,0 +1,41 @@
+"""An author's code is run and what it returns is checked, here and nowhere else."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+from gym_runtime.environment.blocked_loop import raised_at
+from gym_runtime.environment.tools import ToolError
+from gym_runtime.errors import GymError, ResourceError
+
+R = TypeVar("R")
+
+
+async def guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
+    """Run an author's code, plain or async: its exceptions become `ResourceError`, never a reward."""
+    try:
+        work = method(*args)
+        if inspect.isawaitable(work):
+            return await cast("Awaitable[R]", work)
+        return cast("R", work)
+    except GymError as error:
+        error.stage = error.stage or stage
+        raise
+    except Exception as error:
+        # The first frame is this function; the place to report is in the author's code.
+        place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
+        where = f" ({place})" if place and not isinstance(error, ToolError) else ""
+        raise ResourceError(f"{type(error).__name__}: {error}{where}", stage=stage) from error
+
+
+def returned(value: object, kind: type[R], stage: str) -> R:
+    """What an author's code returned, if it is of the right kind.
+
+    Raises:
+        ResourceError: it is not.
+    """
+    if not isinstance(value, kind):
+        raise ResourceError(f"{stage} returned {value!r}; it must return a {kind.__name__}", stage=stage)
+    return value

@@ -1,0 +1,235 @@
+"""Groups whose rollouts get their rewards together: which are complete, what is asked, what each one gets.
+
+A rollout that waits for the comparison of its group is committed like any other, without a reward. Each
+client that reads a run's records keeps those back, until the group is complete: until each of its rollouts is
+committed, with a verdict of its own, waiting, or failed for good. Then it publishes the comparison, a task on
+the same queue, which the broker takes only once. Its result is committed once, under a negative
+``rollout_index``, and gives each record that was kept back its reward.
+
+The comparison is of those that wait, in the order of their ``rollout_index``. Fewer than two cannot be
+compared, and fail. So the records alone decide, and every client comes to the same end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from gym_runtime.errors import Fault, ResourceError
+from gym_runtime.messages.comparison import (
+    Candidate,
+    ComparedVerdict,
+    Comparison,
+    comparison_index,
+    is_comparison,
+)
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
+from gym_runtime.messages.roles import RoleAnswer, add_use, role_numbers
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.record import OWN_FIELDS, count_number, number_of
+
+COMPARE = "compare"
+"""The stage of a failure to compare."""
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _nothing_settled(task_index: int, rollout_index: int) -> bool:
+    return False
+
+
+class _Group(msgspec.Struct):
+    """A group that has no result yet: the indices still to come, and the records that wait."""
+
+    left: set[int]
+    waiting: dict[int, RolloutRecord] = {}
+
+
+class Comparisons:
+    """Keeps a run's waiting records until their comparison is there.
+
+    Args:
+        settled: whether a rollout, by its task's and its own index, has its row already, so that no record of
+            it need come.
+        resumed: an earlier client of this run may have had comparisons made, or begun.
+    """
+
+    def __init__(self, settled: Callable[[int, int], bool] | None = None, *, resumed: bool = False) -> None:
+        self._settled = settled or _nothing_settled
+        self._resumed = resumed
+        self._open: dict[tuple[int, int], _Group] = {}
+        self._asked: dict[tuple[int, int], _Group] = {}
+
+    def expect(self, task: RolloutSpec) -> None:
+        """One more rollout takes part in its group: it replaces one that failed."""
+        if task.group is not None:
+            self._group(task.task_index, task.group.first, 0).left.add(task.rollout_index)
+
+    def take(self, record: RolloutRecord) -> Iterator[RolloutRecord | RolloutSpec]:
+        """The records to hand over now, each with its outcome, and the comparison to publish, if any.
+
+        A replacement for a record that this yields must be `expect` ed before the next one is taken from it.
+        """
+        if is_comparison(record.rollout_index):
+            yield from self._compared(record)
+            return
+        if record.group is None:
+            yield record
+            return
+        place = (record.task_index, record.group.first)
+        group = self._group(*place, record.group.size)
+        group.left.discard(record.rollout_index)
+        if record.waiting is None:
+            yield record
+        else:
+            group.waiting[record.rollout_index] = record
+        if not group.left:
+            del self._open[place]
+            yield from self._complete(group)
+
+    def rest(self) -> Iterator[RolloutRecord]:
+        """What still waits when the run was cancelled, as cancelled."""
+        for group in (*self._open.values(), *self._asked.values()):
+            for record in group.waiting.values():
+                yield without_verdict(record, Cancelled())
+        self._open.clear()
+        self._asked.clear()
+
+    def _group(self, task_index: int, first: int, size: int) -> _Group:
+        group = self._open.get((task_index, first))
+        if group is None:
+            span = range(first, first + size)
+            left = {index for index in span if not self._settled(task_index, index)}
+            group = self._open[task_index, first] = _Group(left)
+        return group
+
+    def _complete(self, group: _Group) -> Iterator[RolloutRecord | RolloutSpec]:
+        members = [group.waiting[index] for index in sorted(group.waiting)]
+        if all(self._settled(one.task_index, one.rollout_index) for one in members):
+            return
+        if len(members) < 2:
+            fault = ResourceError(
+                "nothing to compare it with: no other rollout of its task has come this far; a group needs "
+                "two at least (--repeats)",
+                stage=COMPARE,
+            ).fault()
+            yield from (without_verdict(one, Failed(fault=fault)) for one in members)
+            return
+        task = comparison_task(members, taken_up=self._resumed)
+        self._asked[task.task_index, task.rollout_index] = group
+        yield task
+
+    def _compared(self, record: RolloutRecord) -> Iterator[RolloutRecord]:
+        group = self._asked.pop((record.task_index, record.rollout_index), None)
+        if group is not None:
+            yield from with_verdicts([group.waiting[index] for index in sorted(group.waiting)], record)
+
+
+def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> RolloutSpec:
+    """The task that compares some records, all of which wait; in the order of their indices."""
+    first = members[0]
+    candidates = [
+        Candidate(rollout_index=one.rollout_index, features=one.waiting.features)
+        for one in members
+        if one.waiting is not None
+    ]
+    assert first.waiting is not None
+    return replace(
+        first.waiting.task,
+        rollout_index=comparison_index(first.rollout_index),
+        row=_task_row(first.row),
+        candidates=candidates,
+        group=None,
+        attempt_base=0,
+        taken_up=taken_up,
+    )
+
+
+def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> Iterator[RolloutRecord]:
+    """The records of a group with what its comparison says of each; each has a reward or has failed.
+
+    What the comparison asked models in roles stands in the first row that has a reward, so that it is counted
+    once.
+    """
+    outcome, result = comparison.outcome, comparison.comparison
+    if result is None:
+        ended = outcome if not isinstance(outcome, Completed) else Failed(fault=_unjudged("it has no result"))
+        yield from (without_verdict(one, ended) for one in members)
+        return
+    verdicts = {verdict.rollout_index: verdict for verdict in result.verdicts}
+    compared = sorted(verdicts)
+    asked = result
+    for one in members:
+        verdict = verdicts.get(one.rollout_index)
+        if verdict is None or verdict.reward is None:
+            fault = verdict.fault if verdict is not None and verdict.fault is not None else None
+            yield without_verdict(one, Failed(fault=fault or _unjudged("it was made without this rollout")))
+            continue
+        yield with_verdict(one, verdict, verdict.reward, compared, asked)
+        asked = Comparison(verdicts=[])
+
+
+def _unjudged(why: str) -> Fault:
+    return ResourceError(f"the comparison of its group says nothing of it: {why}", stage=COMPARE).fault()
+
+
+def _task_row(row: Raw) -> Raw:
+    """The dataset's row, from a result row that has no verdict."""
+    taken = OWN_FIELDS - {"responses_create_params"}
+    return Raw(_encode({name: value for name, value in _fields(row).items() if name not in taken}))
+
+
+def with_verdict(
+    record: RolloutRecord,
+    verdict: ComparedVerdict,
+    reward: float,
+    compared: list[int],
+    asked: Comparison,
+) -> RolloutRecord:
+    """A record that waited, with its reward.
+
+    Args:
+        compared: the rollouts that were compared with each other, itself included.
+        asked: what models in roles answered that is to stand in this row.
+    """
+    numbers = dict(record.numbers)
+    fields = _fields(record.row)
+    row: dict[str, object] = {}
+    for name, value in fields.items():
+        row[name] = value
+        if name == "response":
+            row["reward"] = reward
+    for name, value in verdict.components.items():
+        count_number(numbers, name, value)
+    for name, value in verdict.fields.items():
+        if name not in OWN_FIELDS:
+            row[name] = value
+            count_number(numbers, name, number_of(value))
+    if verdict.components:
+        row["reward_components"] = verdict.components
+    numbers["reward"] = reward
+    about: dict[str, object] = {**_fields(fields["_gym"]), "compared": compared}
+    roles = dict(record.roles)
+    if asked.role_use:
+        add_use(roles, asked.role_use)
+        about["roles"] = roles
+        about["role_answers"] = _answers(about.get("role_answers")) + asked.role_answers
+        numbers.update(role_numbers(roles))
+    row["_gym"] = about
+    return replace(record, row=Raw(_encode(row)), reward=reward, numbers=numbers, roles=roles, waiting=None)
+
+
+def _answers(recorded: object) -> list[RoleAnswer]:
+    return msgspec.json.decode(recorded, type=list[RoleAnswer]) if isinstance(recorded, Raw) else []
+
+
+def without_verdict(record: RolloutRecord, outcome: Outcome) -> RolloutRecord:
+    """A record that waited and gets no reward."""
+    fields = _fields(record.row)
+    about = _fields(fields["_gym"]) | {"outcome": Raw(_encode(outcome))}
+    row: dict[str, object] = {**fields, "_gym": about}
+    return replace(record, row=Raw(_encode(row)), outcome=outcome, waiting=None)
