@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.assets.asset import Asset
+from gym_runtime.environment.candidates import Candidates
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import Episode, Session, Task, VerifyFunction
@@ -42,6 +43,7 @@ def declaration(environment: LoadedEnvironment) -> Declaration:
         assets=[asset.name for asset in definition.assets],
         agent_refs=list(definition.agent_refs),
         settings=definition.agent_settings,
+        compares=definition.compare is not None,
     )
 
 
@@ -59,6 +61,7 @@ def loaded(declared: Declaration) -> LoadedEnvironment:
         assets=tuple(Asset(name=name, description="", licence="") for name in declared.assets),
         agent_refs=tuple(declared.agent_refs),
         agent_settings=declared.settings,
+        compare=_compared_elsewhere if declared.compares else None,
     )
     resource = definition.build()
     resource.tools = {tool.name: tool for tool in map(_DeclaredTool, declared.tools)}
@@ -76,6 +79,10 @@ def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironm
     if fitting:
         return known[max(fitting, key=len)]
     return next((one for one in known.values() if ref in one.definition.agent_refs), None)
+
+
+def _compared_elsewhere(candidates: Candidates[Task]) -> list[Verdict]:
+    raise RuntimeFault("the rollouts of a row are compared by the environment's workers")
 
 
 class _DeclaredTool(Tool):

@@ -24,6 +24,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         tools: as function tools of the Responses API.
         assets: the names of the files that its rows may need.
         settings: defaults of row fields, by the beginning of an agent's name.
+        compares: it compares the rollouts of a row.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     assets: list[str] = []
     agent_refs: list[str] = []
     settings: dict[str, dict[str, Any]] = {}
+    compares: bool = False
 
 
 decode_declaration = msgspec.json.Decoder(Declaration).decode

@@ -43,6 +43,7 @@ _OPERATIONS: dict[type, str] = {
     calls.CallTool: "tool",
     calls.Step: "step",
     calls.Verify: "verify",
+    calls.Compare: "compare",
 }
 _asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks models in roles")
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from gym_runtime.client.window import GROUP_S, Window
+from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.testing import clock
 
 pytestmark = pytest.mark.anyio
+
+RECORD = RolloutRecord(
+    run="r", task_index=0, rollout_index=0, environment="e", outcome=Completed(), row=msgspec.Raw(b"{}")
+)
 
 
 @pytest.fixture
@@ -30,14 +36,14 @@ async def test_places_come_back_in_groups_or_after_a_moment() -> None:
         await anyio.sleep(1.0)
         assert len(taken) == 64
         for _ in range(3):
-            window.release()
+            window.release(RECORD)
         await anyio.sleep(GROUP_S / 2)
         assert len(taken) == 64, "three places are no group of four yet"
-        window.release()
+        window.release(RECORD)
         await anyio.sleep(GROUP_S / 4)
         assert len(taken) == 68
         released_s = anyio.current_time()
-        window.release()
+        window.release(RECORD)
         await anyio.sleep(1.0)
         assert len(taken) == 69
         assert taken[-1] == pytest.approx(released_s + GROUP_S)
@@ -49,6 +55,6 @@ async def test_a_small_window_waits_for_no_group() -> None:
     for _ in range(2):
         await window.take()
     started_s = anyio.current_time()
-    window.release()
+    window.release(RECORD)
     await window.take()
     assert anyio.current_time() == started_s

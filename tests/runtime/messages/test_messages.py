@@ -253,10 +253,12 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             assets=["files"],
             agent_refs=["other"],
             settings={"e_hard": {"n": 2}},
+            compares=True,
         ),
         b'{"name":"e","agent":"a","shape":"session","max_turns":3,"timeout_s":9.5,"parallel_tools":true,'
         b'"replayable":false,"roles":[{"name":"judge"},{"name":"user","optional":true}],"fields":{"n":true},'
-        b'"tools":[{}],"assets":["files"],"agent_refs":["other"],"settings":{"e_hard":{"n":2}}}',
+        b'"tools":[{}],"assets":["files"],"agent_refs":["other"],"settings":{"e_hard":{"n":2}},'
+        b'"compares":true}',
     ),
     (
         msgspec.json.Decoder(DeclaredRole).decode,
