@@ -57,7 +57,7 @@ CHAPTERS = {
     "Calls to environments": [
         (calls.OpenSession, "in a `Request`"),
         (calls.CallTool, "in a `Request`"),
-        (calls.Step, "in a `Request`"),
+        (calls.StepCall, "in a `Request`"),
         (calls.Verify, "in a `Request`"),
         (calls.Compare, "in a `Request`"),
         (calls.CloseSession, "in a `Request`"),

@@ -1,7 +1,7 @@
 """The time of day. Every deadline is a time of this clock.
 
-All code reads the time here, so that a simulation can replace it (`gym_runtime.testing.clock`). Code that
-waits uses the event loop's time, which such a simulation advances together with this clock.
+All code reads the time here, so that a simulation can replace it (`gym_runtime.testing.virtual_clock`). Code
+that waits uses the event loop's time, which such a simulation advances together with this clock.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ DUPLICATE_WINDOW_S = 75
 EPHEMERAL_S = 5.0
 """An ephemeral consumer is there at once, or lies with a node that is not."""
 
-# -- reading streams and pulling tasks (`gym_runtime.bus.puller`, `gym_runtime.bus.reader`) -------------
+# -- reading streams, pulling tasks (`gym_runtime.bus.puller`, `gym_runtime.bus.stream_reader`) -----------
 
 EXPIRES_S = 30.0
 """A pull lives half as long as the wait for an acknowledgement, and this long at most: when the tasks of a

@@ -13,7 +13,6 @@ from gym_agents.tool_loop import MAX_REASONING_ONLY
 from gym_runtime import Environment, Reply, Session, Task, Text, ToolError, Verdict, clock, tool
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
 from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     Item,
@@ -25,6 +24,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

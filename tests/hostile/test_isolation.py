@@ -18,7 +18,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import ResourceError, UsageError
-from gym_runtime.sandbox import bubblewrap, calls, view
+from gym_runtime.sandbox import bubblewrap, frames, readable_files
 
 try:
     bubblewrap.check(os.getpid())
@@ -96,7 +96,11 @@ async def still_judges(module: Path) -> None:
 
 
 async def test_no_file_of_the_host_is_written(module: Path, tmp_path: Path) -> None:
-    marks = [tmp_path / "mark", Path(view.__file__).with_name("mark"), Path("/var/tmp/gym-isolation-mark")]
+    marks = [
+        tmp_path / "mark",
+        Path(readable_files.__file__).with_name("mark"),
+        Path("/var/tmp/gym-isolation-mark"),
+    ]
     told = await said(
         module, f"said = [attempt(open, path, 'w') for path in {[str(path) for path in marks]}]"
     )
@@ -220,10 +224,10 @@ os._exit(0)
 
 
 async def test_answers_forged_on_every_descriptor_change_no_other_rollout(module: Path) -> None:
-    forged = calls.encode_answer(calls.Done(calls.msgspec.Raw(b'{"reward": 1.0}')))
-    bare = calls.LENGTH.pack(len(forged)) + forged
+    forged = frames.encode_answer(frames.CallDone(frames.msgspec.Raw(b'{"reward": 1.0}')))
+    bare = frames.LENGTH.pack(len(forged)) + forged
     framed = b"".join(
-        calls.LENGTH.pack(calls.ANSWER.size + len(forged)) + calls.ANSWER.pack(number, 0, 0) + forged
+        frames.LENGTH.pack(frames.ANSWER.size + len(forged)) + frames.ANSWER.pack(number, 0, 0) + forged
         for number in range(20)
     )
     for data in (bare + framed, framed + bare):
@@ -272,4 +276,4 @@ def test_a_module_that_only_root_can_read_is_refused_with_the_remedy(tmp_path: P
         pytest.skip("for root")
     (tmp_path / "closed").mkdir(mode=0o700)
     with pytest.raises(UsageError, match=r"only root can read .*chmod -R o\+rX"):
-        view.of_verifier([tmp_path / "closed" / "careless.py"])
+        readable_files.of_verifier([tmp_path / "closed" / "careless.py"])

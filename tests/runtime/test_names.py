@@ -18,7 +18,7 @@ from gym_runtime.cli import main
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.files.reader import BadRow, RowReader
+from gym_runtime.files.row_reader import BadRow, RowReader
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec

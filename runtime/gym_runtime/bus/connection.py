@@ -30,12 +30,12 @@ from pathlib import Path
 import anyio
 import structlog
 
-from gym_runtime.bus import refusals
+from gym_runtime.bus import connection_errors
 from gym_runtime.bus.addresses import Addresses
 from gym_runtime.bus.handshake import Refused, shake_hands
 from gym_runtime.bus.identity import Identity
 from gym_runtime.bus.interests import Interest, Interests
-from gym_runtime.bus.link import Answer, Listener
+from gym_runtime.bus.link import Listener, RawAnswer
 from gym_runtime.bus.outgoing import Outgoing
 from gym_runtime.bus.requests import Requests
 from gym_runtime.bus.servers import Servers
@@ -119,11 +119,11 @@ class Connection:
                     await self._connect()
                 except (Refused, OutOfStep, OSError) as error:
                     failure = error
-                    if refusals.is_final(error):
+                    if connection_errors.is_final(error):
                         break
                     await anyio.sleep(RECONNECT_S[0])
         if not self._connected:
-            raise refusals.unreachable(self._where.shown, failure)
+            raise connection_errors.unreachable(self._where.shown, failure)
         try:
             await self._check(self._where.shown)
         except BaseException:
@@ -133,13 +133,13 @@ class Connection:
 
     async def _check(self, where: str) -> None:
         """See that this connection will do; from then on requests are answered."""
-        if self.max_payload < refusals.MIN_MAX_PAYLOAD:
-            raise refusals.too_small(where, self.max_payload)
+        if self.max_payload < connection_errors.MIN_MAX_PAYLOAD:
+            raise connection_errors.too_small(where, self.max_payload)
         inbox = f"{self._answers}.*"
         sid = self.listen(inbox, self._requests.answer)
         await self.settle()
         if self.denied(sid):
-            raise refusals.unheard(where, inbox)
+            raise connection_errors.unheard(where, inbox)
 
     async def _connect(self) -> None:
         """Connect to the next server; what waits to be sent is sent.
@@ -278,7 +278,7 @@ class Connection:
             await self._room()
         self.post(subject, payload, reply=reply, header=header)
 
-    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
+    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> RawAnswer:
         if not self._is_up.is_set() or self._finished or self._outgoing.full:
             started_s = self._loop.time()
             with anyio.move_on_after(within_s) as scope:
@@ -296,7 +296,7 @@ class Connection:
             if timer is not None:
                 timer.cancel()
             self._requests.end(number)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, RawAnswer):
             raise answer
         if answer.header.startswith(NO_RESPONDERS):
             raise NoWorker(f"no worker serves {subject!r}")

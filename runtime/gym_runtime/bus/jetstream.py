@@ -57,7 +57,7 @@ class StreamInfo(msgspec.Struct):
     error: ApiError | None = None
 
 
-class Account(msgspec.Struct):
+class AccountInfo(msgspec.Struct):
     """What the account has of JetStream: how many streams, over all systems."""
 
     streams: int = 0

@@ -14,7 +14,7 @@ Role = Literal["client", "agent", "resource", "model"]
 """What a connection is for; brokers may let each role do less than all."""
 
 
-class Answer(NamedTuple):
+class RawAnswer(NamedTuple):
     """What came back on a request: raw headers and payload."""
 
     header: bytes
@@ -115,7 +115,7 @@ class Link(Protocol):
         """
         ...
 
-    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
+    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> RawAnswer:
         """Send and wait for one answer. While disconnected it waits for the connection first.
 
         Raises:

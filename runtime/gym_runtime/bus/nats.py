@@ -26,9 +26,9 @@ from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, R
 from gym_runtime.bus.join import names_file, read_join
 from gym_runtime.bus.link import Link, Role
 from gym_runtime.bus.puller import Puller
-from gym_runtime.bus.reader import Reader
 from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.socket import Traffic
+from gym_runtime.bus.stream_reader import Reader
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.bus.wire import decode_headers, encode_headers

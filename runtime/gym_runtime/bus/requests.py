@@ -13,10 +13,10 @@ from os import urandom
 
 import msgspec
 
-from gym_runtime.bus.link import Answer
+from gym_runtime.bus.link import RawAnswer
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 
-Waiting = asyncio.Future[Answer | BrokerError | ConnectionLost | DeadlineExceeded]
+Waiting = asyncio.Future[RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded]
 
 EXACT_S = 5.0
 """Waits up to this have a timer of their own. Longer ones end up to `LOOK_S` late: a timer for each would
@@ -95,7 +95,7 @@ class Requests:
         """A message on the inbox."""
         _, future = self._waiting.get(int(subject[self._length :]), ("", None))
         if future is not None and not future.done():
-            future.set_result(Answer(header, payload))
+            future.set_result(RawAnswer(header, payload))
 
     def fail(self, why: str) -> None:
         """The connection broke."""

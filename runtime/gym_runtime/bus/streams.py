@@ -26,7 +26,7 @@ from gym_runtime.bus.jetstream import (
     STREAM_NAME_IN_USE,
     STREAM_STORE_FAILED,
     UNAVAILABLE,
-    Account,
+    AccountInfo,
     Found,
     Kept,
     Purged,
@@ -34,7 +34,7 @@ from gym_runtime.bus.jetstream import (
     StreamInfo,
     definition,
 )
-from gym_runtime.bus.link import Answer, Link
+from gym_runtime.bus.link import Link, RawAnswer
 from gym_runtime.bus.requests import random_names
 from gym_runtime.bus.subjects import Names
 from gym_runtime.bus.wire import decode_headers, encode_headers, status
@@ -79,7 +79,7 @@ class Streams:
             for kind in ESSENTIALS:
                 await self._ensure(kind)
             return
-        account = await self._once("INFO", None, Account)
+        account = await self._once("INFO", None, AccountInfo)
         if account.error is not None:
             raise BrokerError(f"{NO_JETSTREAM} ({account.error.description})")
         if account.streams < len(ESSENTIALS) and not await self.restored(quiet=needed) and needed:
@@ -148,7 +148,7 @@ class Streams:
 
     async def ask(
         self, subject: str, payload: bytes, *, header: bytes = b"", patience_s: float | None = None
-    ) -> tuple[Answer, int]:
+    ) -> tuple[RawAnswer, int]:
         """Ask something that is safe to repeat, until it is answered; also returns how often it was sent.
 
         Raises:

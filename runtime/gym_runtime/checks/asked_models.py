@@ -11,7 +11,7 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.environment.roles import Asker, Role
 from gym_runtime.messages.calls import ModelCall
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.system.worker_process import adapter_of
 from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
 from gym_runtime.workers.model_worker import EngineHealth, Notices, ask_engine
@@ -34,7 +34,7 @@ class AskedModel:
             context = CallContext(rollout="", attempt=1, deadline_s=clock.now() + role.timeout_s)
             call = ModelCall(params=params, input=list(items))
             answer = await ask_engine(
-                self._adapter, call, context, Budget(RETRIES), self._notices, self._health
+                self._adapter, call, context, RetryBudget(RETRIES), self._notices, self._health
             )
             return answer.response
 

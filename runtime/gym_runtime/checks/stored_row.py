@@ -12,7 +12,7 @@ from gym_runtime.environment.role_answers import RoleAnswers
 from gym_runtime.environment.roles import RoleLog
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import Fault
-from gym_runtime.messages.roles import RoleAnswer
+from gym_runtime.messages.role_use import RoleAnswer
 
 TOLERANCE = 1e-9
 FILE_LINE = "_reverify_line"

@@ -19,8 +19,8 @@ from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options import CollectOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
-from gym_runtime.client.background import background
 from gym_runtime.client.progress import Counter
+from gym_runtime.client.streaming import background
 from gym_runtime.files.collected import read_collected
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.metrics import Metrics

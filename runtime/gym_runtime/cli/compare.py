@@ -13,7 +13,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.viewer.comparison import Comparison, Pair
 from gym_runtime.viewer.comparison import compare as compared
 from gym_runtime.viewer.figures import Groups, RunFigures, figures_of, rows_of
-from gym_runtime.viewer.runs import Run
+from gym_runtime.viewer.run_files import Run
 
 SHOWN_TASKS = 20
 

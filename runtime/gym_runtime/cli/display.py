@@ -125,7 +125,7 @@ class Display:
             summary: of the whole run.
             parts: of each of its environments, if it has several.
             cost: of its tokens, where prices are known.
-            as_json: as one JSON document (`gym_runtime.cli.result.Result`) rather than a table.
+            as_json: as one JSON document (`gym_runtime.cli.result.RunResult`) rather than a table.
         """
         from gym_runtime.cli import result
 

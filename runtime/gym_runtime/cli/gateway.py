@@ -20,7 +20,7 @@ from gym_runtime.gateway.admission import Admission
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.listener import serving
 from gym_runtime.gateway.model_pools import Pools
-from gym_runtime.gateway.names import Names
+from gym_runtime.gateway.rollout_names import RolloutNames
 from gym_runtime.gateway.server import Gateway
 from gym_runtime.recordings.calls_file import CallsFile
 from gym_runtime.rpc.roll_call import all_workers
@@ -42,7 +42,7 @@ def gateway(options: GatewayOptions) -> int:
 
 
 async def _stay(options: GatewayOptions) -> None:
-    names = Names(os.environ.get(SECRET, ""))
+    names = RolloutNames(os.environ.get(SECRET, ""))
     async with AsyncExitStack() as stack:
         file = None
         if options.output is not None:
@@ -80,7 +80,7 @@ async def _stay(options: GatewayOptions) -> None:
             return
 
 
-def _show(url: str, names: Names) -> None:
+def _show(url: str, names: RolloutNames) -> None:
     console = terminal.output()
     console.print(f"serving {url}/v1; per rollout, with its calls captured:", soft_wrap=True)
     if not os.environ.get(SECRET):  # made here: the user who starts the gateway starts the agents too

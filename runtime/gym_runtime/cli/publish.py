@@ -11,7 +11,7 @@ import anyio
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
-from gym_runtime.cli.dataset import require_groups, role_pools, run_info, sources, specs, with_sampling
+from gym_runtime.cli.chosen_rows import require_groups, role_pools, run_info, sources, specs, with_sampling
 from gym_runtime.cli.model_choice import (
     parse_role_pools,
     parse_role_sampling,

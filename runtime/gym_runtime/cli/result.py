@@ -31,7 +31,7 @@ class FailureKind(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = ""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The document that ``--json`` prints.
 
     Attributes:
@@ -67,11 +67,11 @@ def make(
     tally: Tally,
     wall_s: float,
     cost: float | None = None,
-) -> Result:
+) -> RunResult:
     """The result of a run."""
     paths: dict[str, Path] = msgspec.structs.asdict(files) if files else {}
     faults = {kind: tally.examples.get(kind) for kind in summary.failures}
-    return Result(
+    return RunResult(
         run=run,
         summary=summary,
         cost=cost,
@@ -105,7 +105,7 @@ def parts(metrics: Metrics) -> dict[str, Summary]:
     return {name: metrics.summary(*agents) for name, agents in named.items()}
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: RunResult, console: Console) -> None:
     """Print the table."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
@@ -118,7 +118,7 @@ def show(result: Result, console: Console) -> None:
     console.print(grid)
 
 
-def _lines(result: Result) -> Iterator[tuple[str, str]]:
+def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     summary = result.summary
     judged = summary.outcomes["completed"] + summary.outcomes["truncated"]
     if result.run:

@@ -24,7 +24,7 @@ import msgspec
 from gym_runtime import __version__, clock, logs, tracing
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.budget import Budget
-from gym_runtime.cli.dataset import require_groups, run_info, sources, specs, with_sampling
+from gym_runtime.cli.chosen_rows import require_groups, run_info, sources, specs, with_sampling
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, terminable

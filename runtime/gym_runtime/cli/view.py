@@ -12,8 +12,8 @@ import anyio
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options import ViewOptions
 from gym_runtime.errors import GymError
-from gym_runtime.viewer import export, server
-from gym_runtime.viewer.runs import find_runs
+from gym_runtime.viewer import export, web_server
+from gym_runtime.viewer.run_files import find_runs
 
 
 def view(options: ViewOptions) -> int:
@@ -32,7 +32,7 @@ def view(options: ViewOptions) -> int:
     return 0
 
 
-async def _join(stack: AsyncExitStack, options: ViewOptions) -> server.SystemState | None:
+async def _join(stack: AsyncExitStack, options: ViewOptions) -> web_server.SystemState | None:
     """A running system, to be asked for its state; None, with a note, where it is not reached."""
     from gym_runtime.cli.status import full_status
     from gym_runtime.client import connect
@@ -52,7 +52,7 @@ async def _join(stack: AsyncExitStack, options: ViewOptions) -> server.SystemSta
 async def _serve(options: ViewOptions) -> None:
     async with AsyncExitStack() as stack:
         system = await _join(stack, options) if options.broker.urls else None
-        access = await stack.enter_async_context(server.serve(options.places, options.port, system))
+        access = await stack.enter_async_context(web_server.serve(options.places, options.port, system))
         terminal.output().print(access.url, soft_wrap=True)
         sys.stdout.flush()
         if not options.no_open and sys.stdout.isatty():

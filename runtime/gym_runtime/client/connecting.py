@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.client.background import background
 from gym_runtime.client.client import Client
 from gym_runtime.client.pools import make_pools
 from gym_runtime.client.roles import require_declared, require_roles
 from gym_runtime.client.rollouts import POLICY
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.background import background
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import from_fault
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import token

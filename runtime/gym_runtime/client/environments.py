@@ -11,7 +11,7 @@ from gym_runtime.environment.declared import loaded
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages import calls
 from gym_runtime.messages.declaration import decode_declaration
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
 
@@ -52,5 +52,5 @@ class ServedEnvironments:
 
     async def _ask(self, name: str) -> LoadedEnvironment:
         request = calls.Request(body=calls.pack(calls.Declare()), deadline_s=clock.now() + ANSWER_S)
-        answer = await self._router().ask("resource", name, request, Budget())
+        answer = await self._router().ask("resource", name, request, RetryBudget())
         return loaded(decode_declaration(answer.body))

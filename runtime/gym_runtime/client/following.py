@@ -10,8 +10,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
-from gym_runtime.client.background import background
 from gym_runtime.client.runs import Runs
+from gym_runtime.client.streaming import background
 from gym_runtime.client.window import Window
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.comparison import is_comparison

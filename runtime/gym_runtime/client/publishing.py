@@ -17,10 +17,10 @@ from anyio.abc import TaskGroup
 from gym_runtime import tracing
 from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers
-from gym_runtime.client.background import Stream, background
 from gym_runtime.client.following import Following, queue_of
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.recovery import Remains, take_up
+from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.client.window import Window
 from gym_runtime.errors import BrokerError, GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
@@ -190,7 +190,7 @@ class Flow(Following):
             settled: whether a rollout, by its task's and its own index, is not among ``specs`` because an
                 earlier part of the run has made it; its group does not wait for it.
         """
-        stream = Stream[RolloutRecord]()
+        stream = ResultStream[RolloutRecord]()
         left = remains or Remains(KeyCounts(), KeyCounts())
         window = Window(in_flight, without=left.results)
         comparisons = Comparisons(settled or left.settled, resumed=remains is not None)
@@ -273,7 +273,7 @@ class Flow(Following):
             UsageError: there is no such run, or it is over and not all of its records are stored any more.
         """
         info = await self.stored_run(run)
-        stream = Stream[RolloutRecord]()
+        stream = ResultStream[RolloutRecord]()
         counted = Counter()
 
         def take(record: RolloutRecord) -> Awaitable[None]:
@@ -295,7 +295,7 @@ class Flow(Following):
                 yield record
 
     async def _yielded(
-        self, work: Callable[[], Coroutine[Any, Any, None]], stream: Stream[T]
+        self, work: Callable[[], Coroutine[Any, Any, None]], stream: ResultStream[T]
     ) -> AsyncGenerator[T]:
         # The work is a task of the connection, not of a generator: a generator may be dropped half-way,
         # in another task than it began in, and must not own a task group.

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.client.background import Stream
+from gym_runtime.client.engine_check import check_engine
 from gym_runtime.client.publishing import IN_FLIGHT
 from gym_runtime.client.resources import Resources
 from gym_runtime.client.roles import require_declared, with_served_roles
 from gym_runtime.client.row_sources import AnyRow, InputOrder, RowSources, line
-from gym_runtime.client.sampling import check_engine
 from gym_runtime.client.standing_run import StandingRun, opened
+from gym_runtime.client.streaming import ResultStream
 from gym_runtime.client.window import Window
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
@@ -168,7 +168,7 @@ class Rollouts(Resources):
         order = InputOrder[Group]()
         if ordered:
             specs = order.expecting(specs, lambda spec: spec.task_index)
-        stream = Stream[Group]()
+        stream = ResultStream[Group]()
         window = Window(in_flight)
 
         async def take(record: RolloutRecord) -> None:

@@ -11,8 +11,8 @@ import msgspec
 from gym_runtime import clock
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.client.background import background
 from gym_runtime.client.progress import Counter, results
+from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token

@@ -24,7 +24,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_session import RemoteSession
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.timing import SESSION_CLOSED_S
 
@@ -74,7 +74,7 @@ class EnvironmentSession:
         journal = Journal(None, "")
         journal.session = f"{task.rollout_id}.1.0"
         envelope = Envelope(task, 1, task.timeout_s)
-        self._session = RemoteSession(task, router, Budget(), journal, envelope)
+        self._session = RemoteSession(task, router, RetryBudget(), journal, envelope)
 
     async def open(self) -> None:
         """Open it now; otherwise its first call does.
@@ -106,7 +106,9 @@ class EnvironmentSession:
         Raises:
             ResourceError: the environment has no steps, or its step raised.
         """
-        answer = calls.decode_step_answer(await self._session.ask(calls.Step(response=_response(response))))
+        answer = calls.decode_step_answer(
+            await self._session.ask(calls.StepCall(response=_response(response)))
+        )
         return Observation(
             items=_plain(answer.items),
             reward=answer.reward,

@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from gym_runtime.client.background import background
 from gym_runtime.client.publishing import AttachedRun, Flow
 from gym_runtime.client.row_sources import AnyRow
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec

@@ -26,7 +26,7 @@ from gym_runtime.environment.replay import rejudge
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, ResourceError
-from gym_runtime.sandbox import calls
+from gym_runtime.sandbox import frames
 from gym_runtime.sandbox.verifier import Verifier, verifier
 from gym_runtime.sandbox.verifiers import processes
 from gym_runtime.sandbox.warm import NotPrepared, ProcessDied
@@ -115,16 +115,16 @@ async def _call(
     same: object,
 ) -> _R:
     """Make a call; ``what`` names the input in errors, and inputs with an equal ``same`` count as one."""
-    identity = calls.encode_arguments((judging.function, judging.arguments, same))
+    identity = frames.encode_arguments((judging.function, judging.arguments, same))
     digest = hashlib.sha256(identity).hexdigest()
     name = f"{what} (sha256 {digest[:12]})"
     if _deaths.get(digest, 0) >= DEATHS_AT_MOST:
         raise ResourceError(f"quarantined: {name} has killed {DEATHS_AT_MOST} processes", stage="verify")
     try:
-        answer = await processes().call(judging, calls.encode_arguments(args), timeout_s)
-        if isinstance(answer, calls.Failed):
+        answer = await processes().call(judging, frames.encode_arguments(args), timeout_s)
+        if isinstance(answer, frames.CallFailed):
             raise answer.error()
-        return cast("_R", calls.result_decoder(function)(answer.result))
+        return cast("_R", frames.result_decoder(function)(answer.result))
     except TimeoutError:
         _count(digest)
         raise

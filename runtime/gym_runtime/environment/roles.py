@@ -21,7 +21,7 @@ from gym_runtime.environment.verdict import Reply, Verdict
 from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, UsageError
 from gym_runtime.messages.items import user_message
 from gym_runtime.messages.responses import CreateParams, Usage
-from gym_runtime.messages.roles import RoleAnswer, RoleUse, add_use
+from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use
 
 DIGEST_BYTES = 12
 RESERVED = frozenset(

@@ -23,7 +23,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.lines import LineFile
-from gym_runtime.files.reader import BadRow, Row, RowReader
+from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key, short_key
 
 MAX_LISTED = 20

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from gym_runtime.files.entry import Entry, read_entry
+from gym_runtime.files.index_entry import IndexEntry, read_entry
 from gym_runtime.files.index_names import (
     ENVIRONMENTS,
     FAULTS,
@@ -36,7 +36,7 @@ from gym_runtime.files.index_names import (
     OTHER_ENVIRONMENT,
     OTHER_FAULT,
     RECORD_BYTES,
-    Names,
+    IndexNames,
     name_records,
     names_in,
 )
@@ -57,7 +57,7 @@ class IndexedRow(NamedTuple):
 
     offset: int
     size: int
-    entry: Entry
+    entry: IndexEntry
 
 
 def index_path(rows: Path) -> Path:
@@ -70,8 +70,8 @@ class Packer:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._environments = Names(OTHER_ENVIRONMENT)
-        self._faults = Names(OTHER_FAULT, "")
+        self._environments = IndexNames(OTHER_ENVIRONMENT)
+        self._faults = IndexNames(OTHER_FAULT, "")
 
     def row(self, line: bytes, offset: int, size: int) -> bytes:
         """The records that a row adds: its own, after those of names that it brings."""
@@ -113,7 +113,7 @@ class Packer:
 
 def read_index(records: bytes) -> Iterator[IndexedRow]:
     """The rows of an index without its header. The key of each entry is there, its prompt is not."""
-    environments, faults = Names(OTHER_ENVIRONMENT), Names(OTHER_FAULT, "")
+    environments, faults = IndexNames(OTHER_ENVIRONMENT), IndexNames(OTHER_FAULT, "")
     for table, name in names_in(records):
         (faults if table == FAULTS else environments).add(name)
     whole = len(records) // RECORD_BYTES * RECORD_BYTES
@@ -122,7 +122,7 @@ def read_index(records: bytes) -> Iterator[IndexedRow]:
             yield IndexedRow(
                 int(found[0]),
                 found[2],
-                Entry(
+                IndexEntry(
                     task=found[3],
                     rollout=found[8],
                     environment=environments.name(found[12]),

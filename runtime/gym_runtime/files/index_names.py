@@ -16,7 +16,7 @@ _NAME = struct.Struct("<HBB46sxBI")
 assert _NAME.size == RECORD_BYTES
 
 
-class Names:
+class IndexNames:
     """The numbers of names in one table, given in the order in which the names come."""
 
     def __init__(self, most: int, *known: str) -> None:

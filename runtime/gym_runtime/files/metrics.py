@@ -20,7 +20,7 @@ from gym_runtime.files.columns import Column, Spill
 from gym_runtime.files.sample import USAGE, Sample, sample_record
 from gym_runtime.files.scores import STATISTICS, PassScores, describe, steps
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.roles import RoleUse, add_use
+from gym_runtime.messages.role_use import RoleUse, add_use
 
 _NAN = math.nan
 _encode = msgspec.json.Encoder().encode

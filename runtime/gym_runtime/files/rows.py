@@ -22,7 +22,7 @@ from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.roles import check_role_sampling
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
-from gym_runtime.files.reader import BadRow, Row, RowReader
+from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import CreateParams

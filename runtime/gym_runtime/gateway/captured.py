@@ -6,12 +6,12 @@ from aiohttp import web
 
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.dialect import Problem, encode
-from gym_runtime.gateway.names import KEY, Names
 from gym_runtime.gateway.refusals import refusal
-from gym_runtime.gateway.responses import RESPONSES
+from gym_runtime.gateway.responses_api import RESPONSES
+from gym_runtime.gateway.rollout_names import KEY, RolloutNames
 
 
-def add_routes(app: web.Application, names: Names, captures: Captures | None) -> None:
+def add_routes(app: web.Application, names: RolloutNames, captures: Captures | None) -> None:
     """
     Args:
         captures: None if calls are not captured.

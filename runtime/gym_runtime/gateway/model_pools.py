@@ -8,7 +8,7 @@ import msgspec
 
 from gym_runtime.gateway.server import Question
 from gym_runtime.messages import calls
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 
 
@@ -39,7 +39,7 @@ class Pools:
         )
         pool = question.model if question.model in self._names else self._names[0]
         try:
-            answer = await self._router.ask("model", pool, request, Budget())
+            answer = await self._router.ask("model", pool, request, RetryBudget())
         finally:
             self._router.settle(question.rollout)
         return calls.decode_model_answer(answer.body)

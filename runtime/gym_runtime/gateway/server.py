@@ -39,9 +39,9 @@ from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.chat import CHAT
 from gym_runtime.gateway.dialect import ApiDialect, Asked, Problem, Refusal
 from gym_runtime.gateway.messages import MESSAGES
-from gym_runtime.gateway.names import Names
 from gym_runtime.gateway.refusals import id_headers, problem_of, refusal
-from gym_runtime.gateway.responses import RESPONSES
+from gym_runtime.gateway.responses_api import RESPONSES
+from gym_runtime.gateway.rollout_names import RolloutNames
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.recordings.entry import make_entry
@@ -101,7 +101,7 @@ class Gateway:
         *,
         models: Sequence[str] = ("policy",),
         captures: Captures | None = None,
-        names: Names | None = None,
+        names: RolloutNames | None = None,
         anonymous: bool = True,
         admission: Admission | None = None,
         hosts: Sequence[str] = (),
@@ -109,7 +109,7 @@ class Gateway:
         quiet_s: float = QUIET_S,
         write_s: float = WRITE_S,
     ) -> None:
-        self.names = names or Names()
+        self.names = names or RolloutNames()
         self.admission = admission or Admission(CAPACITY)
         self._ask = ask
         about = {"object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}

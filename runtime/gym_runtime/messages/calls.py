@@ -210,7 +210,7 @@ class CallTool(SessionCall, tag_field="op", tag="tool", frozen=True, kw_only=Tru
     arguments: str
 
 
-class Step(SessionCall, tag_field="op", tag="step", frozen=True, kw_only=True, omit_defaults=True):
+class StepCall(SessionCall, tag_field="op", tag="step", frozen=True, kw_only=True, omit_defaults=True):
     """One step of a step-by-step environment: the model's latest response in, an observation out."""
 
     response: Raw
@@ -236,7 +236,7 @@ class Declare(msgspec.Struct, tag_field="op", tag="declare", frozen=True):
     """Ask what the environment declares; the answer is a `Declaration`. No session is involved."""
 
 
-ResourceCall = OpenSession | CallTool | Step | Verify | Compare | CloseSession
+ResourceCall = OpenSession | CallTool | StepCall | Verify | Compare | CloseSession
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
-from gym_runtime.messages.roles import RoleAnswer, RoleUse
+from gym_runtime.messages.role_use import RoleAnswer, RoleUse
 
 
 class GroupSpan(msgspec.Struct, frozen=True):

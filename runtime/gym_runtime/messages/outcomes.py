@@ -11,7 +11,7 @@ from gym_runtime.errors import Fault
 from gym_runtime.messages import notebook
 from gym_runtime.messages.chat import conversation, row_parts
 from gym_runtime.messages.comparison import Comparison, GroupSpan
-from gym_runtime.messages.roles import RoleUse
+from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.sequences import TokenSequence, token_sequences
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 from aiohttp import web
 
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.background import background
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.metrics import push
 from gym_runtime.metrics.exposition import CONTENT_TYPE, exposition

@@ -16,12 +16,12 @@ from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, Source
 from gym_runtime.files.lock import Lock
-from gym_runtime.files.reader import Row
 from gym_runtime.files.results import write_whole
+from gym_runtime.files.row_reader import Row
 from gym_runtime.prepare import blend, sources
-from gym_runtime.prepare.metrics import DataMetrics, refuse_conflict, write_metrics
-from gym_runtime.prepare.part import Part, finished, metrics_of, rows_of
-from gym_runtime.prepare.prompts import Prompt
+from gym_runtime.prepare.dataset_metrics import DataMetrics, refuse_conflict, write_metrics
+from gym_runtime.prepare.part import PreparedPart, finished, metrics_of, rows_of
+from gym_runtime.prepare.prompts import PromptTemplate
 from gym_runtime.prepare.sources import Downloading, Origins, Wanted
 
 MAX_LISTED = 1000
@@ -54,7 +54,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     output: Path
     only_output: bool = False
-    prompt: Prompt | None = None
+    prompt: PromptTemplate | None = None
     weights: Mapping[str, float] = {}
     repeats: Mapping[str, int] = {}
     seed: int = 0
@@ -124,7 +124,7 @@ class Collation:
                 datasets[i] = self._open(one, paths[i], problems)
         _raise(problems)
         parts = [
-            Part(
+            PreparedPart(
                 wanted=one,
                 dataset=datasets.get(i),
                 share=shares[i],
@@ -209,17 +209,17 @@ class Collation:
 
 class _Checked(msgspec.Struct, frozen=True, kw_only=True):
     output: Path
-    parts: list[Part]
+    parts: list[PreparedPart]
 
 
-def _blended(parts: Sequence[Part], seed: int) -> Iterator[tuple[Part, bytes]]:
+def _blended(parts: Sequence[PreparedPart], seed: int) -> Iterator[tuple[PreparedPart, bytes]]:
     shares = [part.share for part in parts]
     streams = [_taken(part, seed) for part in parts]
     for index, row in blend.blend(streams, shares, seed):
         yield parts[index], finished(row)
 
 
-def _taken(part: Part, seed: int) -> Iterator[Row]:
+def _taken(part: PreparedPart, seed: int) -> Iterator[Row]:
     if part.dataset is None:
         return
     own_seed = zlib.crc32(part.wanted.name.encode()) ^ seed

@@ -15,16 +15,16 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.reader import Row
 from gym_runtime.files.results import write_whole
-from gym_runtime.prepare.metrics import DataMetrics, refuse_conflict, write_metrics
+from gym_runtime.files.row_reader import Row
+from gym_runtime.prepare.dataset_metrics import DataMetrics, refuse_conflict, write_metrics
 from gym_runtime.prepare.sources import Wanted
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Part(msgspec.Struct, kw_only=True):
+class PreparedPart(msgspec.Struct, kw_only=True):
     """One environment's share of a split, and all rows of its source as files of their own.
 
     Attributes:

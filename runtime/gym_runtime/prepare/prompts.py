@@ -19,7 +19,7 @@ from msgspec import Raw
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.diagnosis import Complaint, locate
-from gym_runtime.files.reader import BadRow
+from gym_runtime.files.row_reader import BadRow
 
 _PARAMS = "responses_create_params"
 
@@ -28,7 +28,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checked template. Made by `read_prompt`."""
 
     user: str
@@ -64,7 +64,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise BadRow(Complaint(1, f"the prompt's {role} part cannot be filled: {error}")) from None
 
 
-def read_prompt(path: Path) -> Prompt:
+def read_prompt(path: Path) -> PromptTemplate:
     """Read and check a template.
 
     Raises:
@@ -75,7 +75,7 @@ def read_prompt(path: Path) -> Prompt:
     except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
     try:
-        prompt = msgspec.convert(_parse(path, text), Prompt)
+        prompt = msgspec.convert(_parse(path, text), PromptTemplate)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}; a prompt has 'user' and may have 'system'") from None
     for part in (prompt.user, prompt.system or ""):

@@ -37,7 +37,7 @@ class Place(NamedTuple):
     why_not: str = ""
 
 
-class Group:
+class ControlGroup:
     """A group for one child. The caller removes it in the end.
 
     Args:
@@ -99,12 +99,12 @@ class Group:
         return not left
 
 
-def group(*, memory_bytes: int, tasks: int) -> Group | None:
+def group(*, memory_bytes: int, tasks: int) -> ControlGroup | None:
     """A new group, or None where this process cannot make one."""
     folders = place(os.getpid()).folders
     if folders:
         try:
-            return Group(folders, memory_bytes=memory_bytes, tasks=tasks)
+            return ControlGroup(folders, memory_bytes=memory_bytes, tasks=tasks)
         except OSError as error:
             log.warning("no control group was made; limits are watched from outside", reason=str(error))
     return None
@@ -120,7 +120,7 @@ def place(process: int) -> Place:
         groups, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
         folders = prepare(own_groups(groups, mounts))
         _end([left for folder in folders for left in folder.glob(f"{_prefix()}*") if _is_left(left)])
-        trial = Group(folders, memory_bytes=64 << 20, tasks=16)
+        trial = ControlGroup(folders, memory_bytes=64 << 20, tasks=16)
         try:
             subprocess.run(trial.joining(["true"]), check=True, capture_output=True, timeout=30)
         finally:

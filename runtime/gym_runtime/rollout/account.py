@@ -8,7 +8,7 @@ the deadline. So a rollout without trouble costs nothing, and if a worker is los
 its time is not counted.
 
 Only the time of attempts counts towards the deadline: not the time in the queue, not the time while the run's
-client is gone, and not the time while a suspect waits (`gym_runtime.workers.turns`).
+client is gone, and not the time while a suspect waits (`gym_runtime.workers.suspect_places`).
 
 When a worker gives a task back (it drains, the client is gone, the broker does not answer), it clears
 `Spent.working`. So a delivery that finds ``working`` set knows that the worker before it was lost;
@@ -21,7 +21,7 @@ import anyio
 import msgspec
 
 from gym_runtime.bus.interface import Bus
-from gym_runtime.rpc.retry_budget import RETRIES, Budget
+from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
 
 NOTES = 16
 
@@ -69,7 +69,7 @@ class Account:
     ) -> None:
         self.spent = Spent()
         self._retries = RETRIES * rollouts
-        self.budget = Budget(self._retries)
+        self.budget = RetryBudget(self._retries)
         self.queued_s = queued_s
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
@@ -96,7 +96,7 @@ class Account:
                 losses = before.losses + 1 if before.turns == turns else 1
                 before = msgspec.structs.replace(before, losses=losses)
         self._before = self.spent = msgspec.structs.replace(before, turns=turns)
-        self.budget = Budget(self._retries - before.retries)
+        self.budget = RetryBudget(self._retries - before.retries)
 
     def start(self) -> None:
         """The first attempt of this delivery begins; from now on its time counts."""

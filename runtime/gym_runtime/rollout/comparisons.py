@@ -27,7 +27,7 @@ from gym_runtime.messages.comparison import (
     is_comparison,
 )
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
-from gym_runtime.messages.roles import RoleAnswer, add_use, role_numbers
+from gym_runtime.messages.role_use import RoleAnswer, add_use, role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.record import OWN_FIELDS, count_number, number_of
 

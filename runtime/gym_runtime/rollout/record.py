@@ -20,7 +20,7 @@ from gym_runtime.messages.calls import Tokens
 from gym_runtime.messages.outcomes import Outcome, RolloutRecord, Waiting
 from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
 from gym_runtime.messages.responses import NULL
-from gym_runtime.messages.roles import role_numbers
+from gym_runtime.messages.role_use import role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.rollout import Rollout
 

@@ -19,7 +19,7 @@ from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 
 
@@ -35,7 +35,7 @@ class RemoteModel:
         task: RolloutSpec,
         conversation: str,
         router: Router,
-        budget: Budget,
+        budget: RetryBudget,
         journal: Journal,
         envelope: Envelope,
     ) -> None:

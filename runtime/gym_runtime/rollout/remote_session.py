@@ -18,7 +18,7 @@ from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import RoutedReply, Router
 
 
@@ -41,7 +41,7 @@ class RemoteSession:
     """
 
     def __init__(
-        self, task: RolloutSpec, router: Router, budget: Budget, journal: Journal, envelope: Envelope
+        self, task: RolloutSpec, router: Router, budget: RetryBudget, journal: Journal, envelope: Envelope
     ) -> None:
         self.name = journal.session
         self.worker = journal.worker

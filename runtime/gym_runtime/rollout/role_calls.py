@@ -23,7 +23,7 @@ from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_
 from gym_runtime.errors import DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 
 _numbers = itertools.count()
@@ -64,7 +64,7 @@ class RoleCalls:
         *,
         environment: str,
         request: calls.Request,
-        budget: Budget,
+        budget: RetryBudget,
         worker: str,
     ) -> None:
         self.log = RoleLog()

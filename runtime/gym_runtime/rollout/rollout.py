@@ -28,7 +28,7 @@ from gym_runtime.rollout.remote_model import RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rollout.times import RolloutTimes
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.timing import SESSION_CLOSED_S
 
@@ -85,7 +85,7 @@ class Rollout:
         attempt: int,
         router: Router,
         journal: Journal | None = None,
-        budget: Budget | None = None,
+        budget: RetryBudget | None = None,
         left_s: float | None = None,
     ) -> None:
         try:
@@ -105,7 +105,7 @@ class Rollout:
         self.times = RolloutTimes(router.meter, task.environment)
         self.last_response: Response | None = None
         self._router = router
-        self._budget = budget or Budget()
+        self._budget = budget or RetryBudget()
         self._call_params = _without_input(self.params)
         self._journal = journal or Journal(None, "")
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
@@ -250,7 +250,7 @@ class Rollout:
 
     async def step(self, turn: Turn) -> calls.StepAnswer:
         """Hand the model's answer to a step-by-step environment; its observation is appended."""
-        call = calls.Step(response=Raw(_encode(turn.response)))
+        call = calls.StepCall(response=Raw(_encode(turn.response)))
         with self.times.tools():
             answer = calls.decode_step_answer(await self._session.ask(call))
         self.output += answer.items

@@ -17,7 +17,7 @@ RETRIES = 32
 LOSSES = 64
 
 
-class Budget:
+class RetryBudget:
     """The retries that are left. A request carries how many the worker may take, its answer how many it took.
 
     Attributes:

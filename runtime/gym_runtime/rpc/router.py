@@ -34,7 +34,7 @@ from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
 from gym_runtime.rpc.members import Members
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import WorkerRegistry
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.suspects import ALONE_AT, GROUP_AT, MAX_DEATHS, quarantined
 from gym_runtime.timing import NO_WORKER_GRACE_S, RETRY_PAUSE_S, SESSION_GRACE_S
 
@@ -95,7 +95,7 @@ class Router:
         kind: str,
         pool: str,
         request: Request,
-        budget: Budget,
+        budget: RetryBudget,
         *,
         asked: set[str] | None = None,
         prefer: str = "",
@@ -154,7 +154,7 @@ class Router:
                 request = _repeated(request)
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
-    async def ask_session(self, pool: str, worker: str, request: Request, budget: Budget) -> RoutedReply:
+    async def ask_session(self, pool: str, worker: str, request: Request, budget: RetryBudget) -> RoutedReply:
         """Ask the worker that holds a session.
 
         Raises:
@@ -191,7 +191,7 @@ class Router:
         await self._bus.publish(subject, encode(request), run=request.run)
 
     async def _ask_worker(
-        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: Budget
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: RetryBudget
     ) -> RoutedReply:
         call = _call(view.kind, request)
         deaths = budget.deaths_of(call)
@@ -284,7 +284,9 @@ class Router:
                 view.end(hop.worker, hop.scope)
         return data
 
-    def _unanswered(self, view: WorkerRegistry, hop: InFlightRequest, budget: Budget, call: str) -> GymError:
+    def _unanswered(
+        self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, call: str
+    ) -> GymError:
         """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
         if hop.lost:
             return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)

@@ -27,10 +27,10 @@ from gym_runtime.messages.metric_names import REFUSED
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.suspects import GROUP_AT, Suspects
 
-Handle = Callable[[str, Request, Budget], Awaitable[Raw]]
+Handle = Callable[[str, Request, RetryBudget], Awaitable[Raw]]
 MAX_RETRIES = 8
 EXACT_S = 5.0
 OVERDUE_S = 0.25
@@ -204,7 +204,7 @@ class Service:
 
     async def _work(self, pool: str, request: Request, incoming: Incoming) -> RpcReply:
         set_rollout(request.rollout, request.attempt)
-        budget = Budget(MAX_RETRIES if request.retries is None else request.retries)
+        budget = RetryBudget(MAX_RETRIES if request.retries is None else request.retries)
         try:
             with self._span(pool, request, incoming.headers):
                 body = await self._handle(pool, request, budget)

@@ -20,7 +20,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.processes import cgroups
 from gym_runtime.sandbox import namespaces, python, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits
-from gym_runtime.sandbox.view import PACKAGES, View
+from gym_runtime.sandbox.readable_files import PACKAGES, View
 
 SETTING = "GYM_SANDBOX"
 HOSTNAME = "sandbox"

@@ -31,7 +31,7 @@ import msgspec
 
 from gym_runtime.errors import Fault, GymError
 from gym_runtime.processes import tree
-from gym_runtime.sandbox import calls
+from gym_runtime.sandbox import frames
 
 WATCH_S = 0.05
 CPU_SLACK_S = 2
@@ -57,31 +57,31 @@ def main() -> None:
     _close_standard()
     with suppress(OSError):  # it may lead a process group already
         os.setpgid(0, 0)
-    start = calls.decode_start(_frame(requests))
+    start = frames.decode_start(_frame(requests))
     function: Callable[..., Any] | None = None
     try:
         function = _prepared(start)
-        ready = calls.encode_answer(calls.Done(msgspec.Raw(b"null")))
+        ready = frames.encode_answer(frames.CallDone(msgspec.Raw(b"null")))
     except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
         ready = _failed(error)
-    _tell(answers, 0, calls.ANSWERED, function is None, ready)
+    _tell(answers, 0, frames.ANSWERED, function is None, ready)
     if function is None:
         return
     scratch = {folder: set(os.listdir(folder)) for folder in _scratch(start)}
     while frame := _frame(requests):
-        number, cpu_s = calls.REQUEST.unpack_from(frame)
+        number, cpu_s = frames.REQUEST.unpack_from(frame)
         how, data = _forked(function, frame, cpu_s, (requests.fileno(), answers.fileno()))
         last = not all(_clean(folder, before) for folder, before in scratch.items())
         _tell(answers, number, how, last, data)
 
 
-def _prepared(start: calls.Start) -> Callable[..., Any]:
+def _prepared(start: frames.Start) -> Callable[..., Any]:
     """Import and prepare everything that forks should inherit; return the function to call."""
     os.environ.update(start.variables)
     if start.prepare:
-        calls.find(start.prepare)(*start.arguments)
-    function = calls.find(start.function)
-    calls.argument_decoder(function)
+        frames.find(start.prepare)(*start.arguments)
+    function = frames.find(start.function)
+    frames.argument_decoder(function)
     gc.collect()
     gc.freeze()
     _hold_memory_in_large_pages()
@@ -133,12 +133,12 @@ def _call(function: Callable[..., Any], frame: bytes, cpu_s: float, to_answer: i
         _prctl(PR_SET_DUMPABLE, 1)
         _grant(cpu_s)
         try:
-            arguments = calls.argument_decoder(function)(frame[calls.REQUEST.size :])
-            result = calls.encode_result(function(*arguments))
-            data = calls.encode_answer(calls.Done(msgspec.Raw(result)))
+            arguments = frames.argument_decoder(function)(frame[frames.REQUEST.size :])
+            result = frames.encode_result(function(*arguments))
+            data = frames.encode_answer(frames.CallDone(msgspec.Raw(result)))
         except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
             data = _failed(error)
-        rest = memoryview(calls.LENGTH.pack(len(data)) + data)
+        rest = memoryview(frames.LENGTH.pack(len(data)) + data)
         while rest:
             rest = rest[os.write(to_answer, rest) :]
         os._exit(0)
@@ -165,17 +165,17 @@ class _Fork:
             if readable:
                 piece = os.read(self._answer, CHUNK_BYTES)
                 got += piece
-                size = calls.LENGTH.unpack_from(got)[0] if len(got) >= calls.LENGTH.size else 0
-                if size > calls.ANSWER_BYTES:
-                    return calls.DIED, f"an answer of {size} bytes, more than {calls.ANSWER_BYTES}".encode()
-                if size and len(got) >= calls.LENGTH.size + size:
-                    return calls.ANSWERED, bytes(got[calls.LENGTH.size :][:size])
+                size = frames.LENGTH.unpack_from(got)[0] if len(got) >= frames.LENGTH.size else 0
+                if size > frames.ANSWER_BYTES:
+                    return frames.DIED, f"an answer of {size} bytes, more than {frames.ANSWER_BYTES}".encode()
+                if size and len(got) >= frames.LENGTH.size + size:
+                    return frames.ANSWERED, bytes(got[frames.LENGTH.size :][:size])
                 if not piece:
                     return self._death()
             if time.monotonic() >= look_s:
                 look_s = time.monotonic() + WATCH_S
                 if _cpu_s() > self._cpu_s:
-                    return calls.OVERRAN, b""
+                    return frames.OVERRAN, b""
                 if self._ended():  # its children may keep the pipe open
                     return self._death()
             readable = self._readable.poll(1000 * WATCH_S)
@@ -208,12 +208,12 @@ class _Fork:
         end_s = time.monotonic() + WATCH_S
         while not self._ended():  # its pipe closes a moment before waitpid reports its end
             if time.monotonic() > end_s:
-                return calls.DIED, b"it closed its pipe without an answer"
+                return frames.DIED, b"it closed its pipe without an answer"
             time.sleep(0.001)
         code = os.waitstatus_to_exitcode(self._status or 0)
         if code == -signal.SIGXCPU:
-            return calls.OVERRAN, b""
-        return calls.DIED, (f"signal {-code}" if code < 0 else f"exit code {code}").encode()
+            return frames.OVERRAN, b""
+        return frames.DIED, (f"signal {-code}" if code < 0 else f"exit code {code}").encode()
 
 
 def _cpu_s() -> float:
@@ -238,7 +238,7 @@ def _clean(folder: str, before: set[str]) -> bool:
     return set(os.listdir(folder)) <= before
 
 
-def _scratch(start: calls.Start) -> list[str]:
+def _scratch(start: frames.Start) -> list[str]:
     """The folders that forks can write to."""
     return [os.environ["HOME"], *(["/dev/shm"] if start.isolated else [])]
 
@@ -247,21 +247,21 @@ def _failed(error: BaseException) -> bytes:
     fault = Fault(kind="resource", name="ResourceError", message=f"{type(error).__name__}: {error}")
     if isinstance(error, GymError):
         fault = error.fault()
-    readable = fault.message[: calls.FAULT_CHARACTERS].encode(errors="replace").decode()
-    return calls.encode_answer(calls.Failed(msgspec.structs.replace(fault, message=readable)))
+    readable = fault.message[: frames.FAULT_CHARACTERS].encode(errors="replace").decode()
+    return frames.encode_answer(frames.CallFailed(msgspec.structs.replace(fault, message=readable)))
 
 
 def _tell(answers: BinaryIO, number: int, how: int, last: bool, data: bytes) -> None:
     answers.write(
-        calls.LENGTH.pack(calls.ANSWER.size + len(data)) + calls.ANSWER.pack(number, how, last) + data
+        frames.LENGTH.pack(frames.ANSWER.size + len(data)) + frames.ANSWER.pack(number, how, last) + data
     )
     answers.flush()
 
 
 def _frame(requests: BinaryIO) -> bytes:
     """The next frame; empty at the end."""
-    head = requests.read(calls.LENGTH.size)
-    return requests.read(calls.LENGTH.unpack(head)[0]) if len(head) == calls.LENGTH.size else b""
+    head = requests.read(frames.LENGTH.size)
+    return requests.read(frames.LENGTH.unpack(head)[0]) if len(head) == frames.LENGTH.size else b""
 
 
 def _hung_up(requests: BinaryIO) -> bool:

@@ -18,7 +18,7 @@ from gym_runtime.processes.bounded import Bounded
 from gym_runtime.processes.child import Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
-from gym_runtime.sandbox.view import PACKAGES, View
+from gym_runtime.sandbox.readable_files import PACKAGES, View
 from gym_runtime.timing import KILL_LIMIT_S
 
 WATCH_S = 0.25

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from gym_runtime.sandbox.view import PACKAGES, View
+from gym_runtime.sandbox.readable_files import PACKAGES, View
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 

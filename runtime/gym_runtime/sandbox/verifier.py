@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.sandbox import calls
+from gym_runtime.sandbox import frames
 
 
 class Verifier(msgspec.Struct, frozen=True):
@@ -55,8 +55,8 @@ def verifier(
         name: os.path.abspath(place) for name, place in (folders or {}).items() if os.path.isdir(place)
     }
     return Verifier(
-        function=calls.name(function),
-        prepare=calls.name(prepare) if prepare else "",
+        function=frames.name(function),
+        prepare=frames.name(prepare) if prepare else "",
         arguments=tuple(arguments),
         sources=(Path(inspect.getfile(function)), *sources),
         variables=variables,

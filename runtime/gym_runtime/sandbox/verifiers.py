@@ -25,7 +25,7 @@ import anyio
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-from gym_runtime.sandbox import calls
+from gym_runtime.sandbox import frames
 from gym_runtime.sandbox.verifier import Verifier
 from gym_runtime.sandbox.warm import Overrun, Warm
 
@@ -51,7 +51,9 @@ class WarmProcesses:
         self._alive: set[Warm] = set()
         weakref.finalize(self, _abandon, self._alive)
 
-    async def call(self, verifier: Verifier, arguments: bytes, cpu_s: float) -> calls.Done | calls.Failed:
+    async def call(
+        self, verifier: Verifier, arguments: bytes, cpu_s: float
+    ) -> frames.CallDone | frames.CallFailed:
         """Call a verifier's function with encoded arguments.
 
         Raises:
@@ -72,7 +74,7 @@ class WarmProcesses:
             except TimeoutError:
                 raise TimeoutError(f"{wall_s:g} s") from None
 
-    async def _answer(self, process: Warm, turn: object) -> calls.Done | calls.Failed:
+    async def _answer(self, process: Warm, turn: object) -> frames.CallDone | frames.CallFailed:
         kind = process.verifier.kind
         start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
         in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
@@ -84,7 +86,7 @@ class WarmProcesses:
         self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
         return await process.answer()
 
-    async def _overrun(self, process: Warm, turn: object) -> calls.Done | calls.Failed:
+    async def _overrun(self, process: Warm, turn: object) -> frames.CallDone | frames.CallFailed:
         process.overran = True
         self._busy[process.verifier.kind] -= 1
         self._overrunning += 1

@@ -9,7 +9,7 @@ import msgspec
 
 from gym_runtime.processes import priority, tree
 from gym_runtime.processes.child import Child, EndOfProcess
-from gym_runtime.sandbox import calls, process, python, view
+from gym_runtime.sandbox import frames, process, python, readable_files
 from gym_runtime.sandbox.limits import Limits
 from gym_runtime.sandbox.verifier import Verifier
 
@@ -59,18 +59,18 @@ class Warm:
         self._prepared = False
         self._numbers = count(1)
         self._asked = 0
-        seen = view.of_verifier(verifier.sources, verifier.variables.values())
-        program = [*python.command(), "-P", "-c", PROGRAM, *view.program_path(verifier.sources)]
+        seen = readable_files.of_verifier(verifier.sources, verifier.variables.values())
+        program = [*python.command(), "-P", "-c", PROGRAM, *readable_files.program_path(verifier.sources)]
         self._child = process.start(LIMITS, seen, program)
         self._yields = spare and priority.weigh(self._child.pid, priority.LEAST)
-        start = calls.Start(
+        start = frames.Start(
             function=verifier.function,
             prepare=verifier.prepare,
             arguments=verifier.arguments,
             variables=verifier.variables,
             isolated=isinstance(self._child, process.Isolated),
         )
-        self._child.send_now(calls.encode_start(start))
+        self._child.send_now(frames.encode_start(start))
 
     @property
     def ended(self) -> bool:
@@ -93,7 +93,7 @@ class Warm:
             raise NotPrepared("it ended while it imported what it needs") from error
         except TimeoutError as error:
             raise NotPrepared(f"importing what it needs took longer than {START_LIMIT_S:g} s") from error
-        if isinstance(answer, calls.Failed):
+        if isinstance(answer, frames.CallFailed):
             raise answer.error()
         self._prepared = self.reusable = True
 
@@ -105,14 +105,14 @@ class Warm:
         """
         self._asked, self.reusable = next(self._numbers), False
         try:
-            await self._child.send(calls.REQUEST.pack(self._asked, cpu_s) + arguments)
+            await self._child.send(frames.REQUEST.pack(self._asked, cpu_s) + arguments)
         except EndOfProcess as error:
             raise ProcessDied("it had ended before the call") from error
 
     async def answers_within(self, seconds: float) -> bool:
         return await self._child.answers_within(seconds)
 
-    async def answer(self) -> calls.Done | calls.Failed:
+    async def answer(self) -> frames.CallDone | frames.CallFailed:
         """The answer to the request.
 
         Raises:
@@ -121,22 +121,22 @@ class Warm:
         """
         try:
             # Not the sandbox's own `receive`, which also watches for programs that leave processes behind.
-            frame = await Child.receive(self._child, calls.ANSWER.size + calls.ANSWER_BYTES)
+            frame = await Child.receive(self._child, frames.ANSWER.size + frames.ANSWER_BYTES)
         except EndOfProcess as error:
             why = self._child.find_excess() or "out of memory or of processor time, or a crash in native code"
             raise ProcessDied(why) from error
         self.watch()  # the result may be wrong because the kernel has killed a child for its memory
-        number, how, last = calls.ANSWER.unpack_from(frame)
+        number, how, last = frames.ANSWER.unpack_from(frame)
         if number != self._asked:
             raise ProcessDied("it answered another request")
         self.reusable = not last
-        data = frame[calls.ANSWER.size :]
-        if how == calls.OVERRAN:
+        data = frame[frames.ANSWER.size :]
+        if how == frames.OVERRAN:
             raise Overrun
-        if how == calls.DIED:
+        if how == frames.DIED:
             raise ProcessDied(data.decode())
         try:
-            return calls.decode_answer(data)
+            return frames.decode_answer(data)
         except msgspec.DecodeError as error:
             raise ProcessDied(f"its answer cannot be read: {error}") from error
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gym_runtime.viewer.figures import Group, Groups, mean
+from gym_runtime.viewer.figures import GroupFigures, Groups, mean
 
 _WORK = 2_000_000
 
@@ -83,7 +83,7 @@ def compare(a: Groups, b: Groups) -> Comparison:
     )
 
 
-def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[Group, Group]]]:
+def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFigures]]]:
     by_index = [(group, b[where]) for where, group in a.items() if where in b]
     if by_index and all(one.key == other.key for one, other in by_index):
         return "task index", by_index

@@ -19,7 +19,7 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.files.index import HEADER_BYTES, matching_bytes, read_index
 from gym_runtime.viewer.indexing import complete_index, place_of_index
-from gym_runtime.viewer.runs import Run, describe
+from gym_runtime.viewer.run_files import Run, describe
 
 CHUNK_BYTES = 4 * 2**20
 MAX_PAGE_BYTES = 20 * 2**20

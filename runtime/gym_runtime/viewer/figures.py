@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from gym_runtime.files.entry import OUTCOMES
 from gym_runtime.files.index import HEADER_BYTES, IndexedRow, matching_bytes, read_index
+from gym_runtime.files.index_entry import OUTCOMES
 from gym_runtime.files.scores import PassScores, steps
 from gym_runtime.viewer.indexing import complete_index, place_of_index
-from gym_runtime.viewer.runs import Run
+from gym_runtime.viewer.run_files import Run
 
 
-class Group(msgspec.Struct):
+class GroupFigures(msgspec.Struct):
     """The rollouts of one task that have a reward.
 
     ``rewards`` are pairs of rollout index and reward, as they came; ``key`` is the prompt's (`Entry.key`).
@@ -42,7 +42,7 @@ class Group(msgspec.Struct):
         return math.nan if found is None else found
 
 
-Groups = Mapping[tuple[str, int], Group]
+Groups = Mapping[tuple[str, int], GroupFigures]
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,15 +108,15 @@ def indexed(rows: Path) -> Iterator[IndexedRow]:
     yield from read_index(records)
 
 
-def groups_of(rows: Iterable[IndexedRow]) -> dict[tuple[str, int], Group]:
+def groups_of(rows: Iterable[IndexedRow]) -> dict[tuple[str, int], GroupFigures]:
     """Rollouts by environment and task."""
-    groups: dict[tuple[str, int], Group] = {}
+    groups: dict[tuple[str, int], GroupFigures] = {}
     for row in rows:
         entry = row.entry
         where = (entry.environment, entry.task)
         group = groups.get(where)
         if group is None:
-            group = groups[where] = Group(entry.environment, entry.task, entry.key)
+            group = groups[where] = GroupFigures(entry.environment, entry.task, entry.key)
         if entry.reward == entry.reward:
             group.rewards.append((entry.rollout, entry.reward))
     return groups

@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from gym_runtime.files.entry import OUTCOMES, read_entry
 from gym_runtime.files.index import IndexFile, index_path
+from gym_runtime.files.index_entry import OUTCOMES, read_entry
 from gym_runtime.files.lines import MAX_LINE_BYTES
 
 SLICE_BYTES = 8 * 2**20
@@ -27,7 +27,7 @@ FIRST_SLICE_BYTES = 2**19  # the first rows are to be there at once
 _UNREADABLE = OUTCOMES.index("unreadable")
 
 
-class Progress(msgspec.Struct, frozen=True):
+class IndexProgress(msgspec.Struct, frozen=True):
     """How far a file is indexed, in bytes. ``done`` is said once."""
 
     rows: str
@@ -116,7 +116,7 @@ def main() -> None:
             if end_bytes is None:
                 del active[path]
             sys.stdout.buffer.write(
-                msgspec.json.encode(Progress(path, end_bytes or 0, end_bytes is None)) + b"\n"
+                msgspec.json.encode(IndexProgress(path, end_bytes or 0, end_bytes is None)) + b"\n"
             )
             sys.stdout.buffer.flush()
 

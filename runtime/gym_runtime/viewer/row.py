@@ -12,7 +12,14 @@ from typing import Any, cast
 
 import msgspec
 
-from gym_runtime.messages.conversation import Item, as_list, as_object, as_text, content_text, conversation
+from gym_runtime.messages.conversation import (
+    Item,
+    as_list,
+    as_object,
+    as_text,
+    content_text,
+    conversation,
+)
 
 _OWN = {
     "responses_create_params",

@@ -23,8 +23,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import UsageError
-from gym_runtime.files.entry import OUTCOMES
 from gym_runtime.files.index import IndexedRow
+from gym_runtime.files.index_entry import OUTCOMES
 from gym_runtime.messages.conversation import as_object
 from gym_runtime.viewer import selection
 from gym_runtime.viewer.chat import Unusable, completion, prompt, tools

@@ -36,7 +36,7 @@ from gym_runtime.rpc.stalls import Stalls
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S, JOURNAL_FRESH_S, NOTE_S
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
-from gym_runtime.workers.turns import MAX_LOSSES, Turn, Turns
+from gym_runtime.workers.suspect_places import MAX_LOSSES, SuspectPlace, SuspectPlaces
 
 
 class AgentWorker:
@@ -64,7 +64,7 @@ class AgentWorker:
         self._cancellations = Cancellations()
         self._clients = ClientWatch(bus, self._router.members)
         self._stalls = Stalls(self._router)
-        self._turns = Turns()
+        self._turns = SuspectPlaces()
         self._stop = anyio.Event()
         self._finished = anyio.Event()
 
@@ -262,7 +262,7 @@ class AgentWorker:
             self._router.settle(task.rollout_id)
         return None
 
-    async def _made(self, attempts: Attempts, turn: Turn, *, known: bool) -> RolloutRecord:
+    async def _made(self, attempts: Attempts, turn: SuspectPlace, *, known: bool) -> RolloutRecord:
         losses = attempts.account.spent.losses
         if losses >= MAX_LOSSES:
             return attempts.failed(

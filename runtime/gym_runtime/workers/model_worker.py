@@ -26,7 +26,7 @@ from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RE
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import IncompleteDetails, Usage
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.service import Service
 from gym_runtime.timing import (
     ENGINE_FIRST_PAUSE_S,
@@ -131,7 +131,7 @@ async def ask_engine(
     adapter: Adapter,
     call: calls.ModelCall,
     context: CallContext,
-    budget: Budget,
+    budget: RetryBudget,
     notices: Notices,
     health: EngineHealth,
     pace: Pace | None = None,
@@ -241,7 +241,7 @@ class ModelWorker:
             except GymError as error:
                 logger().info("the engine does not report its version of the weights", reason=str(error))
 
-    async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+    async def _handle(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
         call = self._conversations.complete(calls.decode_model_call(request.body))
         context = CallContext(
             rollout=request.rollout,

@@ -30,18 +30,18 @@ from gym_runtime.messages.metric_names import RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.timing import SESSION_IDLE_S, SESSION_KEPT_S, SESSIONS_SWEPT_S
-from gym_runtime.workers.sessions import Entry, Sessions
+from gym_runtime.workers.sessions import HeldSession, Sessions
 
 LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _OPERATIONS: dict[type, str] = {
     calls.OpenSession: "open",
     calls.CallTool: "tool",
-    calls.Step: "step",
+    calls.StepCall: "step",
     calls.Verify: "verify",
     calls.Compare: "compare",
 }
@@ -121,7 +121,7 @@ class ResourceWorker:
             except GymError as error:
                 logger().info("idle sessions were not checked", error=str(error))
 
-    async def _handle(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+    async def _handle(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
         environment = self._environments.get(pool)
         if environment is None:
             raise RuntimeFault(f"this worker does not serve '{pool}'")
@@ -146,7 +146,11 @@ class ResourceWorker:
             self.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
 
     async def _called(
-        self, environment: LoadedEnvironment, call: calls.ResourceCall, request: calls.Request, budget: Budget
+        self,
+        environment: LoadedEnvironment,
+        call: calls.ResourceCall,
+        request: calls.Request,
+        budget: RetryBudget,
     ) -> Raw:
         if environment.resource.roles:
             _asking.set(
@@ -180,7 +184,7 @@ class ResourceWorker:
 
     async def _entry(
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
-    ) -> Entry:
+    ) -> HeldSession:
         models = _models(environment, request)
         opener = (lambda: environment.resource.open(call.task, models)) if calls.opens(call) else None
         entry = await self.sessions.get(call.session, request.deadline_s + SESSION_KEPT_S, opener)
@@ -189,7 +193,9 @@ class ResourceWorker:
             entry.row = call.task.copy()
         return entry
 
-    async def _answered(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
+    async def _answered(
+        self, environment: LoadedEnvironment, entry: HeldSession, call: calls.ResourceCall
+    ) -> Raw:
         """Answer a call; what it asked models in roles counts once it has an answer."""
         answer = await self._answer(environment, entry, call)
         asking = _asking.get(None)
@@ -197,7 +203,9 @@ class ResourceWorker:
             entry.asked.extend(asking.log)
         return answer
 
-    async def _answer(self, environment: LoadedEnvironment, entry: Entry, call: calls.ResourceCall) -> Raw:
+    async def _answer(
+        self, environment: LoadedEnvironment, entry: HeldSession, call: calls.ResourceCall
+    ) -> Raw:
         resource, session = environment.resource, entry.session
         if isinstance(call, calls.CallTool):
             output = await resource.call_tool(session, call.name, call.arguments)
@@ -209,7 +217,7 @@ class ResourceWorker:
                 return calls.pack(calls.StepAnswer())
             observation = await resource.reset(session)
             return calls.pack(calls.StepAnswer(items=observation, tools=resource.offered_tools(session)))
-        if isinstance(call, calls.Step):
+        if isinstance(call, calls.StepCall):
             return calls.pack(await resource.step(session, call.response))
         raise RuntimeFault(f"a session does not answer {type(call).__name__}")
 
@@ -219,7 +227,9 @@ class ResourceWorker:
         log = RoleLog() if asking is None else asking.log
         return calls.pack(Comparison(verdicts=verdicts, role_use=log.use, role_answers=log.answers))
 
-    async def _judge(self, environment: LoadedEnvironment, entry: Entry, response: Raw) -> Verdict | Pending:
+    async def _judge(
+        self, environment: LoadedEnvironment, entry: HeldSession, response: Raw
+    ) -> Verdict | Pending:
         if entry.row is not None:
             return await self._judge_isolated(environment, entry.row, response, entry.session.models)
         return await environment.resource.verify(entry.session, response)
@@ -252,7 +262,7 @@ async def _ask(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
     return await _asking.get().ask(role, params, items)
 
 
-def _pack(verdict: Verdict | Pending, entry: Entry | None) -> Raw:
+def _pack(verdict: Verdict | Pending, entry: HeldSession | None) -> Raw:
     """A verdict as an answer, with what models in roles answered for it, and for its session before."""
     asking = _asking.get(None)
     log = RoleLog()

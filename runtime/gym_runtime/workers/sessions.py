@@ -33,7 +33,7 @@ class _Answer:
         self.error: GymError | None = None
 
 
-class Entry:
+class HeldSession:
     """One session and what it has answered.
 
     Attributes:
@@ -98,7 +98,7 @@ class Sessions:
     """The sessions of one worker, by id."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, HeldSession] = {}
         self._opening: dict[str, asyncio.Event] = {}
         self._empty = anyio.Event()
 
@@ -107,7 +107,7 @@ class Sessions:
 
     async def get(
         self, name: str, expires_s: float, opener: Callable[[], Awaitable[Session[Any]]] | None
-    ) -> Entry:
+    ) -> HeldSession:
         """A session; opened now if this call carries the task and no earlier call has opened it.
 
         Raises:
@@ -122,7 +122,7 @@ class Sessions:
             raise SessionLost(f"session {name} is not on this worker", stage="resource")
         opened = self._opening[name] = asyncio.Event()
         try:
-            entry = self._entries[name] = Entry(await opener(), expires_s)
+            entry = self._entries[name] = HeldSession(await opener(), expires_s)
             return entry
         finally:
             del self._opening[name]

@@ -26,7 +26,7 @@ from gym_runtime.bus.interface import (
 )
 from gym_runtime.bus.slots import PROBE_S, Slots
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
-from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.virtual_clock import BACKEND
 
 if TYPE_CHECKING:
     from runtime.bus.conftest import Fragile, System

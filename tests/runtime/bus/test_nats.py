@@ -20,12 +20,12 @@ from typing import Any
 import anyio
 import pytest
 import uvloop
-from gym_runtime.bus import blobs, connection, reader
+from gym_runtime.bus import blobs, connection, stream_reader
 from gym_runtime.bus import nats as client
 from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.inline import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming, QueueDepth, Record
-from gym_runtime.bus.link import Answer
+from gym_runtime.bus.link import RawAnswer
 from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import (
@@ -543,7 +543,7 @@ def lose_answers(bus: NatsBus, count: int, monkeypatch: pytest.MonkeyPatch) -> N
     ask = link.ask
     left = count
 
-    async def losing(subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> Answer:
+    async def losing(subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> RawAnswer:
         nonlocal left
         answer = await ask(subject, payload, within_s=within_s, header=header)
         if left:
@@ -668,18 +668,20 @@ async def test_records_come_once_and_in_order_through_a_restart(broker: Broker) 
 async def test_a_lost_record_is_read_again(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = reader.Reader._on_message
+    take = stream_reader.Reader._on_message
     arrived = 0
 
-    def losing(self: reader.Reader, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+    def losing(
+        self: stream_reader.Reader, subject: bytes, reply: bytes, header: bytes, payload: bytes
+    ) -> None:
         nonlocal arrived
         arrived += 1
         if arrived % 40 != 0:
             take(self, subject, reply, header, payload)
 
-    monkeypatch.setattr(reader.Reader, "_on_message", losing)
-    monkeypatch.setattr(reader, "READ_PAUSE_S", 0.0)
-    monkeypatch.setattr(reader, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(stream_reader.Reader, "_on_message", losing)
+    monkeypatch.setattr(stream_reader, "READ_PAUSE_S", 0.0)
+    monkeypatch.setattr(stream_reader, "HEARTBEAT_S", 0.2)
     async with connect(broker_url, prefix=prefix) as bus:
         async with anyio.create_task_group() as tasks:
             for number in range(200):
@@ -696,7 +698,7 @@ async def test_a_lost_record_is_read_again(
 async def test_records_go_on_when_their_consumer_vanished(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "READ_PAUSE_S", 0.0)
+    monkeypatch.setattr(stream_reader, "READ_PAUSE_S", 0.0)
     async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("runs.1", b"a")
         records = bus.records("runs.>")
@@ -724,7 +726,7 @@ async def test_records_are_fetched_only_as_fast_as_they_are_read(broker_url: str
         await link_of(bus).settle()
         names = await link_of(bus).ask(f"$JS.API.CONSUMER.LIST.{prefix}_JOURNAL", b"", within_s=5)
         waiting = int(names.payload.partition(b'"num_pending":')[2].partition(b",")[0])
-        assert waiting >= 2000 - 2 * reader.BATCH
+        assert waiting >= 2000 - 2 * stream_reader.BATCH
         await records.aclose()
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import anyio
 import pytest
-from gym_runtime.bus.link import Answer
+from gym_runtime.bus.link import RawAnswer
 from gym_runtime.bus.requests import EXACT_S, LOOK_S, Requests
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
-from gym_runtime.testing import clock
+from gym_runtime.testing import virtual_clock
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return clock.BACKEND
+    return virtual_clock.BACKEND
 
 
 async def test_an_answer_finds_its_request_and_a_late_one_nobody() -> None:
@@ -26,7 +26,7 @@ async def test_an_answer_finds_its_request_and_a_late_one_nobody() -> None:
     _, second_reply, two = requests.begin("a")
     requests.answer(second_reply.encode(), b"", b"", b"for two")
     requests.answer(second_reply.encode(), b"", b"", b"again")
-    assert two.result() == Answer(b"", b"for two")
+    assert two.result() == RawAnswer(b"", b"for two")
     assert not one.done()
     requests.end(first)
     requests.answer(first_reply.encode(), b"", b"", b"late")

@@ -18,12 +18,12 @@ from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
 from gym_runtime.testing.small_system import (
     Hang,
     answer,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
 from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 

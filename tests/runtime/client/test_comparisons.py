@@ -24,7 +24,6 @@ from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.testing.background import hosting, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     SmallSystem,
@@ -34,6 +33,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import CallContext
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,6 @@ from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import DeadlineExceeded, ResourceError, TaskError, UsageError
 from gym_runtime.testing.background import settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     SmallSystem,
@@ -23,6 +22,7 @@ from gym_runtime.testing.small_system import (
     message,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.resource_worker import ResourceWorker
 from runtime.client.running_client import NAME, rows, running_client
 

@@ -11,8 +11,8 @@ from gym_models.scripted import Adapter
 from gym_runtime.client import Client
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import small_system
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from gym_runtime.client.window import GROUP_S, Window
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.testing import clock
+from gym_runtime.testing import virtual_clock
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ RECORD = RolloutRecord(
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return clock.BACKEND
+    return virtual_clock.BACKEND
 
 
 async def test_places_come_back_in_groups_or_after_a_moment() -> None:

@@ -21,7 +21,7 @@ from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.messages.comparison import Candidate
 from gym_runtime.processes.child import wait_for_end
-from gym_runtime.sandbox import calls, verifiers, warm
+from gym_runtime.sandbox import frames, verifiers, warm
 from runtime.bounds import bounds as bounds
 
 from runtime import sandboxed_functions
@@ -308,9 +308,9 @@ def test_a_process_whose_worker_ended_while_it_started_ends_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    start = calls.encode_start(calls.Start(function=calls.name(sandboxed_functions.pid), isolated=False))
+    start = frames.encode_start(frames.Start(function=frames.name(sandboxed_functions.pid), isolated=False))
     program = [sys.executable, "-P", "-c", warm.PROGRAM, *sys.path]
-    frame = calls.LENGTH.pack(len(start)) + start
+    frame = frames.LENGTH.pack(len(start)) + start
     orphan = subprocess.run(program, input=frame, capture_output=True, check=True, timeout=15)
     assert orphan.stdout == b""
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as served:
@@ -318,7 +318,7 @@ def test_a_process_whose_worker_ended_while_it_started_ends_at_once(
         assert served.stdout
         served.stdin.write(frame)
         served.stdin.flush()
-        assert served.stdout.read(calls.LENGTH.size)
+        assert served.stdout.read(frames.LENGTH.size)
         served.stdin.close()
 
 
@@ -346,7 +346,7 @@ async def test_only_named_functions_are_called_and_only_typed_results_come_back(
 
 async def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ResourceError, match=r"died: an answer of \d+ bytes, more than 67108864"):
-        await run_isolated(sandboxed_functions.run, f"said = {calls.ANSWER_BYTES + 1} * 'x'", timeout_s=15)
+        await run_isolated(sandboxed_functions.run, f"said = {frames.ANSWER_BYTES + 1} * 'x'", timeout_s=15)
 
 
 async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, require_known, with_settings
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.files.reader import BadRow, RowReader
+from gym_runtime.files.row_reader import BadRow, RowReader
 from gym_runtime.files.rows import expand
 
 MODULE = """

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import Fault
-from gym_runtime.files.entry import OUTCOMES, Entry, pattern, read_entry
 from gym_runtime.files.index import (
     HEADER_BYTES,
     RECORD_BYTES,
@@ -19,6 +18,7 @@ from gym_runtime.files.index import (
     index_path,
     read_index,
 )
+from gym_runtime.files.index_entry import OUTCOMES, IndexEntry, pattern, read_entry
 from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.row_appender import RowAppender
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
@@ -53,7 +53,7 @@ def index(rows: Path) -> list[IndexedRow]:
 
 
 def test_an_entry_says_what_one_filters_by() -> None:
-    assert read_entry(line(), 0) == Entry(
+    assert read_entry(line(), 0) == IndexEntry(
         task=3,
         rollout=1,
         environment="mcqa",

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.files.reader import BadRow, RowReader
+from gym_runtime.files.row_reader import BadRow, RowReader
 from gym_runtime.files.rows import Numbering, expand, materialize
 from hypothesis import given
 from hypothesis import strategies as st

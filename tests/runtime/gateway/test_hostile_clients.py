@@ -16,9 +16,9 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.gateway.admission import Admission
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.dialect import MAX_ITEMS, MAX_OBJECTS, Problem, Refusal
-from gym_runtime.gateway.names import Names
 from gym_runtime.gateway.refusals import refusal
-from gym_runtime.gateway.responses import RESPONSES as DIALECT
+from gym_runtime.gateway.responses_api import RESPONSES as DIALECT
+from gym_runtime.gateway.rollout_names import RolloutNames
 from gym_runtime.testing.background import settled
 from gym_runtime.testing.small_system import Hang, answer
 from runtime.gateway.running_gateway import RunningGateway, standing
@@ -236,13 +236,13 @@ async def test_a_client_reaches_its_own_rollout_only() -> None:
 
 
 async def test_the_launcher_asks_for_names_and_reaches_all() -> None:
-    async with standing(answer("x"), names=Names("a secret of both sides")) as stand:
+    async with standing(answer("x"), names=RolloutNames("a secret of both sides")) as stand:
         launcher = {"authorization": "Bearer a secret of both sides"}
         async with stand.http.post(f"{stand.url}/rollouts/r.0.1", headers=launcher) as said:
             told = await said.json()
         assert told == {
             "rollout_id": "r.0.1",
-            "name": Names("a secret of both sides").of("r.0.1"),
+            "name": RolloutNames("a secret of both sides").of("r.0.1"),
             "key": f"gym-{stand.gateway.names.of('r.0.1')}",
         }
         status, _, _ = await stand.post("/v1/responses", RESPONSES, authorization=f"Bearer {told['key']}")
@@ -254,14 +254,14 @@ async def test_the_launcher_asks_for_names_and_reaches_all() -> None:
 
 
 def test_names() -> None:
-    one, other = Names(), Names()
+    one, other = RolloutNames(), RolloutNames()
     assert one.of("r") == one.of("r") != other.of("r") != other.of("s")
     assert one.whose(one.of("r"), "") == "r"
     for strange in (other.of("r"), "r", "r~", "~", one.of("r") + "x"):
         with pytest.raises((Refusal, TaskError)):
             one.whose(strange, "")
     with pytest.raises(UsageError, match="has 5 characters; it needs at least 16"):
-        Names("short")
+        RolloutNames("short")
 
 
 @pytest.mark.parametrize("name", ["a%0d%0ax-evil:%20y", "a%00", "%2e%2e%2f", "a b", "\u00e9", "a" * 201])

@@ -10,7 +10,7 @@ from gym_runtime.errors import TaskError
 from gym_runtime.gateway.chat import CHAT
 from gym_runtime.gateway.dialect import ApiDialect, Asked
 from gym_runtime.gateway.messages import MESSAGES
-from gym_runtime.gateway.responses import RESPONSES
+from gym_runtime.gateway.responses_api import RESPONSES
 
 USER = {"role": "user", "content": "hi"}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}

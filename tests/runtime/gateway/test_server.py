@@ -19,7 +19,7 @@ from gym_runtime.gateway.server import Gateway
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Request, Tokens, pack
 from gym_runtime.messages.responses import decode_response
 from gym_runtime.recordings.calls_file import CallsFile
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.testing.background import settled
 from gym_runtime.testing.small_system import Engine, Hang, answer, function_call
 from gym_runtime.workers.adapter import ModelSettings
@@ -164,7 +164,7 @@ async def test_memory_is_bounded_by_forgetting_whole_rollouts() -> None:
 
 
 async def test_the_model_names_a_pool_or_means_the_first() -> None:
-    async def handle(pool: str, request: Request, budget: Budget) -> Raw:
+    async def handle(pool: str, request: Request, budget: RetryBudget) -> Raw:
         return pack(answer(pool))
 
     async with (

@@ -18,7 +18,7 @@ from gym_runtime.environment import roles as role_models
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Role
 from gym_runtime.errors import Fault
 from gym_runtime.messages import calls, comparison, declaration, items, outcomes, responses, run_info
-from gym_runtime.messages import roles as role_messages
+from gym_runtime.messages import role_use as role_messages
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
     CallTool,
@@ -32,8 +32,8 @@ from gym_runtime.messages.calls import (
     Prefix,
     Request,
     RpcReply,
-    Step,
     StepAnswer,
+    StepCall,
     Tokens,
     ToolAnswer,
     Verify,
@@ -63,7 +63,7 @@ from gym_runtime.messages.responses import (
     Response,
     Usage,
 )
-from gym_runtime.messages.roles import RoleAnswer, RoleUse
+from gym_runtime.messages.role_use import RoleAnswer, RoleUse
 from gym_runtime.messages.rollout_spec import RolloutIdentity, RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, decode_run
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
@@ -217,12 +217,12 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         calls.decode_resource_call,
-        Step(session="s", task=Raw(b"[]"), response=Raw(b"{}")),
+        StepCall(session="s", task=Raw(b"[]"), response=Raw(b"{}")),
         b'{"op":"step","session":"s","task":[],"response":{}}',
     ),
     (
         calls.decode_resource_call,
-        Step(session="s", response=Raw(b"{}")),
+        StepCall(session="s", response=Raw(b"{}")),
         b'{"op":"step","session":"s","response":{}}',
     ),
     (
@@ -908,7 +908,7 @@ TOKENS = st.builds(
 CALLS = (
     st.builds(OpenSession, session=TEXT, task=RAW)
     | st.builds(CallTool, session=TEXT, task=RAW, name=TEXT, arguments=TEXT)
-    | st.builds(Step, session=TEXT, task=RAW, response=RAW)
+    | st.builds(StepCall, session=TEXT, task=RAW, response=RAW)
     | st.builds(Verify, session=TEXT, task=RAW, response=RAW)
     | st.builds(CloseSession, session=TEXT, task=RAW)
 )

@@ -16,7 +16,7 @@ from gym_runtime.metrics.gathering import LOOK_S, SystemFigures
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.testing.background import hosting
-from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.virtual_clock import BACKEND
 from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.prepare.metrics import DataMetrics, Figures, differences, refuse_conflict, write_metrics
+from gym_runtime.prepare.dataset_metrics import (
+    DataMetrics,
+    Figures,
+    differences,
+    refuse_conflict,
+    write_metrics,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

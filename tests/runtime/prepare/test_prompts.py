@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files.reader import BadRow
+from gym_runtime.files.row_reader import BadRow
 from gym_runtime.prepare.prompts import read_prompt
 
 

@@ -14,7 +14,7 @@ import pytest
 from gym_runtime.environment.isolated import run_isolated
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.processes import bounded, cgroups
-from gym_runtime.processes.cgroups import Group
+from gym_runtime.processes.cgroups import ControlGroup
 from gym_runtime.processes.child import Child, EndOfProcess
 from gym_runtime.processes.delegation import LEAF, PREFIX, own_groups, prepare
 from gym_runtime.sandbox import (
@@ -192,7 +192,7 @@ sys.stdin.read()
 
 def test_who_is_in_a_group_makes_none(tmp_path: Path) -> None:
     need_groups()
-    group = Group(cgroups.place(os.getpid()).folders, memory_bytes=256 << 20, tasks=64)
+    group = ControlGroup(cgroups.place(os.getpid()).folders, memory_bytes=256 << 20, tasks=64)
     try:
         code = (
             "import os; from gym_runtime.processes import cgroups; print(cgroups.place(os.getpid()).why_not)"
@@ -297,7 +297,7 @@ def test_version_1_has_a_group_in_each_hierarchy(tmp_path: Path) -> None:
 
 
 def test_a_group_of_version_2_is_limited_killed_and_read_by_its_files(tmp_path: Path) -> None:
-    group = Group([tmp_path], memory_bytes=256 << 20, tasks=64)
+    group = ControlGroup([tmp_path], memory_bytes=256 << 20, tasks=64)
     (folder,) = group.folders
     (folder / "memory.events").write_text("low 0\nmax 9\noom 0\noom_kill 2\n")
     assert group.excess() is None  # it was for the limit of another

@@ -14,9 +14,9 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome,
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
 from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
 from gym_runtime.testing.small_system import Engine, Hang, answer
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import CallContext
 from hypothesis import given
 from hypothesis import strategies as st

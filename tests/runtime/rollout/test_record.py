@@ -13,7 +13,6 @@ from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import Tokens, WeightSpan
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     SmallSystem,
@@ -24,6 +23,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
 from msgspec import Raw
 

@@ -14,12 +14,12 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, user_message
 from gym_runtime.messages.responses import decode_params, decode_response
 from gym_runtime.rollout.rollout import Turn
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.testing.small_system import answer, function_call, message, reasoning, rollout_spec, row
+from gym_runtime.testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import serving
 
@@ -44,11 +44,11 @@ class Services:
     def rollout(self, **more: Any) -> Rollout:
         return Rollout(rollout_spec(row(), **more), 1, self.router)
 
-    async def model(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+    async def model(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
         self.requests.put(request)
         return self.model_answer
 
-    async def resource(self, pool: str, request: calls.Request, budget: Budget) -> Raw:
+    async def resource(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
         self.requests.put(request)
         call = calls.decode_resource_call(request.body)
         self.calls.append(call)

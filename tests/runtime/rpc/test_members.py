@@ -21,8 +21,8 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh, listed
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.testing.background import SOON_S, background, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, MemoryBroker, MemoryBus, Passing
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,

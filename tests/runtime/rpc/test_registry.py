@@ -8,7 +8,7 @@ import anyio
 import pytest
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
 from gym_runtime.testing.background import background
-from gym_runtime.testing.clock import BACKEND
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import LOAD_FRESH_S
 from hypothesis import given
 from hypothesis import strategies as st

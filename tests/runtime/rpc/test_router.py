@@ -22,12 +22,12 @@ from gym_runtime.errors import (
 from gym_runtime.messages import calls
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import RoutedReply, Router
 from gym_runtime.rpc.service import Handle, Service
 from gym_runtime.testing.background import background, hosting, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker, MemoryBus
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import MEMBER_GONE_S, NO_WORKER_GRACE_S, SESSION_GRACE_S
 from msgspec import Raw
 from runtime.workers.hosting import Gate, announced, request, serving
@@ -72,11 +72,13 @@ class Cluster:
             await settled(lambda: self.router.views[kind].knows(name))
         return bus
 
-    async def ask(self, budget: Budget | None = None, *, kind: str = "model", **more: Any) -> RoutedReply:
-        return await self.router.ask(kind, "policy", request(**more), budget or Budget())
+    async def ask(
+        self, budget: RetryBudget | None = None, *, kind: str = "model", **more: Any
+    ) -> RoutedReply:
+        return await self.router.ask(kind, "policy", request(**more), budget or RetryBudget())
 
-    async def ask_session(self, worker: str, budget: Budget | None = None, **more: Any) -> RoutedReply:
-        return await self.router.ask_session("policy", worker, request(**more), budget or Budget())
+    async def ask_session(self, worker: str, budget: RetryBudget | None = None, **more: Any) -> RoutedReply:
+        return await self.router.ask_session("policy", worker, request(**more), budget or RetryBudget())
 
 
 @pytest.fixture
@@ -91,14 +93,14 @@ async def cluster() -> AsyncGenerator[Cluster]:
 def naming(worker: str) -> Handle:
     """A handler that answers at once."""
 
-    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         return calls.pack(worker)
 
     return handle
 
 
 def raising(error: GymError) -> Handle:
-    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         raise error
 
     return handle
@@ -133,13 +135,13 @@ async def test_before_it_knows_anybody_the_pool_is_asked(cluster: Cluster) -> No
 async def test_a_workers_own_fault_is_raised_as_it_is_and_not_asked_again(cluster: Cluster) -> None:
     asked = 0
 
-    async def refuse(pool: str, request: calls.Request, budget: Budget) -> Raw:
+    async def refuse(pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
         nonlocal asked
         asked += 1
         raise ModelRefused("no such model")
 
     await cluster.add("a", refuse)
-    budget = Budget(3)
+    budget = RetryBudget(3)
     with pytest.raises(ModelRefused, match="no such model") as raised:
         await cluster.ask(budget)
     assert (raised.value.stage, raised.value.retryable) == ("model", False)
@@ -165,7 +167,7 @@ async def test_a_full_worker_makes_it_ask_another_at_once(cluster: Cluster) -> N
 
 async def test_when_all_are_full_it_waits_until_one_is_free(cluster: Cluster) -> None:
     gates = {name: Gate(name) for name in "ab"}
-    budget = Budget(0)
+    budget = RetryBudget(0)
     for name, gate in gates.items():
         await cluster.add(name, gate.handle, capacity=1)
     async with anyio.create_task_group() as tasks:
@@ -212,7 +214,7 @@ async def test_a_worker_that_freezes_while_a_request_waits_loses_it_to_another(c
     answers: list[RoutedReply] = []
 
     async def ask() -> None:
-        answers.append(await cluster.ask(Budget(0), key="run.1"))
+        answers.append(await cluster.ask(RetryBudget(0), key="run.1"))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
@@ -268,7 +270,7 @@ async def test_a_draining_worker_is_not_asked_while_there_is_another(cluster: Cl
 async def test_a_broken_connection_costs_the_budget_a_retry(cluster: Cluster) -> None:
     gate = Gate("a")
     await cluster.add("a", gate.handle)
-    budget = Budget(5)
+    budget = RetryBudget(5)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(cluster.ask, budget)
         for asked in range(1, 4):
@@ -283,7 +285,7 @@ async def test_a_broken_connection_costs_the_budget_a_retry(cluster: Cluster) ->
 async def test_when_the_budget_is_used_up_the_last_error_is_raised(cluster: Cluster) -> None:
     gate = Gate("a")
     await cluster.add("a", gate.handle)
-    budget = Budget(1)
+    budget = RetryBudget(1)
     async with anyio.create_task_group() as tasks:
 
         async def ask() -> None:
@@ -413,7 +415,7 @@ async def test_cancelling_stays_cancelling_when_the_connection_is_closed(cluster
 
         async def ask() -> None:
             try:
-                await Router(bus).ask("model", "policy", request(key="run.1"), Budget())
+                await Router(bus).ask("model", "policy", request(key="run.1"), RetryBudget())
             except anyio.get_cancelled_exc_class():
                 ended.append("cancelled")
                 raise

@@ -12,10 +12,10 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, ResourceError
 from gym_runtime.messages import calls
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.testing.background import Mailbox, background
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import Gate, call, request, serving
 
@@ -33,7 +33,7 @@ async def bus() -> AsyncGenerator[Bus]:
         yield bus
 
 
-async def echo(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+async def echo(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
     return asked.body
 
 
@@ -50,7 +50,7 @@ async def test_an_answer_names_its_worker_and_how_full_it_is(bus: Bus) -> None:
 async def test_it_answers_for_each_of_its_pools_and_under_its_own_subject(bus: Bus) -> None:
     pools: list[str] = []
 
-    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         pools.append(pool)
         return asked.body
 
@@ -72,7 +72,7 @@ async def test_it_answers_for_each_of_its_pools_and_under_its_own_subject(bus: B
 async def test_what_a_handler_raises_is_answered_as_a_typed_fault_and_ends_nothing(
     bus: Bus, error: Exception, kind: str, stage: str, retryable: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         if bytes(asked.body) == b"0":
             raise error
         return asked.body
@@ -93,7 +93,7 @@ async def test_a_request_that_cannot_be_read_ends_nothing(bus: Bus) -> None:
 
 
 async def test_an_answer_that_is_too_large_is_a_fault_and_not_silence() -> None:
-    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         return calls.pack("x" * 5000)
 
     async with MemoryBroker(max_bytes=2000).connect() as bus, serving(bus, handle):
@@ -161,7 +161,7 @@ async def test_drained_waits_for_what_is_in_progress_only(bus: Bus) -> None:
 async def test_a_request_that_comes_after_its_deadline_is_not_worked_on(bus: Bus) -> None:
     worked: list[calls.Request] = []
 
-    async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         worked.append(asked)
         return asked.body
 

@@ -14,13 +14,13 @@ from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages import calls
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.rpc.suspects import ALONE_AT, GROUP, MAX_DEATHS
 from gym_runtime.testing.background import hosting
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.virtual_clock import BACKEND
 from msgspec import Raw
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ class Pool:
     async def _live(self, name: str) -> None:
         at_once: Counter[int] = Counter()
 
-        async def handle(pool: str, asked: calls.Request, budget: Budget) -> Raw:
+        async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
             at_once[asked.deaths] += 1
             self.most[asked.deaths] = max(self.most[asked.deaths], at_once[asked.deaths])
             if any(at_once[deaths] for deaths in range(ALONE_AT, MAX_DEATHS + 1)):
@@ -101,7 +101,7 @@ class Callers:
                 body=Raw(b"{}"), deadline_s=clock.now() + limit_s, key=f"{name}.1.x.1", rollout=name
             )
             try:
-                await self.routers[number % 2].ask("resource", "shop", request, Budget())
+                await self.routers[number % 2].ask("resource", "shop", request, RetryBudget())
                 ends[name] = None
             except GymError as error:
                 ends[name] = error
@@ -157,7 +157,7 @@ async def test_several_such_calls_cost_four_workers_each_at_most(make: Any) -> N
 
 
 async def test_an_answer_clears_a_call_and_only_that_one() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     budget.died("a", "resource.1")
     budget.died("a", "resource.2")
     assert (budget.deaths, budget.deaths_of("resource.1"), budget.deaths_of("resource.3")) == (1, 1, 0)

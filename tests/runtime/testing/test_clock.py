@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from gym_runtime import clock as epoch
-from gym_runtime.testing import clock
+from gym_runtime.testing import virtual_clock
 
 
 def test_hours_pass_at_once() -> None:
@@ -19,7 +19,7 @@ def test_hours_pass_at_once() -> None:
         await anyio.sleep(100 * 3600)
         return epoch.now() - began_s
 
-    assert clock.run(main) == 100 * 3600
+    assert virtual_clock.run(main) == 100 * 3600
 
 
 def test_the_epochs_clock_is_the_loops_while_it_runs_and_no_longer() -> None:
@@ -27,8 +27,8 @@ def test_the_epochs_clock_is_the_loops_while_it_runs_and_no_longer() -> None:
         await anyio.sleep(2.5)
         return anyio.current_time(), epoch.now()
 
-    assert clock.run(main, start_s=1e9) == (2.5, 1e9 + 2.5)
-    assert clock.run(main) == (2.5, clock.EPOCH_S + 2.5)
+    assert virtual_clock.run(main, start_s=1e9) == (2.5, 1e9 + 2.5)
+    assert virtual_clock.run(main) == (2.5, virtual_clock.EPOCH_S + 2.5)
     assert abs(epoch.now() - time.time()) < 60
 
 
@@ -44,7 +44,7 @@ def test_timers_go_off_in_order_of_their_time() -> None:
             for seconds in (3.0, 0.1, 86400.0 * 400, 0.2, 1e-6):
                 tasks.start_soon(wait, seconds)
 
-    clock.run(main)
+    virtual_clock.run(main)
     assert order == sorted(order)
     assert len(order) == 5
 
@@ -55,7 +55,7 @@ def test_a_time_limit_is_virtual_too() -> None:
             await anyio.sleep(7200)
         return anyio.current_time()
 
-    assert clock.run(main) == 3600
+    assert virtual_clock.run(main) == 3600
 
 
 def test_chance_is_seeded_and_put_back() -> None:
@@ -65,7 +65,9 @@ def test_chance_is_seeded_and_put_back() -> None:
     random.seed(1)
     expected = random.random()
     random.seed(1)
-    assert clock.run(main, seed=5) == clock.run(main, seed=5) != clock.run(main, seed=6)
+    assert (
+        virtual_clock.run(main, seed=5) == virtual_clock.run(main, seed=5) != virtual_clock.run(main, seed=6)
+    )
     assert random.random() == expected
 
 
@@ -86,7 +88,7 @@ def test_cancelled_tasks_end_in_the_same_order_each_time() -> None:
                 await anyio.sleep(1)
                 tasks.cancel_scope.cancel()
 
-        clock.run(main)
+        virtual_clock.run(main)
         return order
 
     first = once()
@@ -95,14 +97,14 @@ def test_cancelled_tasks_end_in_the_same_order_each_time() -> None:
 
 
 def test_who_waits_for_what_cannot_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(virtual_clock, "PATIENCE_S", 0.01)
 
     async def main() -> None:
         await anyio.sleep(10)
         await anyio.Event().wait()
 
-    with pytest.raises(clock.Deadlock, match="main"):
-        clock.run(main)
+    with pytest.raises(virtual_clock.Deadlock, match="main"):
+        virtual_clock.run(main)
 
 
 def test_time_stands_still_while_a_thread_works() -> None:
@@ -121,7 +123,7 @@ def test_time_stands_still_while_a_thread_works() -> None:
         timer.join()
         return finished_s
 
-    assert clock.run(main) == 0.0
+    assert virtual_clock.run(main) == 0.0
 
 
 def test_an_error_of_the_program_comes_out() -> None:
@@ -129,7 +131,7 @@ def test_an_error_of_the_program_comes_out() -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        clock.run(main)
+        virtual_clock.run(main)
     assert abs(epoch.now() - time.time()) < 60
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from gym_runtime import Environment, ModelRefused, Reply, Rollout, Task, Verdict, catalogue
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     Hang,
@@ -21,6 +20,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

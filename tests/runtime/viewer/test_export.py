@@ -13,7 +13,7 @@ import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.index import HEADER_BYTES, read_index
 from gym_runtime.viewer import export
-from gym_runtime.viewer.runs import find_runs
+from gym_runtime.viewer.run_files import find_runs
 
 
 def rows(count: int) -> list[bytes]:

@@ -16,7 +16,7 @@ from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.sample import sample_row
 from gym_runtime.viewer.comparison import bootstrap, compare
 from gym_runtime.viewer.figures import figures_of, rows_of
-from gym_runtime.viewer.runs import Run
+from gym_runtime.viewer.run_files import Run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runtime.viewer import node

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.viewer.runs import describe, find_runs
+from gym_runtime.viewer.run_files import describe, find_runs
 
 ROW = b'{"responses_create_params": {"input": "x"}, "response": {"output": []}, "reward": 1.0}\n'
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.index import index_path, read_index
-from gym_runtime.viewer import server
+from gym_runtime.viewer import web_server
 from gym_runtime.viewer.access import Access
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +60,7 @@ class Client:
 @asynccontextmanager
 async def viewing(*places: Path) -> AsyncIterator[Client]:
     async with (
-        server.serve(places) as access,
+        web_server.serve(places) as access,
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
     ):
         client = Client(session, access)
@@ -209,20 +209,20 @@ async def test_a_folder_that_cannot_be_written_is_indexed_in_the_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # Root may write anywhere, so the answer of the system is replaced; the child process asks nothing.
     monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and Path(path) != folder)
-    place = server.place_of_index(folder / "a.jsonl")
+    place = web_server.place_of_index(folder / "a.jsonl")
     assert place.is_relative_to(tmp_path / "cache")
     assert not index_path(folder / "a.jsonl").exists()
 
 
 async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there are no rollouts in"):
-        async with server.serve([tmp_path]):
+        async with web_server.serve([tmp_path]):
             pass
     with pytest.raises(UsageError, match="there is no file or folder"):
-        async with server.serve([tmp_path / "x"]):
+        async with web_server.serve([tmp_path / "x"]):
             pass
     (tmp_path / "a.jsonl").write_bytes(row(0))
-    async with server.serve([tmp_path]) as access:
+    async with web_server.serve([tmp_path]) as access:
         with pytest.raises(UsageError, match=rf"cannot listen on port {access.port}: .*--port"):
-            async with server.serve([tmp_path], access.port):
+            async with web_server.serve([tmp_path], access.port):
                 pass

@@ -12,7 +12,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.messages import calls
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.retry_budget import Budget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.service import Handle, Service
 from gym_runtime.testing.background import SOON_S, Mailbox, background, hosting
 from msgspec import Raw
@@ -89,7 +89,7 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
-    async def handle(self, pool: str, asked: calls.Request, budget: Budget) -> Raw:
+    async def handle(self, pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
         self.calls.put(asked)
         try:
             await self._open.wait()

@@ -24,7 +24,7 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.testing import clock
+from gym_runtime.testing import virtual_clock
 from gym_runtime.testing.background import background, hosting
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_runtime.testing.memory.faults import Kind
@@ -328,7 +328,7 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 def play(plan: Plan) -> Play:
     """A plan from its start to its end."""
     OPEN.clear()
-    return clock.run(lambda: _play(plan), seed=plan.seed)
+    return virtual_clock.run(lambda: _play(plan), seed=plan.seed)
 
 
 async def _play(plan: Plan) -> Play:

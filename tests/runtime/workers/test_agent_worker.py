@@ -25,7 +25,6 @@ from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Fate, Passing
 from gym_runtime.testing.small_system import (
     Engine,
@@ -39,8 +38,9 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import JOURNAL_FRESH_S
-from gym_runtime.workers.turns import MAX_LOSSES
+from gym_runtime.workers.suspect_places import MAX_LOSSES
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,6 @@ from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.rollout.record import segments
 from gym_runtime.rollout.staleness import staleness
 from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     SmallSystem,
@@ -29,6 +28,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import CONVERSATION_IDLE_S
 from gym_runtime.workers.conversations import Conversations
 from msgspec import Raw

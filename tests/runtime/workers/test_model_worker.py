@@ -18,8 +18,8 @@ from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
 from gym_runtime.messages import calls, metric_names
 from gym_runtime.messages.responses import Response, Usage, decode_response
 from gym_runtime.testing.background import Mailbox, background
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
 from gym_runtime.workers.model_worker import MAX_TRIES, ModelWorker
 from msgspec import Raw

@@ -10,8 +10,8 @@ import pytest
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.testing.background import hosting
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import Engine, small_system
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.pace import Pace
 from runtime.client.running_client import COUNT, NAME, rows

@@ -20,9 +20,9 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
 from gym_runtime.testing.background import Mailbox, background
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import MemoryBroker
 from gym_runtime.testing.small_system import environment, row
+from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.resource_worker import ResourceWorker
 from msgspec import Raw
@@ -202,9 +202,9 @@ async def test_an_episode_goes_step_by_step(running: RunningWorker) -> None:
     assert [bytes(item) for item in calls.decode_step_answer(opened.body).items] == [
         b'{"role":"user","content":"roll"}'
     ]
-    step = await running.reply(calls.Step(session="s", response=ANSWER), pool="dice")
+    step = await running.reply(calls.StepCall(session="s", response=ANSWER), pool="dice")
     assert calls.decode_step_answer(step.body).reward == 0.5
-    last = await running.reply(calls.Step(session="s", response=Raw(make_response("stop"))), pool="dice")
+    last = await running.reply(calls.StepCall(session="s", response=Raw(make_response("stop"))), pool="dice")
     assert calls.decode_step_answer(last.body).terminated
     assert (await running.judged("", pool="dice"))["reward"] == 1.0
 
@@ -241,12 +241,12 @@ async def test_a_step_whose_reward_is_not_a_number_is_the_environments_fault(
     running: RunningWorker,
 ) -> None:
     await running.reply(calls.OpenSession(session="s", task=ROW), pool="dice")
-    reply = await running.reply(calls.Step(session="s", response=Raw(make_response("nan"))), pool="dice")
+    reply = await running.reply(calls.StepCall(session="s", response=Raw(make_response("nan"))), pool="dice")
     assert fault(reply) == ("resource", "ResourceError", "step")
 
 
 async def test_steps_of_what_has_none_are_the_environments_fault(running: RunningWorker) -> None:
-    reply = await running.reply(calls.Step(session="s", task=ROW, response=ANSWER))
+    reply = await running.reply(calls.StepCall(session="s", task=ROW, response=ANSWER))
     assert fault(reply) == ("resource", "ResourceError", "step")
 
 

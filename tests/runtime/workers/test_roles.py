@@ -29,7 +29,6 @@ from gym_runtime.files.results import failure_class
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.small_system import (
     Engine,
     Hang,
@@ -41,6 +40,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
+from gym_runtime.testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from gym_runtime import Session, Task, clock
 from gym_runtime.errors import GymError, ResourceError, SessionLost
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.testing.background import background
-from gym_runtime.testing.clock import BACKEND, run
+from gym_runtime.testing.virtual_clock import BACKEND, run
 from gym_runtime.timing import CLOSE_LIMIT_S, SESSIONS_SWEPT_S
-from gym_runtime.workers.sessions import REMEMBERED_ANSWERS, Entry, Sessions
+from gym_runtime.workers.sessions import REMEMBERED_ANSWERS, HeldSession, Sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -87,7 +87,7 @@ async def test_a_session_that_is_not_here_is_lost() -> None:
 
 async def test_calls_that_come_while_a_session_opens_wait_for_it() -> None:
     sessions = Sessions()
-    entries: list[Entry] = []
+    entries: list[HeldSession] = []
 
     async def get(opener: Callable[[], Awaitable[Session[Any]]] | None) -> None:
         entries.append(await sessions.get("a", 100, opener))
@@ -151,8 +151,8 @@ class Work:
         return Raw(b"%d" % self.done)
 
 
-def entry() -> Entry:
-    return Entry(Room(), 100)
+def entry() -> HeldSession:
+    return HeldSession(Room(), 100)
 
 
 async def test_a_repeated_key_gets_the_first_answer() -> None:
@@ -375,7 +375,7 @@ def test_no_order_of_events_opens_answers_or_closes_anything_twice(
             rooms.append(room)
             return room
 
-        async def work(entry: Entry, key: str) -> Raw:
+        async def work(entry: HeldSession, key: str) -> Raw:
             await anyio.sleep(1)
             done[id(entry), key] += 1
             return Raw(b"%d" % id(entry))
@@ -394,7 +394,7 @@ def test_no_order_of_events_opens_answers_or_closes_anything_twice(
                 assert bytes(answer) == b"%d" % id(entry)
             return None
 
-        kept: list[Entry] = []
+        kept: list[HeldSession] = []
         async with anyio.create_task_group() as tasks:
             for event in events:
                 tasks.start_soon(happen, *event)

@@ -2,7 +2,7 @@
 
 One `MemoryBroker` has the stored data; each connection to it represents a worker. Connections can be cut and
 frozen, and a policy can drop, double and delay messages, so that whole systems can be simulated, on virtual
-time (`gym_runtime.testing.clock`) and the same way for the same seed::
+time (`gym_runtime.testing.virtual_clock`) and the same way for the same seed::
 
     broker = MemoryBroker(seed=7, faults=Chances(drop=0.01, delay=0.1))
     async with broker.connect("agent-1") as bus:

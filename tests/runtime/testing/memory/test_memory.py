@@ -22,9 +22,9 @@ from gym_runtime.errors import (
     PayloadTooLarge,
     UsageError,
 )
-from gym_runtime.testing.clock import BACKEND
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, Passing
 from gym_runtime.testing.memory.patterns import compiled, overlap
+from gym_runtime.testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from gym_runtime.bus.interface import Delivery, Incoming
 from gym_runtime.errors import (
     GymError,
 )
-from gym_runtime.testing.clock import BACKEND, run
 from gym_runtime.testing.memory import Chances, MemoryBroker, MemoryBus
+from gym_runtime.testing.virtual_clock import BACKEND, run
 
 pytestmark = pytest.mark.anyio
 

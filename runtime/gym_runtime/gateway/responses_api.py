@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from gym_runtime.errors import TaskError
-from gym_runtime.gateway import namespaces, openai_errors
+from gym_runtime.gateway import openai_errors, tool_namespaces
 from gym_runtime.gateway.dialect import (
     MAX_ITEMS,
     ApiDialect,
@@ -80,14 +80,14 @@ def read(body: bytes) -> Asked:
                 case OtherItem(type="item_reference"):
                     raise TaskError(_NOT_STORED)
                 case FunctionCall():
-                    items[place] = namespaces.flat_call(raw)
+                    items[place] = tool_namespaces.flat_call(raw)
                 case _:
                     pass
         except (TaskError, msgspec.DecodeError) as error:
             raise TaskError(f"input[{place}]: {error}") from error
     metadata: dict[str, str] = fields.take("metadata", dict[str, str], {})
     params = fields.take_raw(*_SAME)
-    names: namespaces.Names = {}
+    names: tool_namespaces.Names = {}
     if (tools := fields.take("tools", list[Raw])) is not None:
         params["tools"], names = _tools(tools)
         if any(_decode_tool(tool).type != "function" for tool in params["tools"]):
@@ -97,9 +97,9 @@ def read(body: bytes) -> Asked:
     return Asked(call=call, model=model, stream=stream, namespaces=names)
 
 
-def _tools(tools: list[Raw]) -> tuple[list[Raw], namespaces.Names]:
+def _tools(tools: list[Raw]) -> tuple[list[Raw], tool_namespaces.Names]:
     try:
-        return namespaces.flatten(tools)
+        return tool_namespaces.flatten(tools)
     except msgspec.DecodeError as error:
         raise TaskError(f"tools: {error}") from error
 
@@ -153,7 +153,9 @@ def _fields(raw: Raw, asked: Asked) -> dict[str, Any]:
     fields: dict[str, Any] = {**_decode_fields(encode(usual)), **_decode_fields(asked.call.params), **given}
     fields.pop("input", None)
     if asked.namespaces:
-        fields["output"] = Raw(encode(namespaces.named(_decode_items(fields["output"]), asked.namespaces)))
+        fields["output"] = Raw(
+            encode(tool_namespaces.named(_decode_items(fields["output"]), asked.namespaces))
+        )
     fields["created_at"] = int(float(bytes(encode(fields["created_at"]))))
     return fields
 

@@ -18,7 +18,7 @@ OUTCOMES = ("completed", "truncated", "failed", "cancelled", "unreadable")
 """An entry's outcome is a position in this list. ``unreadable``: the line is no JSON object."""
 
 LIMIT = "limit"
-"""The first part of a `Entry.fault` that says which limit truncated a rollout."""
+"""The first part of a `IndexEntry.fault` that says which limit truncated a rollout."""
 
 _MESSAGE_CHARACTERS = 160
 _CHANGING = re.compile(
@@ -32,7 +32,7 @@ _U32 = 2**32 - 1
 _U16 = 2**16 - 1
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row in a few numbers.
 
     Attributes:
@@ -126,7 +126,7 @@ _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_entry(line: bytes, position: int) -> Entry:
+def read_entry(line: bytes, position: int) -> IndexEntry:
     """The entry of a line; never raises.
 
     ``position`` counts the file's rows from 0; a row that does not say its task is the task of its position.
@@ -137,10 +137,10 @@ def read_entry(line: bytes, position: int) -> Entry:
         row = _lenient(line)
         if row is not None:
             return _entry(row, line, position)
-        return Entry(task=_within(position, _U32), outcome=OUTCOMES.index("unreadable"))
+        return IndexEntry(task=_within(position, _U32), outcome=OUTCOMES.index("unreadable"))
 
 
-def _entry(row: _Row, line: bytes, position: int) -> Entry:
+def _entry(row: _Row, line: bytes, position: int) -> IndexEntry:
     own = row.own or _Own()
     response = row.response or _Response()
     usage = response.usage or _Usage()
@@ -148,7 +148,7 @@ def _entry(row: _Row, line: bytes, position: int) -> Entry:
     reward = row.reward
     if reward is None or outcome >= 2:
         reward = math.nan
-    return Entry(
+    return IndexEntry(
         task=_within(row.task if row.task >= 0 else position, _U32),
         rollout=_within(row.rollout, _U16),
         environment=row.agent_ref.name if row.agent_ref else "",

@@ -25,8 +25,8 @@ from aiohttp import web
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.index import HEADER_BYTES, RECORD_BYTES, end_of, matching_bytes
 from gym_runtime.viewer.access import Access
-from gym_runtime.viewer.indexing import Progress, place_of_index
-from gym_runtime.viewer.runs import Run, describe, find_runs
+from gym_runtime.viewer.indexing import IndexProgress, place_of_index
+from gym_runtime.viewer.run_files import Run, describe, find_runs
 from gym_runtime.viewer.search import offsets_of
 
 HOST = "127.0.0.1"
@@ -35,7 +35,7 @@ MAX_MATCHES = 100_000
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
 _PAGE_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
-_decode_progress = msgspec.json.Decoder(Progress).decode
+_decode_progress = msgspec.json.Decoder(IndexProgress).decode
 
 
 class Indexer:
@@ -66,7 +66,7 @@ class Indexer:
         self.busy.clear()
 
 
-class Server:
+class ViewerServer:
     """The routes. ``places`` are looked through again whenever the list of runs is asked for."""
 
     def __init__(self, places: Sequence[Path], indexer: Indexer, system: SystemState | None = None) -> None:
@@ -231,7 +231,7 @@ async def serve(
         if system is None:
             await anyio.to_thread.run_sync(find_runs, places)
         async with _indexer() as indexer:
-            server = Server(places, indexer, system)
+            server = ViewerServer(places, indexer, system)
             app = web.Application(middlewares=[access.middleware])
             app.on_response_prepare.append(access.protect)
             app.add_routes(server.routes())

@@ -16,7 +16,7 @@ READ_AHEAD = 256
 T = TypeVar("T")
 
 
-class Stream(Generic[T]):
+class ResultStream(Generic[T]):
     """Results on their way from the work that brings them to one reader; at most `READ_AHEAD` wait.
 
     A queue and two events, not a memory object stream of anyio: that costs ten times as much per result.

@@ -17,7 +17,7 @@ ALONE_AT = 2
 MAX_LOSSES = 4
 
 
-class Turn:
+class SuspectPlace:
     """The place of one rollout among the suspects of a worker, until it stores a turn or ends."""
 
     def __init__(self, places: anyio.Semaphore | None) -> None:
@@ -42,15 +42,15 @@ class Turn:
             self._places.release()
 
 
-class Turns:
+class SuspectPlaces:
     """The places at one agent worker."""
 
     def __init__(self) -> None:
         self._group = anyio.Semaphore(GROUP)
         self._alone = anyio.Semaphore(1)
 
-    def turn(self, losses: int) -> Turn:
+    def turn(self, losses: int) -> SuspectPlace:
         """The place in which a rollout waits that has lost this many workers in a row."""
         if losses >= ALONE_AT:
-            return Turn(self._alone)
-        return Turn(self._group if losses >= GROUP_AT else None)
+            return SuspectPlace(self._alone)
+        return SuspectPlace(self._group if losses >= GROUP_AT else None)

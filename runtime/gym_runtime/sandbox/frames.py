@@ -29,7 +29,7 @@ REQUEST = struct.Struct("!Qd")
 ANSWER = struct.Struct("!QBB")
 """The request's number; how it ended; whether the process takes no further requests."""
 ANSWERED, DIED, OVERRAN = 0, 1, 2
-"""How a request ends, and the answer's data: `Done` or `Failed`; the reason of the fork's end; nothing."""
+"""How a request ends, and its data: `CallDone` or `CallFailed`; the reason of the fork's end; nothing."""
 REQUEST_BYTES = 256 << 20
 ANSWER_BYTES = 64 << 20
 FAULT_CHARACTERS = 4000
@@ -51,13 +51,13 @@ class Start(msgspec.Struct, frozen=True):
     isolated: bool = True
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class CallDone(msgspec.Struct, frozen=True, tag="done"):
     """The function returned this."""
 
     result: msgspec.Raw
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class CallFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The function raised this."""
 
     fault: Fault
@@ -72,7 +72,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 encode_start = msgspec.json.Encoder().encode
 decode_start = msgspec.json.Decoder(Start).decode
 encode_answer = msgspec.json.Encoder().encode
-decode_answer: Callable[[bytes], Done | Failed] = msgspec.json.Decoder(Done | Failed).decode
+decode_answer: Callable[[bytes], CallDone | CallFailed] = msgspec.json.Decoder(CallDone | CallFailed).decode
 encode_arguments = msgspec.msgpack.Encoder().encode
 encode_result = msgspec.json.Encoder().encode
 

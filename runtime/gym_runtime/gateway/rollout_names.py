@@ -2,7 +2,7 @@
 
 A rollout's name is ``ID~TAG``. The tag is an HMAC of the id with a secret that the gateway and the launcher
 share. So the gateway needs no table, and a client that has one name cannot compute another. The launcher
-makes names itself (`Names.of`), or asks the gateway for them, with the secret as its key.
+makes names itself (`RolloutNames.of`), or asks the gateway for them, with the secret as its key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SEPARATOR = "~"
 _TAG_CHARS = 32
 
 
-class Names:
+class RolloutNames:
     """The names of one gateway's rollouts.
 
     Args:
