@@ -1,0 +1,239 @@
+"""Large payloads."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from pathlib import Path
+
+import anyio
+import pytest
+from gym_runtime.bus import blobs
+from gym_runtime.bus import nats as client
+from gym_runtime.bus.inline import SMALL_INLINE_BYTES
+from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming
+from gym_runtime.bus.nats import NatsBus, connect
+from gym_runtime.errors import (
+    BrokerError,
+    DeadlineExceeded,
+    PayloadTooLarge,
+)
+from gym_runtime.system.private_broker import Broker
+from runtime.bus.conftest import StartServer, frozen, linked
+from runtime.bus.nats.links import Inbox, link_of, soon
+
+
+@pytest.mark.asyncio
+async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, prefix: str) -> None:
+    large = os.urandom(INLINE_BYTES + 1)
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
+        async with anyio.create_task_group() as tasks:
+
+            def reverse(incoming: Incoming) -> None:
+                tasks.start_soon(other.publish, incoming.reply, incoming.payload[::-1])
+
+            async with other.serve("reverse", reverse):
+                assert await bus.request("reverse", large, deadline_s=soon()) == large[::-1]
+        inbox = Inbox()
+        async with other.serve("signal.*", inbox):
+            await bus.publish("signal.1", large, headers={"a": "b"})
+            assert await inbox.full() == [Incoming("signal.1", large, "", {"a": "b"})]
+        await bus.enqueue("task.a.1", large)
+        done = Inbox()
+
+        async def handle(delivery: Delivery) -> None:
+            await delivery.ack()
+            done(delivery.payload)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.pull("task.>", consumer="a", slots=1, handle=handle))
+            assert await done.full() == [large]
+            tasks.cancel_scope.cancel()
+        assert await bus.commit("rollout.r.1", large)
+        await bus.append("journal.1", large)
+        assert (await anext(other.records("rollout.>"))).payload == large
+        assert [record.payload for record in await other.latest("journal.*")] == [large]
+        assert [record.payload for record in await other.latest("journal.1")] == [large]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("size", "count"), [(INLINE_BYTES, 256), (SMALL_INLINE_BYTES, 400)])
+async def test_a_slow_reader_of_many_large_messages_is_not_disconnected(
+    broker: Broker, start_server: StartServer, tmp_path: Path, prefix: str, size: int, count: int
+) -> None:
+    # The broker would have 100 MB or more for the worker, which reads 5 ms for each message.
+    small = f'jetstream {{ store_dir: "{tmp_path}/js" }}'
+    url = broker.url if size == INLINE_BYTES else start_server(small)[0]
+    changes: list[bool] = []
+    async with connect(url, prefix=prefix) as bus, connect(url, prefix=prefix) as other:
+        link_of(other).watch(changes.append)
+        async with anyio.create_task_group() as answers:
+
+            def read(incoming: Incoming) -> None:
+                time.sleep(0.005)
+                answers.start_soon(other.publish, incoming.reply, b"%d" % len(incoming.payload))
+
+            async def ask() -> None:
+                assert await bus.request("x", b"x" * size, deadline_s=soon(60)) == b"%d" % size
+
+            async with other.serve("x", read), anyio.create_task_group() as requests:
+                for _ in range(count):
+                    requests.start_soon(ask)
+        assert changes == []
+
+
+@pytest.mark.asyncio
+async def test_a_blob_of_many_chunks_is_stored_once_for_each_run(broker_url: str, prefix: str) -> None:
+    large = os.urandom(3 * blobs.CHUNK_BYTES + 5)
+
+    async def stored() -> list[str]:
+        return sorted(await bus._streams.counts(f"{prefix}.blob.>"))
+
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.append("journal.r1.1", large)
+        first = await stored()
+        assert len(first) == 5
+        assert {subject.rpartition(".")[0].split(".")[1:4] == ["blob", "run", "r1"] for subject in first}
+        await bus.append("journal.r1.2", large)
+        await bus.publish("x", large, run="r1")
+        assert await stored() == first
+        # A message that may live longer, or of another run, has a blob of its own.
+        await bus.enqueue("task.agent.environment.r1", large)
+        await bus.append("journal.r2.1", large)
+        assert len(await stored()) == 15
+        # A run's blobs are forgotten together, and stored again where they are needed again.
+        assert await bus.forget(blobs.of_run("r1")) == 10
+        assert [subject.split(".")[3] for subject in await stored()] == ["r2"] * 5
+        await bus.append("journal.r1.3", large)
+        assert [record.payload for record in await bus.latest("journal.r1.3")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_blobs_of_no_run_expire_soon(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "SIGNAL_LIFE_S", 1)
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.publish("x", os.urandom(INLINE_BYTES + 1))
+        stored = await bus._streams.counts(f"{prefix}.blob.>")
+        assert {subject.split(".")[1:3] == ["blob", "brief"] for subject in stored} == {True}
+        with anyio.fail_after(10):
+            while await bus._streams.counts(f"{prefix}.blob.>"):
+                await anyio.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_what_is_stored_of_a_large_payload_says_nothing_of_it(broker_url: str, prefix: str) -> None:
+    large = b"the same sentence again. " * 50_000
+    async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
+        await bus.append("journal.r1.1", large)
+        chunks = [
+            kept.payload
+            for subject in await bus._streams.counts(f"{prefix}.blob.>")
+            if (kept := await bus._streams.direct(subject)) is not None
+        ]
+        assert sum(map(len, chunks)) >= len(large)
+        assert not any(b"sentence" in chunk for chunk in chunks)
+        assert all(len(zlib.compress(chunk)) >= len(chunk) for chunk in chunks)
+        assert [record.payload for record in await other.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_a_payload_that_looks_like_a_reference_is_none(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.append("journal.1", blobs.MAGIC + b"{}")
+        assert [record.payload for record in await bus.latest("journal.1")] == [blobs.MAGIC + b"{}"]
+
+
+@pytest.mark.asyncio
+async def test_a_chunk_cannot_be_replaced(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_runtime.bus.streams.PATIENCE_S", 0.1)
+    large = os.urandom(INLINE_BYTES + 1)
+    async with connect(broker_url, prefix=prefix) as bus:
+        await bus.append("journal.r1.1", large)
+        for subject in await bus._streams.counts(f"{prefix}.blob.>"):
+            for headers in ({}, {"Nats-Rollup": "sub"}, {"Nats-Rollup": "all"}, {"Nats-TTL": "1"}):
+                with pytest.raises(BrokerError, match="refuses"):
+                    await bus._streams.store(subject, b"y", headers)
+        assert [record.payload for record in await bus.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_a_chunk_that_is_not_what_was_stored_is_named_and_never_used(
+    broker_url: str, prefix: str
+) -> None:
+    large = os.urandom(2 * blobs.CHUNK_BYTES + 5)
+    async with connect(broker_url, prefix=prefix) as bus, linked(broker_url) as operator:
+        await bus.append("journal.r1.1", large)
+        chunks = [
+            subject
+            for subject in sorted(await bus._streams.counts(f"{prefix}.blob.>"))
+            if not subject.endswith(".whole")
+        ]
+        kept = [await bus._streams.direct(subject) for subject in chunks]
+        first, second, third = (one.payload for one in kept if one is not None)
+        flipped = bytes([second[0] ^ 1]) + second[1:]
+        # As an operator may: the stream itself is changed.
+        for other in (flipped, first, third, second[:-1], second + b"x", b""):
+            await bus._streams.purge(chunks[1])
+            await operator.ask(chunks[1], other, within_s=5)
+            with pytest.raises(BrokerError, match=r"blob blob\.run\.r1\.\w+\.1 is damaged"):
+                await bus.latest("journal.r1.1")
+        await bus._streams.purge(chunks[1])
+        with pytest.raises(BrokerError, match=r"blob\.run\.r1\.\w+\.1 is gone"):
+            await bus.latest("journal.r1.1")
+        await operator.ask(chunks[1], second, within_s=5)
+        assert [record.payload for record in await bus.latest("journal.r1.1")] == [large]
+
+
+@pytest.mark.asyncio
+async def test_the_stream_of_blobs_of_an_older_version_is_brought_up_to_date(
+    broker_url: str, prefix: str
+) -> None:
+    config = {"name": f"{prefix}_BLOBS", "subjects": [f"{prefix}.blob.>"], "discard": "old"}
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_BLOBS", json.dumps(config).encode(), within_s=5)
+        async with connect(broker_url, prefix=prefix):
+            info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_BLOBS", b"", within_s=5)
+    now = json.loads(info.payload)["config"]
+    assert (now["discard"], now["discard_new_per_subject"], now["max_msgs_per_subject"]) == ("new", True, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_reference_that_is_none_is_an_error(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=prefix) as bus:
+
+        def answer(incoming: Incoming) -> None:
+            link_of(bus).post(incoming.reply, blobs.MAGIC + incoming.payload)
+
+        async with bus.serve("x", answer):
+            for damaged in (b"", b'{"id":"../x","key":"","size_bytes":1,"chunk_bytes":1}'):
+                with pytest.raises(BrokerError, match="reference"):
+                    await bus.request("x", damaged, deadline_s=soon())
+
+
+@pytest.mark.asyncio
+async def test_a_payload_beyond_the_limit_is_refused(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert BLOB_BYTES == 1 << 30
+    monkeypatch.setattr(blobs, "BLOB_BYTES", 2_000_000)
+    async with connect(broker_url, prefix=prefix) as bus:
+        with pytest.raises(PayloadTooLarge, match="the limit is 2000000"):
+            await bus.enqueue("task.a.1", b"x" * 2_000_001)
+
+
+@pytest.mark.asyncio
+async def test_the_deadline_holds_while_a_large_payload_is_on_its_way(broker: Broker) -> None:
+    async with connect(broker.url) as bus:
+        with frozen(broker.pid), pytest.raises(DeadlineExceeded):
+            await bus.request("x", b"x" * (INLINE_BYTES + 1), deadline_s=soon(0.2))
+
+
+def test_the_client_module_is_the_bus() -> None:
+    assert client.NatsBus is NatsBus

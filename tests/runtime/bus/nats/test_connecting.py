@@ -1,0 +1,128 @@
+"""Connecting: what is refused, and with which remedy."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from pathlib import Path
+
+import anyio
+import pytest
+from gym_runtime.bus import connection
+from gym_runtime.bus.nats import connect
+from gym_runtime.errors import (
+    BrokerError,
+    UsageError,
+)
+from gym_runtime.system.private_broker import Broker
+from runtime.bus.conftest import StartServer, frozen, linked
+
+
+@pytest.mark.asyncio
+async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "DIAL_S", 0.3)
+    with pytest.raises(BrokerError, match=r"no broker at nats://127\.0\.0\.1:9 .*nats-server -js"):
+        async with connect("nats://me:secret@127.0.0.1:9"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_frozen_broker_is_unreachable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "DIAL_S", 0.3)
+    with frozen(broker.pid), pytest.raises(BrokerError, match="no broker at"):
+        async with connect(broker.url):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_bad_credentials_fail_at_once_without_telling_them(broker_url: str) -> None:
+    host = broker_url.rpartition("@")[2]
+    with pytest.raises(BrokerError, match="refuses the credentials") as caught:
+        async with connect(f"nats://gym:wrong@{host}"):
+            pass
+    assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.asyncio
+async def test_a_missing_credentials_file_fails_at_once(broker_url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.creds: No such file"):
+        async with connect(broker_url, credentials=tmp_path / "none.creds"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_broker_without_jetstream_is_refused(start_server: StartServer) -> None:
+    url, _ = start_server("")
+    with pytest.raises(BrokerError, match="start it with 'nats-server -js'"):
+        async with connect(url):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_broker_for_small_messages_is_refused(start_server: StartServer) -> None:
+    url, _ = start_server("max_payload: 128KB")
+    with pytest.raises(BrokerError, match="max_payload: 8MB"):
+        async with connect(url):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_bad_prefix_is_refused() -> None:
+    with pytest.raises(UsageError, match="prefix"):
+        async with connect("nats://127.0.0.1:9", prefix="a b"):
+            pass
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_tls(start_server: StartServer, broker_url: str, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    request = f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -subj /CN=localhost"
+    command = [openssl, *request.split(), "-addext", "subjectAltName=IP:127.0.0.1"]
+    await anyio.run_process(command)
+    url, _ = start_server(
+        f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}\n'
+        f'jetstream {{ store_dir: "{tmp_path / "js"}" }}\nmax_payload: 8MB'
+    )
+    with pytest.raises(BrokerError, match=r"(?i)certificate"):
+        async with connect(url):
+            pass
+    with pytest.raises(BrokerError, match="offers none"):
+        async with connect(broker_url.replace("nats://", "tls://")):
+            pass
+    async with connect(url, tls=ssl.create_default_context(cafile=certificate)) as bus:
+        assert await bus.commit("rollout.r.1", b"x")
+
+
+@pytest.mark.asyncio
+async def test_an_error_inside_the_context_is_raised_as_it_is(broker_url: str, prefix: str) -> None:
+    with pytest.raises(KeyError):
+        async with connect(broker_url, prefix=prefix):
+            raise KeyError
+
+
+@pytest.mark.asyncio
+async def test_streams_of_the_operator_keep_their_settings(broker_url: str, prefix: str) -> None:
+    config = b'{"name":"%b_ROLLOUTS","subjects":["%b.rollout.>"],"max_age":3600000000000}' % (
+        (prefix.encode(),) * 2
+    )
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
+        async with connect(broker_url, prefix=prefix) as bus:
+            assert await bus.commit("rollout.r.1", b"x")
+        info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
+        assert b'"max_age":3600000000000' in info.payload
+        assert b'"allow_direct":true' in info.payload
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: str) -> None:
+    config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
+    async with linked(broker_url) as link:
+        await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_TASKS", config, within_s=5)
+    with pytest.raises(BrokerError, match=f"{prefix}_TASKS exists with other settings"):
+        async with connect(broker_url, prefix=prefix):
+            pass
