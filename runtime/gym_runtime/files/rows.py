@@ -22,6 +22,7 @@ from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.roles import check_role_sampling
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
+from gym_runtime.files.key_table import KeyTable
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.names import token
@@ -65,8 +66,9 @@ class Numbering:
         self._apart = apart
         self._next = first
         self._repeated = repeated
-        self._tasks: dict[bytes, int] = {}
-        self._rollouts: dict[int, int] = {}
+        self._tasks = KeyTable()
+        self._first_repeats = KeyTable()
+        self._rollouts: dict[int, int] = {}  # of tasks that came again
 
     def number(self, row: Row, repeats: int) -> tuple[int, int]:
         """The row's task index, and the index of the first of its ``repeats`` rollouts."""
@@ -77,17 +79,17 @@ class Numbering:
             task_index = row.task_index
             repeated = self._repeated is None or task_index in self._repeated
         else:
-            key = row_key(row.line, row.environment.name)
-            repeated = self._repeated is None or short_key(key) in self._repeated
-            known = self._tasks.get(key) if repeated else None
+            key = short_key(row_key(row.line, row.environment.name))
+            repeated = self._repeated is None or key in self._repeated
+            known = self._tasks.setdefault(key, self._next) if repeated else None
             task_index = self._next if known is None else known
-            if known is None:
-                self._next += 1
-                if repeated:
-                    self._tasks[key] = task_index
+            self._next += known is None
         if not repeated:
             return task_index, 0
-        rollout_index = self._rollouts.get(task_index, 0)
+        first_repeats = self._first_repeats.setdefault(task_index, repeats)
+        if first_repeats is None:
+            return task_index, 0
+        rollout_index = self._rollouts.get(task_index, first_repeats)
         self._rollouts[task_index] = rollout_index + repeats
         return task_index, rollout_index
 

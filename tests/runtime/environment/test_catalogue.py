@@ -143,7 +143,6 @@ def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> N
         "circle_count_simple_agent",
         "code_fim_simple_agent",
         "hotpotqa_qa_simple_agent",
-        "genrm_simple_agent",
         "swerl_gen_simple_agent",
         "verilog_code_gen_agent",
         "xstest2_agent",
