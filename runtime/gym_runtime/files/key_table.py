@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 PARTS = 64
-"""Each part grows by itself: growing a table of a million keys at once would hold the event loop for 0.3 s."""
+"""Each part grows by itself: growing one table of a million keys would hold the event loop for 0.3 s."""
 FIRST_SLOTS = 16
 """A power of two, as every later number of slots is."""
 _EMPTY = -1
