@@ -239,7 +239,7 @@ async def test_each_role_may_do_what_the_tables_say_and_nothing_else(
 async def test_who_lacks_the_reference_reads_no_large_payload_and_replaces_none(
     url: str, folder: Path, role: Role
 ) -> None:
-    secret = b"a secret of another rollout " * 20_000
+    secret = b"a secret of another rollout " * 50_000  # more than travels in one message
     async with as_role(url, folder, "client") as client, probing(url, folder, role) as thief:
         await client.enqueue("task.nobody.environment.theft", secret)
         taken: set[str] = set()
