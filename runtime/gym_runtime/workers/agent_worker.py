@@ -1,8 +1,8 @@
 """The agent worker: pulls rollouts by credit, runs them, commits each result once.
 
 A delivery is acked after its record is committed (or found to be committed already). A task that lost
-`suspect_places.MAX_LOSSES` workers in a row, or that cannot be decoded, is committed as failed: no task is retried for
-ever, and none disappears without a record. While the client of an attached run is gone, its tasks go back to
+`suspect_places.MAX_LOSSES` workers in a row, or that cannot be decoded, is committed as failed: no task is
+retried without end, and each has a record. While the client of an attached run is gone, its tasks go back to
 the queue. A worker that gives a task back stores that (`rollout.account`), so that it does not count as a
 loss, however often it happens.
 """
