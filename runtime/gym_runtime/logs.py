@@ -19,6 +19,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from gym_runtime import tracing
 from gym_runtime.errors import UsageError
+from gym_runtime.timing import LOG_EXPORT_S
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -30,7 +31,6 @@ _rollout: ContextVar[tuple[str, int]] = ContextVar("rollout", default=("", 0))
 
 FORMAT_VARIABLE = "GYM_LOG_FORMAT"
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-EXPORT_S = 2.0
 _SEVERITIES = {"debug": "DEBUG", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
 
 
@@ -105,12 +105,12 @@ def export(service: str, worker: str = "") -> None:
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
     _provider = LoggerProvider(resource=tracing.resource(service, worker))
-    _provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(timeout=EXPORT_S)))
+    _provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(timeout=LOG_EXPORT_S)))
     _exported = _provider.get_logger("gym_runtime")
 
 
 def stop_export() -> None:
-    """Send what is left; a collector that does not answer takes `EXPORT_S` at most."""
+    """Send what is left; a collector that does not answer takes `LOG_EXPORT_S` at most."""
     global _provider, _exported
     if _provider is not None:
         _provider.shutdown()

@@ -402,3 +402,104 @@ QUIET_S = 15.0
 
 WRITE_S = 60.0
 """How long a client may leave a stream unread."""
+
+# -- waits and what is looked at (`gym_runtime.bus`, `gym_runtime.rpc`) ---------------------------------
+
+EXACT_S = 5.0
+"""Waits up to this have a timer of their own. Longer ones end up to `OVERDUE_S` late: a timer for each would
+cost a tenth of a request, and almost none is ever due."""
+
+OVERDUE_S = 0.25
+"""How often longer waits are looked at."""
+
+PROBE_S = 1.0
+"""How often a queue that was empty is asked again, while other queues use the worker's slots."""
+
+KEEN_S = 0.5
+"""Without a task for so long, unused credits say that the queue is empty."""
+
+DRAIN_ANSWER_S = 5.0
+"""How long a worker may take to answer that it drains."""
+
+# -- clients' sessions and standing runs (`gym_runtime.client`) -----------------------------------------
+
+DECLARED_S = 10.0
+"""How long a resource worker may take to say what its environment declares."""
+
+CLIENT_CLOSE_S = 2.0
+"""How long a client that leaves may take to close a session."""
+
+APPEAR_S = 5.0
+"""How long a worker may take to appear: one that was lost is being started again."""
+
+APPEAR_LOOK_S = 0.2
+"""How often it is looked for meanwhile."""
+
+ROLLOUT_CANCEL_S = 2.0
+"""How long the cancellation of one rollout of a standing run may take."""
+
+REFILL_S = 0.02
+"""How long free places are gathered until rollouts are published into them (`gym_runtime.client.window`)."""
+
+# -- leaving gently (`gym_runtime.system`, `gym_runtime.deploy`) ----------------------------------------
+
+DRAIN_S = 25.0
+"""How long stopping workers may take together. Kubernetes and Slurm kill 30 s after they have asked a process
+to stop."""
+
+DRAIN_GIVE_BACK_S = 4.0
+"""How long they may then take to give back what is left."""
+
+ALONE_S = 0.5
+"""A worker that was asked to leave is taken to be the only one after so long: a signal to all processes
+reaches the supervisor sooner."""
+
+WAIT_PAUSE_S = 1.0
+"""The pause before a broker or an engine that is awaited (`--wait`) is tried again."""
+
+BROKER_AGAIN_S = 0.5
+"""How often a broker looks for its streams, and for workers that are still there."""
+
+SIGNALLED_S = 1.0
+"""Within this time a signal to all processes has reached this one, too."""
+
+SERVER_STOP_S = 20.0
+"""How long a broker for others may take to end after it was asked to."""
+
+BROKER_LINGER_S = 28.0
+"""How long it stays for workers that finish their work: a little longer than `DRAIN_S`, and less than
+platforms wait."""
+
+# -- figures, logs and trackers (`gym_runtime.metrics`, `gym_runtime.trackers`) -------------------------
+
+GATHER_S = 2.0
+"""How often the workers' figures are gathered."""
+
+FORGOTTEN_S = 600.0
+"""A worker that has been silent for so long is added to those that are gone, and only its name is kept."""
+
+STALE_S = 30.0
+"""Figures that are older are not served: Prometheus then says that this target is down."""
+
+METRICS_STOP_S = 1.0
+"""How long requests in progress may take when the endpoint stops."""
+
+LOG_EXPORT_S = 2.0
+"""How long one export of logs may take; the end of a process waits for a collector so long at most."""
+
+TRACK_EVERY_S = 5.0
+"""How often a tracker is told of a run's aggregates."""
+
+TABLE_EVERY_S = 60.0
+"""How often it gets a new table of examples."""
+
+TRACKER_OPENING_S = 60.0
+"""How long a tracker may take to begin a run; then the run is refused."""
+
+TRACKER_CLOSING_S = 60.0
+"""How long it may take to store what it was told."""
+
+# -- assets (`gym_runtime.assets`) ----------------------------------------------------------------------
+
+FETCH_SILENCE_S = 60.0
+"""How long a server may send nothing while a file is fetched."""

@@ -22,8 +22,8 @@ import msgspec
 from gym_runtime.assets.asset import Asset
 from gym_runtime.assets.cache import LOCK, Fetched, cached, digest_of, read_lock
 from gym_runtime.errors import UsageError
+from gym_runtime.timing import FETCH_SILENCE_S
 
-SILENCE_S = 60.0
 _BLOCK_BYTES = 1 << 20
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
@@ -132,7 +132,7 @@ def _open(url: str, *, loopback: bool) -> HTTPResponse:
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     request = urllib.request.Request(url, headers={"User-Agent": "gym-runtime"})
-    return urllib.request.build_opener(Redirects).open(request, timeout=SILENCE_S)
+    return urllib.request.build_opener(Redirects).open(request, timeout=FETCH_SILENCE_S)
 
 
 def _check(url: str, *, loopback: bool) -> None:

@@ -15,13 +15,9 @@ import msgspec
 
 from gym_runtime.bus.link import RawAnswer
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 Waiting = asyncio.Future[RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded]
-
-EXACT_S = 5.0
-"""Waits up to this have a timer of their own. Longer ones end up to `LOOK_S` late: a timer for each would
-cost a tenth of the request, and almost none is ever due."""
-LOOK_S = 0.25
 
 
 def _random_numbers() -> Iterator[int]:
@@ -76,7 +72,7 @@ class Requests:
             return self._loop.call_later(within_s, _expire, future, subject, within_s)
         self._long[number] = _Long(self._loop.time() + within_s, subject, within_s, future)
         if self._looking is None:
-            self._looking = self._loop.call_later(LOOK_S, self._look)
+            self._looking = self._loop.call_later(OVERDUE_S, self._look)
         return None
 
     def _look(self) -> None:
@@ -84,7 +80,7 @@ class Requests:
         for wait in self._long.values():
             if wait.end_s <= now_s:
                 _expire(wait.future, wait.subject, wait.within_s)
-        self._looking = self._loop.call_later(LOOK_S, self._look) if self._long else None
+        self._looking = self._loop.call_later(OVERDUE_S, self._look) if self._long else None
 
     def end(self, number: int) -> None:
         """Forget a request; an answer that comes later is dropped."""

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-PROBE_S = 1.0
-KEEN_S = 0.5
-"""Without a task for so long, unused credits say that the queue is empty."""
+from gym_runtime.timing import KEEN_S, PROBE_S
 
 
 class Share:

@@ -14,8 +14,7 @@ from gym_runtime.messages.declaration import decode_declaration
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
-
-ANSWER_S = 10.0
+from gym_runtime.timing import DECLARED_S
 
 
 class ServedEnvironments:
@@ -51,6 +50,6 @@ class ServedEnvironments:
         return self._known
 
     async def _ask(self, name: str) -> LoadedEnvironment:
-        request = calls.Request(body=calls.pack(calls.Declare()), deadline_s=clock.now() + ANSWER_S)
+        request = calls.Request(body=calls.pack(calls.Declare()), deadline_s=clock.now() + DECLARED_S)
         answer = await self._router().ask("resource", name, request, RetryBudget())
         return loaded(decode_declaration(answer.body))

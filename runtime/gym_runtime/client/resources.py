@@ -22,8 +22,8 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.rpc.router import Router
+from gym_runtime.timing import CLIENT_CLOSE_S
 
-CLOSE_S = 2.0
 Declared = Mapping[str, LoadedEnvironment]
 
 
@@ -72,7 +72,7 @@ class Resources(Flow):
             await session.open()
             yield session
         finally:
-            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+            with anyio.move_on_after(CLIENT_CLOSE_S, shield=True), suppress(GymError):
                 await session.close()  # if the workers do not hear of it, its time limit releases it
 
     async def verify(
@@ -94,7 +94,7 @@ class Resources(Flow):
         try:
             return await session.judge(response)
         finally:
-            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+            with anyio.move_on_after(CLIENT_CLOSE_S, shield=True), suppress(GymError):
                 await session.close()
 
     async def _session(

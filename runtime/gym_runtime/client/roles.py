@@ -12,10 +12,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rpc.registry import Heartbeat
-
-APPEAR_S = 5.0
-"""How long a worker may take to appear: one that was lost is being started again."""
-LOOK_EVERY_S = 0.2
+from gym_runtime.timing import APPEAR_LOOK_S, APPEAR_S
 
 Workers = Callable[[], Awaitable[list[Heartbeat]]]
 
@@ -102,5 +99,5 @@ async def _served(workers: Workers, wanted: set[str]) -> set[str]:
             served = {pool for one in await workers() if one.kind == "model" for pool in one.pools}
             if wanted <= served:
                 break
-            await anyio.sleep(LOOK_EVERY_S)
+            await anyio.sleep(APPEAR_LOOK_S)
     return served

@@ -20,8 +20,8 @@ from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.timing import ROLLOUT_CANCEL_S
 
-CANCEL_S = 2.0
 Expand = Callable[[AnyRow, Mapping[str, Any]], Iterator[RolloutSpec]]
 
 
@@ -76,7 +76,7 @@ class StandingRun:
             await awaited.event.wait()
         except BaseException:
             # What stopped the waiting is what the caller must see.
-            with anyio.move_on_after(CANCEL_S, shield=True), suppress(GymError):
+            with anyio.move_on_after(ROLLOUT_CANCEL_S, shield=True), suppress(GymError):
                 await self._flow.cancel(self.run, *name)
             raise
         finally:

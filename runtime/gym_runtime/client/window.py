@@ -6,15 +6,15 @@ import asyncio
 
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.timing import REFILL_S
 
 GROUP_SHARE = 16
-GROUP_S = 0.02
 
 
 class Window:
     """Places that are taken one by one and, once all were taken, given out in groups.
 
-    What is given out at once is a sixteenth of all places, or what became free within `GROUP_S`. If every
+    What is given out at once is a sixteenth of all places, or what became free within `REFILL_S`. If every
     single result led to one new rollout, each would cost this process and the broker a wake-up and a system
     call of its own, a tenth of what a whole rollout costs.
 
@@ -56,7 +56,7 @@ class Window:
         if self._free >= self._share:
             self._refill()
         elif self._timer is None:
-            self._timer = self._loop.call_later(GROUP_S, self._refill)
+            self._timer = self._loop.call_later(REFILL_S, self._refill)
 
     def take_again(self, task_index: int, rollout_index: int) -> None:
         """The group that a rollout waited for is complete: the rollout takes the next place that is free."""

@@ -27,14 +27,9 @@ from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
+from gym_runtime.timing import BROKER_AGAIN_S, BROKER_LINGER_S, SERVER_STOP_S, SIGNALLED_S
 
 ROUTE_PORT = 6222
-AGAIN_S = 0.5
-SIGNALLED_S = 1.0
-"""Within this time a signal to all processes has reached this one, too."""
-STOP_S = 20.0
-LINGER_S = 28.0
-"""A little longer than workers may take (`gym_runtime.system.spec.DRAIN_S`), and less than platforms wait."""
 _CLUSTER = """
 cluster {{
   name: gym
@@ -67,7 +62,7 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     monitor: str = "127.0.0.1:8222"
     prefix: str = "gym"
-    linger_s: float = LINGER_S
+    linger_s: float = BROKER_LINGER_S
 
     @property
     def name(self) -> str:
@@ -194,7 +189,7 @@ class _Server:
     def stop(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(STOP_S)
+            self._process.wait(SERVER_STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -227,7 +222,7 @@ async def _until_idle(bus: Bus, limit_s: float) -> None:
             with suppress(GymError):
                 if not await all_workers(bus):
                     return
-            await anyio.sleep(AGAIN_S)
+            await anyio.sleep(BROKER_AGAIN_S)
 
 
 async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
@@ -253,7 +248,7 @@ async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
         except GymError as error:
             if not plan.nodes and not (isinstance(error, BrokerError) and error.silent):
                 raise
-        await anyio.sleep(AGAIN_S)
+        await anyio.sleep(BROKER_AGAIN_S)
 
 
 def _quoted(text: str) -> str:

@@ -29,10 +29,8 @@ from gym_runtime.messages.outcomes import decode_record
 from gym_runtime.messages.run_info import RunInfo, decode_run
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
+from gym_runtime.timing import FORGOTTEN_S, GATHER_S
 
-LOOK_S = 2.0
-FORGOTTEN_S = 600.0
-"""A worker that has been silent for so long is added to those that are gone, and only its name is kept."""
 STATES = ("serving", "draining", "paused", "only_errors")
 SEVERAL = "several"
 """The pool of a worker that serves more than one."""
@@ -69,7 +67,7 @@ class SystemFigures:
                     await self.look()
                 except GymError as error:
                     logger().warning("the figures are not current", error=str(error))
-                await anyio.sleep(LOOK_S)
+                await anyio.sleep(GATHER_S)
 
     async def look(self) -> None:
         """Ask every worker and every client of a run.

@@ -15,10 +15,7 @@ from gym_runtime.errors import GymError, UsageError
 from gym_runtime.metrics import push
 from gym_runtime.metrics.exposition import CONTENT_TYPE, exposition
 from gym_runtime.metrics.gathering import SystemFigures
-
-STALE_S = 30.0
-"""Figures that are older are not served: Prometheus then says that this target is down."""
-STOP_S = 1.0
+from gym_runtime.timing import METRICS_STOP_S, STALE_S
 
 
 @asynccontextmanager
@@ -39,7 +36,7 @@ async def serving(bus: Bus, *, host: str = "127.0.0.1", port: int = 0) -> AsyncG
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=METRICS_STOP_S)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

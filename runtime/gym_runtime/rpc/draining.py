@@ -18,8 +18,7 @@ from gym_runtime.errors import BrokerError, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.rpc.registry import Heartbeat
-
-ASKED_S = 5.0
+from gym_runtime.timing import DRAIN_ANSWER_S
 
 
 async def drained_on_request(
@@ -75,15 +74,15 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
     """Ask workers to leave, all at once; their answers by worker id. One that has left already is left out.
 
     Raises:
-        GymError: a worker did not answer within `ASKED_S`, or these credentials may not ask; the others
-            may drain all the same.
+        GymError: a worker did not answer within `DRAIN_ANSWER_S`, or these credentials may not ask; the
+            others may drain all the same.
     """
     answers: dict[str, calls.Draining] = {}
     failures: list[GymError] = []
 
     async def ask(worker: Heartbeat) -> None:
         try:
-            data = await bus.request(f"drain.{worker.name}", b"", deadline_s=clock.now() + ASKED_S)
+            data = await bus.request(f"drain.{worker.name}", b"", deadline_s=clock.now() + DRAIN_ANSWER_S)
             answers[worker.worker] = calls.decode_draining(data)
         except NoWorker:
             return
@@ -91,7 +90,8 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
             failures.append(
                 DeadlineExceeded(
                     f"{worker.kind} worker {worker.worker} on {worker.host} did not answer within "
-                    f"{ASKED_S:.0f} s: it is frozen, or older than 'gym-runtime drain'; signal its process"
+                    f"{DRAIN_ANSWER_S:.0f} s: it is frozen, or older than 'gym-runtime drain'; "
+                    "signal its process"
                 )
             )
         except GymError as error:

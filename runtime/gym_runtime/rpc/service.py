@@ -29,13 +29,10 @@ from gym_runtime.rpc.in_flight import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.suspects import GROUP_AT, Suspects
+from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 Handle = Callable[[str, Request, RetryBudget], Awaitable[Raw]]
 MAX_RETRIES = 8
-EXACT_S = 5.0
-OVERDUE_S = 0.25
-"""A request with more than `EXACT_S` left is ended up to `OVERDUE_S` after its deadline. A timer for each
-costs twice as much as the rest of its scope, and almost none is ever due."""
 
 
 class _Working(msgspec.Struct, frozen=True, eq=False):

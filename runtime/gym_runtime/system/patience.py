@@ -13,10 +13,9 @@ from typing import TypeVar
 import anyio
 
 from gym_runtime.errors import BrokerError, GymError, NotThereYet, leaf
+from gym_runtime.timing import WAIT_PAUSE_S
 
 T = TypeVar("T")
-
-PAUSE_S = 1.0
 
 
 class Patience:
@@ -47,7 +46,7 @@ class Patience:
                 if not _may_come(error) or anyio.current_time() >= self._began_s + self._wait_s:
                     raise
                 self._say(str(error))
-            await anyio.sleep(PAUSE_S)
+            await anyio.sleep(WAIT_PAUSE_S)
 
     def _say(self, why: str) -> None:
         if why != self._said:

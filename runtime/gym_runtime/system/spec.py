@@ -7,13 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from gym_runtime.timing import DRAIN_S
 from gym_runtime.workers.adapter import ModelSettings
 
 Kind = Literal["agent", "resource", "model"]
 
-DRAIN_S = 25.0
-"""Kubernetes and Slurm kill 30 s after they have asked a process to stop."""
-GIVE_BACK_S = 4.0
 DRAIN_SIGNAL = signal.SIGUSR1
 """How a supervisor tells a worker to drain. Not SIGTERM: schedulers and service managers send that to all
 processes at once, and models and environments must outlast the agents that ask them."""
@@ -52,7 +50,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         temporary: that directory is removed at the end.
         prefix: of all subjects and streams, so that several systems can share a broker.
         drain_s: how many seconds the workers together may take to finish their work when they stop; what is
-            left then goes back to the queue, which takes up to `GIVE_BACK_S` more.
+            left then goes back to the queue, which takes up to `DRAIN_GIVE_BACK_S` more.
         wait_s: how many seconds starting workers wait for a broker, its streams and engines that are not
             there yet.
         log_lines: it logs lines for people, also where standard error is no terminal.

@@ -1,6 +1,6 @@
 """Tells a tracker of a run, from a thread of its own, so that no tracker can hold up a run or break it.
 
-Records are counted where they arrive (`curves`, `examples`); every `EVERY_S` seconds a snapshot is handed to
+Records are counted where they arrive (`curves`, `examples`); every `TRACK_EVERY_S` a snapshot is handed to
 the thread. While the tracker is busy with one, further ones are skipped.
 """
 
@@ -20,14 +20,11 @@ import anyio.to_thread
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files.metrics import Summary
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.timing import TABLE_EVERY_S, TRACK_EVERY_S, TRACKER_CLOSING_S, TRACKER_OPENING_S
 from gym_runtime.trackers.curves import Curves, final_numbers
 from gym_runtime.trackers.examples import COLUMNS, Examples
 from gym_runtime.trackers.tracker import About, Tracker, open_tracker
 
-EVERY_S = 5.0
-TABLE_EVERY_S = 60.0
-OPENING_S = 60.0
-CLOSING_S = 60.0
 Said = Callable[[str], None]
 
 
@@ -52,7 +49,7 @@ class Tracking:
         self._refused: BaseException | None = None
         self._broken = False
         self._thread = threading.Thread(target=self._run, name=f"track-{name}", daemon=True)
-        self._next_s = time.monotonic() + EVERY_S
+        self._next_s = time.monotonic() + TRACK_EVERY_S
         self._next_table_s = time.monotonic() + TABLE_EVERY_S
 
     def open(self) -> None:
@@ -62,9 +59,9 @@ class Tracking:
             UsageError: the tracker cannot be used, and what to do.
         """
         self._thread.start()
-        if not self._opened.wait(OPENING_S):
+        if not self._opened.wait(TRACKER_OPENING_S):
             self._broken = True
-            raise UsageError(f"{self._name} did not begin a run within {OPENING_S:.0f} s")
+            raise UsageError(f"{self._name} did not begin a run within {TRACKER_OPENING_S:.0f} s")
         if self._refused is not None:
             cause = leaf(self._refused)
             if isinstance(cause, UsageError):
@@ -77,7 +74,7 @@ class Tracking:
         self._examples.add(record)
         now = time.monotonic()
         if now >= self._next_s:
-            self._next_s = now + EVERY_S
+            self._next_s = now + TRACK_EVERY_S
             if self._work.empty() and not self._broken:
                 table = now >= self._next_table_s
                 if table:
@@ -85,15 +82,17 @@ class Tracking:
                 self._put(table=table)
 
     def close(self, summary: Summary | None = None, *, failed: bool = False) -> None:
-        """Tell the rest, and end the run in the tracker; blocks while it does, at most `CLOSING_S`."""
+        """Tell the rest, and end the run in the tracker; blocks for `TRACKER_CLOSING_S` at most."""
         if not self._thread.is_alive():
             return
         self._put(table=True, exact=final_numbers(summary) if summary is not None else {})
         self._work.put(lambda tracker: tracker.finish(failed=failed))
         self._work.put(None)
-        self._thread.join(CLOSING_S)
+        self._thread.join(TRACKER_CLOSING_S)
         if self._thread.is_alive():
-            self._say(f"{self._name} has not taken everything after {CLOSING_S:.0f} s; the rest is left")
+            self._say(
+                f"{self._name} has not taken everything after {TRACKER_CLOSING_S:.0f} s; the rest is left"
+            )
 
     def _put(self, *, table: bool, exact: Mapping[str, float] | None = None) -> None:
         step, numbers = self._curves.rollouts, {**self._curves.numbers(), **(exact or {})}
@@ -141,7 +140,7 @@ async def tracked(
                 yield record
             failed = False
         finally:
-            with anyio.CancelScope(shield=True):  # it is bounded by `CLOSING_S`
+            with anyio.CancelScope(shield=True):  # it is bounded by `TRACKER_CLOSING_S`
                 await anyio.to_thread.run_sync(partial(tracking.close, failed=failed))
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.bus.link import RawAnswer
-from gym_runtime.bus.requests import EXACT_S, LOOK_S, Requests
+from gym_runtime.bus.requests import Requests
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.testing import virtual_clock
+from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ async def test_a_refusal_ends_all_requests_on_its_subject_and_no_other() -> None
 
 
 @pytest.mark.parametrize(
-    ("within_s", "late_s"), [(0.5, 0.0), (EXACT_S, 0.0), (EXACT_S + 0.1, LOOK_S), (60.0, LOOK_S)]
+    ("within_s", "late_s"), [(0.5, 0.0), (EXACT_S, 0.0), (EXACT_S + 0.1, OVERDUE_S), (60.0, OVERDUE_S)]
 )
 async def test_a_wait_ends_in_time_or_a_long_one_a_moment_later(within_s: float, late_s: float) -> None:
     requests = Requests("inbox.")

@@ -7,9 +7,10 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime.client.window import GROUP_S, Window
+from gym_runtime.client.window import Window
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.testing import virtual_clock
+from gym_runtime.timing import REFILL_S
 
 pytestmark = pytest.mark.anyio
 
@@ -37,16 +38,16 @@ async def test_places_come_back_in_groups_or_after_a_moment() -> None:
         assert len(taken) == 64
         for _ in range(3):
             window.release(RECORD)
-        await anyio.sleep(GROUP_S / 2)
+        await anyio.sleep(REFILL_S / 2)
         assert len(taken) == 64, "three places are no group of four yet"
         window.release(RECORD)
-        await anyio.sleep(GROUP_S / 4)
+        await anyio.sleep(REFILL_S / 4)
         assert len(taken) == 68
         released_s = anyio.current_time()
         window.release(RECORD)
         await anyio.sleep(1.0)
         assert len(taken) == 69
-        assert taken[-1] == pytest.approx(released_s + GROUP_S)
+        assert taken[-1] == pytest.approx(released_s + REFILL_S)
         tasks.cancel_scope.cancel()
 
 

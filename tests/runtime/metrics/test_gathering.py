@@ -12,11 +12,12 @@ from gym_runtime.client.progress import Counter
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.metrics.gathering import LOOK_S, SystemFigures
+from gym_runtime.metrics.gathering import SystemFigures
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.testing.background import hosting
 from gym_runtime.testing.virtual_clock import BACKEND
+from gym_runtime.timing import GATHER_S
 from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 
@@ -73,7 +74,7 @@ async def test_what_workers_count_stays_when_they_are_gone() -> None:
     async with running_client() as here, observed(here) as figures:
         _ = [record async for record in here.rollouts(4)]
         await here.system.add_agent(name="agent-2")
-        await anyio.sleep(2 * LOOK_S)
+        await anyio.sleep(2 * GATHER_S)
         before = figures.figures()
         assert before.total(metric_names.WORKERS, {"gym.worker.kind": "agent"}) == 2
         assert before.distribution(metric_names.HOP_DURATION, {"gym.hop": "model"}).count == 8
@@ -91,10 +92,10 @@ async def test_what_workers_count_stays_when_they_are_gone() -> None:
 
 async def test_a_worker_that_leaves_in_order_tells_what_it_counted_last() -> None:
     async with running_client() as here, observed(here) as figures:
-        await anyio.sleep(1.5 * LOOK_S)
+        await anyio.sleep(1.5 * GATHER_S)
         _ = [record async for record in here.rollouts(4)]
         here.system.stop("model-1")
-        with anyio.fail_after(LOOK_S / 2):
+        with anyio.fail_after(GATHER_S / 2):
             while figures.figures().distribution(metric_names.ENGINE_DURATION).count != 8:
                 await anyio.sleep(0.01)
 
@@ -110,7 +111,7 @@ async def test_no_rollout_is_lost_or_counted_twice_when_an_agent_is_killed() -> 
                     here.system.kill("agent-1")
         assert records == 60
         await count(figures, 60)
-        await anyio.sleep(3 * LOOK_S)
+        await anyio.sleep(3 * GATHER_S)
         await count(figures, 60)
 
 
@@ -185,8 +186,8 @@ async def test_an_answer_that_was_overtaken_takes_nothing_back() -> None:
 
 async def test_queues_and_capacity_are_of_the_moment() -> None:
     async with running_client() as here, observed(here) as figures:
-        await anyio.sleep(2 * LOOK_S)
+        await anyio.sleep(2 * GATHER_S)
         found = figures.figures()
         assert found.total(metric_names.CAPACITY, {"gym.worker.kind": "model", "gym.pool": "policy"}) == 100
         assert found.total(metric_names.QUEUE, {"gym.agent": "tool_loop", "gym.state": "waiting"}) == 0
-        assert figures.looked_s > anyio.current_time() - 2 * LOOK_S
+        assert figures.looked_s > anyio.current_time() - 2 * GATHER_S

@@ -28,9 +28,10 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import MAX_FALSE_STARTS
-from gym_runtime.system.spec import GIVE_BACK_S, Event, PoolSpec, SystemSpec
+from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch, running
 from gym_runtime.testing.background import settled
+from gym_runtime.timing import DRAIN_GIVE_BACK_S
 from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -451,7 +452,7 @@ async def test_what_takes_longer_than_the_limit_goes_back_within_the_grace_of_pl
                 while await busiest(gym, "model") < 5:
                     await anyio.sleep(0.05)
             os.kill(system.pid, signal.SIGTERM)
-            with anyio.fail_after(1.0 + GIVE_BACK_S):
+            with anyio.fail_after(1.0 + DRAIN_GIVE_BACK_S):
                 await system.until("stopped")
             assert await gym.workers() == []
             assert (await gym.bus.depth("agent-tool_loop")).in_flight + (

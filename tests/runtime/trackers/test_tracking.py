@@ -103,7 +103,7 @@ def test_examples_are_few_and_of_every_kind() -> None:
 
 
 def test_a_run_is_in_the_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "EVERY_S", 0.0)
+    monkeypatch.setattr(tracking, "TRACK_EVERY_S", 0.0)
     about = About(run="r", folder=tmp_path / "tb", settings={"model": "scripted/x", "repeats": 2})
     told = Tracking("tensorboard", about, pytest.fail, repeats=2)
     told.open()
@@ -150,7 +150,7 @@ class Stuck:
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Tracking with a tracker of ours, and what it said."""
-    monkeypatch.setattr(tracking, "EVERY_S", 0.0)
+    monkeypatch.setattr(tracking, "TRACK_EVERY_S", 0.0)
 
     def begin(tracker: Any) -> tuple[Tracking, list[str]]:
         said: list[str] = []
@@ -171,7 +171,7 @@ def test_a_tracker_that_fails_is_said_once_and_the_run_goes_on(begun: Any) -> No
 
 
 def test_a_tracker_that_hangs_holds_up_nothing(begun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "CLOSING_S", 0.05)
+    monkeypatch.setattr(tracking, "TRACKER_CLOSING_S", 0.05)
     stuck = Stuck()
     told, said = begun(stuck)
     for task in range(1000):

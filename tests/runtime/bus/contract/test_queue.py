@@ -15,7 +15,8 @@ from gym_runtime.bus.interface import (
     Delivery,
     QueueDepth,
 )
-from gym_runtime.bus.slots import PROBE_S, Slots
+from gym_runtime.bus.slots import Slots
+from gym_runtime.timing import PROBE_S
 
 if TYPE_CHECKING:
     from runtime.bus.conftest import Fragile, System
