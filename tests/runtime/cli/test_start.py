@@ -52,6 +52,11 @@ def pools(*texts: str, **more: object) -> dict[str, PoolSpec]:
     return {pool.kind: pool for pool in plan(options).pools}
 
 
+def event(line: str) -> str:
+    """What a line of the log says."""
+    return json.loads(line)["event"]
+
+
 def test_without_names_everything_is_started() -> None:
     found = pools(model="scripted/message", workers=2, concurrency=100)
     assert set(found) == {"agent", "resource", "model"}
@@ -163,7 +168,7 @@ def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_p
                 time.sleep(0.01)
             for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
                 started.signal(number)
-            assert started.error_line() == (
+            assert event(started.error_line()) == (
                 "stopping: rollouts in flight have 20 s to finish, then they go back to the queue; "
                 "a second Ctrl-C ends at once"
             )
@@ -190,17 +195,16 @@ def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path)
     ) as process:
         assert process.stderr is not None
         assert process.stdout is not None
-        line = process.stderr.readline()
-        assert line.startswith("waiting up to 60 s: no broker at ")
+        assert event(process.stderr.readline()).startswith("waiting up to 60 s: no broker at ")
         broker.restart()
         try:
-            line = process.stderr.readline()
-            assert line.startswith(f"waiting up to 60 s: nothing listens at http://127.0.0.1:{port}/v1")
+            waiting = f"waiting up to 60 s: nothing listens at http://127.0.0.1:{port}/v1"
+            assert event(process.stderr.readline()).startswith(waiting)
             with stub_engine.running("--port", str(port)):
                 while "joined" not in (line := process.stdout.readline()):
                     assert line
                 process.send_signal(signal.SIGTERM)
-                assert process.stderr.readline().startswith("stopping: ")
+                assert event(process.stderr.readline()).startswith("stopping: ")
                 assert process.wait(20) == 0
         finally:
             broker.stop()
