@@ -14,6 +14,7 @@ Source: https://github.com/open-telemetry/semantic-conventions-genai/tree/main/d
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -75,7 +76,8 @@ def start(service: str, worker: str = "") -> None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
     if os.environ.get("OTEL_TRACES_EXPORTER") == "console":
-        _exporter = ConsoleSpanExporter()
+        # Its default is the standard output of the moment at which its module was imported.
+        _exporter = ConsoleSpanExporter(out=sys.stdout)
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 

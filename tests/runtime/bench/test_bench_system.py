@@ -49,7 +49,7 @@ def test_the_engine_calls_a_tool_and_then_answers_however_the_bytes_arrive() -> 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_system_is_measured_and_nothing_is_left() -> None:
-    script = Path(sys.executable).with_name("gym-runtime")
+    script, before = Path(sys.executable).with_name("gym-runtime"), set(members(os.getpid()))
     command = [script, "bench", "system", "--json", "--rollouts", "20", "--in-flight", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
@@ -58,7 +58,7 @@ def test_a_system_is_measured_and_nothing_is_left() -> None:
     assert sum(part["cpu_us"] for part in found["parts"].values()) > found["bare_us"] > 0
     assert found["per_s"] > 0
     assert found["python"] == system.python()
-    assert members(os.getpid()) == [os.getpid()]
+    assert set(members(os.getpid())) <= before
 
 
 def test_rows_differ() -> None:
