@@ -71,7 +71,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("takes_s", [0.0, 0.5])
+@pytest.mark.parametrize("takes_s", [pytest.param(0.0, marks=pytest.mark.soak), 0.5])
 async def test_a_verification_that_ends_its_worker(takes_s: float) -> None:
     records, restarts = await run("poison", poison={POISON}, takes_s=takes_s)
     failed = failures(records)
@@ -80,6 +80,7 @@ async def test_a_verification_that_ends_its_worker(takes_s: float) -> None:
     assert restarts == {"resource": 4}
 
 
+@pytest.mark.soak
 async def test_several_of_them() -> None:
     poison = {3, 99, 250}
     records, restarts = await run("poison", poison=poison)

@@ -112,6 +112,7 @@ async def test_what_is_in_flight_finishes_and_nothing_is_repeated(tmp_path: Path
     assert {record.attempt for record in records} == {1}
 
 
+@pytest.mark.soak
 async def test_what_does_not_finish_goes_on_elsewhere_from_its_journal(tmp_path: Path) -> None:
     with stub_engine.running("--latency-s", "2") as engine:
         records, first, _ = await preempted(tmp_path, engine, "--drain", "0.5")

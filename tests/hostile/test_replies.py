@@ -169,7 +169,13 @@ async def test_a_megabyte_of_any_shape_is_judged_within_bounds(name: str, shape:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instruction", CHECKERS)
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        pytest.param(name, marks=[] if number % 8 == 0 else pytest.mark.soak)
+        for number, name in enumerate(CHECKERS)
+    ],
+)
 def test_no_instruction_takes_more_than_linear_time(instruction: str) -> None:
     """Ten times the text takes not much more than ten times as long, where long texts are checked."""
     checker = bind(instruction, CASES[instruction][0][0])

@@ -98,7 +98,7 @@ async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: i
     assert set(after.values()) == {1}
 
 
-@pytest.mark.parametrize("count", [0, 40])
+@pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.soak), 40])
 async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp_path: Path) -> None:
     more = ("--state-dir", str(tmp_path / "state"))
     with stub_engine.running("--latency-s", "0.2") as engine:
