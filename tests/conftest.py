@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 import structlog
 from gym_runtime.environment import catalogue
+from gym_runtime.system.private_broker import Broker
 
-pytest_plugins = ["time_limits"]
+pytest_plugins = ["time_limits", "leftovers"]
+
+# Hundreds of programs are started, and where no bytecode may be written, each compiles this package again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# pytest-xdist sets a width, and tables would be cut to it.
+os.environ.pop("COLUMNS", None)
+# A busy machine takes longer, which is no fault.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +53,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file run in one process, because they share what it starts.
+
+    Files start in the order of their names: docs and faults, which take longest, come early. pytest-xdist
+    would begin with the files that have the most tests, which are quick.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The thousands of collected tests stay until the end: the garbage collector need not look at them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """The loop that workers run on."""
@@ -49,6 +83,15 @@ def tmp_path(tmp_path: Path) -> Path:
     """pytest's, readable for the unprivileged user that judges modules in it where tests run as root."""
     tmp_path.chmod(0o755)
     return tmp_path
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker for one test, to kill, freeze and start again."""
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -59,6 +59,21 @@ def test_that_ends():
 @pytest.mark.anyio
 async def test_that_ends_too():
     await asyncio.sleep(0)
+
+
+def test_with_a_slow_report():
+    pass
+"""
+REPORTING = """
+import time
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if item.name == "test_with_a_slow_report" and call.when == "call":
+        time.sleep(6)
+    return report
 """
 
 
@@ -66,6 +81,7 @@ async def test_that_ends_too():
 @pytest.mark.timeout(120)
 def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
+    (tmp_path / "conftest.py").write_text(REPORTING)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread\n")
     ended = subprocess.run(
         [
@@ -87,9 +103,9 @@ def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> No
         check=False,
     )
     said = ended.stdout
-    assert "5 failed, 2 passed" in said, said + ended.stderr
+    assert "5 failed, 3 passed" in said, said + ended.stderr
     hanging = ("in_a_call", "in_a_process", "in_a_coroutine")
     for name in (*hanging, "at_the_end_of_the_loop[2]", "at_the_end_of_the_loop[1000]"):
         assert f"FAILED test_hanging.py::test_{name}" in said, said
-    for name in ("that_ends", "that_ends_too"):
+    for name in ("that_ends", "that_ends_too", "with_a_slow_report"):
         assert f"PASSED test_hanging.py::test_{name}" in said, said

@@ -7,7 +7,7 @@ signal does not interrupt uvloop, and virtual time knows nothing of ours; so a t
 2. At the limit of the whole, fixtures and the end of the loop included, all stacks and tasks are printed, and
    every task of the loop is cancelled once a second: one cancellation may have been lost.
 3. After that the loop is stopped, which raises an error in what waits for it; a test without a loop is ended
-   by a signal, which raises in the main thread.
+   by a signal, which raises in the main thread while that is in the test or in its fixtures.
 
 pytest-timeout, which ends the whole run, stands behind that for what blocks the interpreter itself.
 """
@@ -23,8 +23,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio.pytest_plugin
 import pytest
@@ -88,8 +89,35 @@ def _limit_s(item: pytest.Item) -> float:
     return float(marker.args[0]) if marker else WHOLE_S
 
 
-def _raise_hang(number: int, frame: FrameType | None) -> NoReturn:
-    pytest.fail("hangs: took longer than its limit")
+_in_phase = False
+"""The main thread is in a part of a test, whose errors are the test's; elsewhere they end pytest."""
+
+
+def _raise_hang(number: int, frame: FrameType | None) -> None:
+    if _in_phase:
+        pytest.fail("hangs: took longer than its limit")
+
+
+@contextmanager
+def _phase() -> Generator[None]:
+    global _in_phase
+    _in_phase = True
+    try:
+        yield
+    finally:
+        _in_phase = False
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _phase():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _phase():
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)
@@ -115,6 +143,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         del _watches[item.nodeid]
         if watch.late and watch.loop is not None and watch.loop.is_closed():
             _forget_runner()
+        # The item keeps the watch until the end of the session. A loop that is kept would keep what ends with
+        # it, such as the warm processes of isolated verification.
+        watch.loop = None
+
+
+def forget_closed_loops() -> None:
+    """For what looks at the end of the last test, whose watch still runs then."""
+    for watch in _watches.values():
+        if watch.loop is not None and watch.loop.is_closed():
+            watch.loop = None
 
 
 def _forget_runner() -> None:
@@ -131,7 +169,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         marked_s = _marked_s(item)
         limit_s = COROUTINE_S if marked_s == WHOLE_S else marked_s - MARGIN_S
         item.obj = _limited(item.obj, limit_s, watch)
-    result = yield
+    with _phase():
+        result = yield
     if watch.late:
         pytest.fail("hangs: took longer than its limit")
     return result

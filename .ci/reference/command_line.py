@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gym_runtime.cli.commands import app
+from gym_runtime.cli.app import app
 
 INTRODUCTION = """# Command line
 

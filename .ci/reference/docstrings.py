@@ -80,7 +80,7 @@ def short(annotation: Any) -> str:
     text = re.sub(r", (?:Meta|msgspec\.Meta|Parameter)\([^()]*\)\]", "]", text)
     text = re.sub(r"\bAnnotated\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1", text)
     text = re.sub(r"\b(?:[a-z_]+\.)+([A-Z]\w*)", r"\1", text)
-    return text.removeprefix("'").removesuffix("'")
+    return text[1:-1] if re.fullmatch(r"'[^']*'", text) else text
 
 
 def kind(annotation: Any) -> str:
@@ -97,13 +97,14 @@ def fields_table(cls: type) -> str:
         for name in one.arg_name.split(",")
     }
     rows = [
-        [f"`{name}`", kind(annotation), default, one_line(doc.get(name))]
-        for name, annotation, default in _fields(cls)
+        [f"`{shown}`", kind(cls_annotation(cls, name)), default, one_line(doc.get(name))]
+        for name, shown, default in _fields(cls)
     ]
     return table(["field", "type", "default", "meaning"], rows)
 
 
-def _fields(cls: type) -> Iterable[tuple[str, Any, str]]:
+def _fields(cls: type) -> Iterable[tuple[str, str, str]]:
+    """Each field: its name in Python, its name on the wire, and its default."""
     if issubclass(cls, msgspec.Struct):
         for one in msgspec.structs.fields(cls):
             if one.default is not msgspec.NODEFAULT:
@@ -112,7 +113,7 @@ def _fields(cls: type) -> Iterable[tuple[str, Any, str]]:
                 default = _shown(one.default_factory())
             else:
                 default = "required"
-            yield one.encode_name, cls_annotation(cls, one.name), default
+            yield one.name, one.encode_name, default
     else:
         for one in dataclasses.fields(cls):
             if one.default is not dataclasses.MISSING:
@@ -121,7 +122,7 @@ def _fields(cls: type) -> Iterable[tuple[str, Any, str]]:
                 default = _shown(one.default_factory())
             else:
                 default = "required"
-            yield one.name, cls_annotation(cls, one.name), default
+            yield one.name, one.name, default
 
 
 def cls_annotation(cls: type, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 from docstrings import fields_table, one_line, table
 from gym_runtime.environment import catalogue
@@ -39,8 +41,13 @@ def _section(one: LoadedEnvironment) -> str:
     roles = getattr(definition, "roles", ())
     facts = {
         "run by the agent": f"`{definition.agent}`",
+        "with the options": ", ".join(
+            f"`{name}={json.dumps(value)}`" for name, value in definition.agent_options.items()
+        ),
+        "rows may name": ", ".join(f"`{ref}` (`{choice.name}`)" for ref, choice in definition.agents.items()),
         "turns at most": f"{definition.max_turns or ''}",
         "time limit": f"{definition.timeout_s:g} s",
+        "rollouts of a row": f"{definition.repeats}" if definition.repeats > 1 else "",
         "install": f"`pip install 'gym-runtime[{definition.extra}]'`" if definition.extra else "",
         "verified in a process of its own": f"for {definition.verify_timeout_s:g} s of processor time at most"
         if definition.isolated
@@ -56,7 +63,7 @@ def _section(one: LoadedEnvironment) -> str:
     data = table(
         ["split", "data set", "file", "licence"],
         [
-            [source.split, f"`{source.repo_id}`", f"`{source.file}`", source.license]
+            [source.split, f"`{source.origin}`", f"`{source.file}`", source.license]
             for source in definition.datasets
         ],
     )

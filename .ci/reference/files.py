@@ -53,6 +53,7 @@ ITEM = [
 ]
 GYM = [
     ["rollout_id", "`RUN.TASK.ROLLOUT`"],
+    ["environment", "the environment that judged it"],
     ["attempt", "which attempt is the one that counts, from 1"],
     ["outcome", "`completed`, `truncated` with its reason, `failed` with its fault, `cancelled`"],
     ["turns, tool_calls", "model calls and tool calls of this attempt"],

@@ -12,6 +12,7 @@ from gym_runtime.messages import (
     outcomes,
     rollout_spec,
     run_info,
+    weights_record,
 )
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
@@ -40,6 +41,7 @@ CHAPTERS = {
         (outcomes.Cancelled, ""),
         (Fault, ""),
         (run_info.RunInfo, "`runs.<run>` in the stream RUNS"),
+        (weights_record.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
     ],
     "Requests": [
         (calls.Request, "`model.<pool>`, `model.<pool>.<worker>`, and the same with `resource`"),

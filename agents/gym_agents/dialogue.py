@@ -13,6 +13,8 @@ end with a message of the user, the user speaks first. It ends
 2. when an answer of the model is incomplete,
 3. as truncated after ``max_turns`` answers of the model, or ``max_messages`` messages of the user.
 
+The response's ``metadata`` says in ``stop_reason`` which signal or limit ended it.
+
 Only the model is trained: the user's messages stand in the transcript as input. Any environment with tools
 can be used: ``--agent dialogue --role user=PROVIDER/NAME``.
 """
@@ -80,29 +82,36 @@ class Agent:
 
     async def run(self, rollout: Rollout) -> None:
         user = _User(rollout)
+        stop = await self._talk(rollout, user)
+        if not user.has_stopped:
+            rollout.truncate(stop)
+        rollout.notes["stop_reason"] = stop
+
+    async def _talk(self, rollout: Rollout, user: _User) -> str:
+        """The conversation, to its end: the user's signal, or the limit that ended it."""
         if not user.has_spoken:
             rollout.output.append(user_message(await user.opening()))
         reasoning_only = 0
         while True:
             turn = await rollout.respond()
             if turn.incomplete is not None:
-                return rollout.truncate(turn.incomplete)
+                return turn.incomplete
             user.hear(turn.messages)
             reasoning_only = 0 if turn.function_calls or turn.messages else reasoning_only + 1
             if reasoning_only >= MAX_REASONING_ONLY:
-                return rollout.truncate("reasoning_only")
+                return "reasoning_only"
             said = ""
             if turn.function_calls:
                 await rollout.call_tools(turn.function_calls)
             elif turn.messages:
                 said = await user.reply()
-                if user.stops(said):
-                    return None
+                if user.has_stopped:
+                    return user.signal
             if rollout.max_turns is not None and rollout.turns >= rollout.max_turns:
-                return rollout.truncate("max_turns")
+                return "max_turns"
             if said:
                 if user.messages > user.scenario.max_messages:
-                    return rollout.truncate("max_messages")
+                    return "max_messages"
                 rollout.output.append(user_message(said))
 
 
@@ -111,6 +120,7 @@ class _User:
 
     Attributes:
         messages: how many it has written.
+        signal: the stop signal that it said, or nothing.
     """
 
     def __init__(self, rollout: Rollout) -> None:
@@ -119,6 +129,7 @@ class _User:
         except msgspec.DecodeError as error:
             raise TaskError(f"the agent 'dialogue' needs the row's 'simulated_user': {error}") from error
         self.messages = 0
+        self.signal = ""
         self._model = rollout.model(Role(name="user", sampling=self.scenario.sampling))
         # In the user's eyes the assistant is the one who asks.
         self._heard: list[dict[str, str]] = []
@@ -129,9 +140,10 @@ class _User:
                 last = item.role
         self.has_spoken = last == "user"
 
-    def stops(self, said: str) -> bool:
-        """Whether a message ends the conversation."""
-        return any(signal in said for signal in self.scenario.stop)
+    @property
+    def has_stopped(self) -> bool:
+        """Whether its latest message ends the conversation."""
+        return bool(self.signal)
 
     def hear(self, messages: list[Message]) -> None:
         """Take note of what the model says, before its calls or instead of them."""
@@ -141,6 +153,7 @@ class _User:
     async def opening(self) -> str:
         """Its first message; there is nothing to stop yet."""
         said = await self.reply()
+        self.signal = ""
         for signal in self.scenario.stop:
             said = said.replace(signal, "")
         return said.strip() or self.scenario.goal
@@ -160,6 +173,7 @@ class _User:
             answer = await self._model.ask(heard, system=person)
             said = answer.text.rpartition("</think>")[2].strip()
             if said:
+                self.signal = next((signal for signal in scenario.stop if signal in said), "")
                 self.messages += 1
                 self._add("assistant", said)
                 return said

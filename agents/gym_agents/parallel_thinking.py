@@ -1,14 +1,22 @@
-"""Several models think about a task at once, each in another way; then the model answers with their thoughts.
+"""Several trains of thought about a task at once, each in another way; then the model answers with them.
 
-The thinkers are models in the role ``thinker``: one question for each of `WAYS`, all at the same time. What
-they answer is given to the model before its one answer, which counts.
+Each of ``num_parallel_paths`` thoughts is asked for in a conversation of its own, in one of `WAYS`, all at
+the same time. What they come to is given to the model before its answer, which counts. Models in the role
+``thinker`` think, if the run names one (``--role thinker=PROVIDER/NAME``); else the model itself does, and
+each thought is a token sequence of its own, to train on like the answer. After NeMo Gym's agent of this name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated
+
 import anyio
-from gym_runtime import Message, Prompt, Role, Rollout, decode_items, quoted, user_message
+import msgspec
+from gym_runtime import Prompt, Role, Rollout, user_message
 from gym_runtime.errors import leaf
+
+from gym_agents._asking import said, shown, stopped, task_of, turns_left
 
 WAYS = (
     "Deduce the answer step by step from what is given.",
@@ -17,6 +25,11 @@ WAYS = (
     "Write what is given as a table or a list, and read the answer from it.",
 )
 THINKER = Prompt("Think about the user's task. {way} Be brief, and end with the answer that you arrive at.")
+THINK = Prompt("""\
+{task}
+
+Think about the task between the <quoted> tags. {way} Be brief, and end with the answer that you arrive at.
+""")
 THOUGHTS = Prompt("""\
 Others have thought about this task, each in another way. They may be wrong.
 
@@ -26,28 +39,52 @@ Compare them, decide, and answer the task in the form that it asks for.
 """)
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many think.
+
+    Attributes:
+        num_parallel_paths: thoughts; from the fifth on the ways are taken again.
+    """
+
+    num_parallel_paths: Annotated[int, msgspec.Meta(ge=1, le=64)] = len(WAYS)
+
+
 class Agent:
-    """Thinkers in parallel, and one answer."""
+    """Thoughts in parallel, and one answer."""
 
     async def run(self, rollout: Rollout) -> None:
-        thinker = rollout.model(Role(name="thinker", concurrency=256))
-        said = [item for item in decode_items(rollout.input) if isinstance(item, Message)]
-        task = "\n\n".join(message.text for message in said if message.role != "assistant")
-        thoughts = [""] * len(WAYS)
+        count = rollout.options(Options).num_parallel_paths
+        ways = [WAYS[number % len(WAYS)] for number in range(count)]
+        if "thinker" in rollout.task.roles:
+            thoughts = await self._of_thinkers(rollout, ways)
+        else:
+            ways = ways[: turns_left(rollout) - 1]
+            task = shown(task_of(rollout))
+            turns = await rollout.respond_apart(
+                *[[user_message(THINK.fill(task=task, way=way))] for way in ways]
+            )
+            if stopped(rollout, turns):
+                return
+            thoughts = [said(turn) for turn in turns]
+        told = "\n\n".join(shown(thought) for thought in thoughts if thought)
+        asked = [user_message(THOUGHTS.fill(thoughts=told))] if told else []
+        rollout.output += asked
+        turn = await rollout.respond([*rollout.input, *asked])
+        if turn.incomplete is not None:
+            rollout.truncate(turn.incomplete)
+
+    async def _of_thinkers(self, rollout: Rollout, ways: Sequence[str]) -> list[str]:
+        thinker, task = rollout.model(Role(name="thinker", concurrency=256)), task_of(rollout)
+        thoughts = [""] * len(ways)
 
         async def think(number: int) -> None:
-            answer = await thinker.ask(task, system=THINKER.fill(way=WAYS[number]))
+            answer = await thinker.ask(task, system=THINKER.fill(way=ways[number]))
             thoughts[number] = answer.text.rpartition("</think>")[2].strip()
 
         try:
             async with anyio.create_task_group() as tasks:
-                for number in range(len(WAYS)):
+                for number in range(len(ways)):
                     tasks.start_soon(think, number)
         except BaseExceptionGroup as group:
             raise leaf(group) from group
-        shown = "\n\n".join(quoted(thought) for thought in thoughts if thought)
-        if shown:
-            rollout.output.append(user_message(THOUGHTS.fill(thoughts=shown)))
-        turn = await rollout.respond()
-        if turn.incomplete is not None:
-            rollout.truncate(turn.incomplete)
+        return thoughts

@@ -6,7 +6,9 @@ accepts, or after `ROUNDS` critiques and the answer to the last. The last answer
 
 from __future__ import annotations
 
-from gym_runtime import Message, Prompt, Rollout, decode_items, quoted, user_message
+from gym_runtime import Prompt, Rollout, quoted, user_message
+
+from gym_agents._asking import task_of
 
 ROUNDS = 2
 ACCEPT = "[[ACCEPT]]"
@@ -36,8 +38,7 @@ class Agent:
 
     async def run(self, rollout: Rollout) -> None:
         critic = rollout.model("critic")
-        said = [item for item in decode_items(rollout.input) if isinstance(item, Message)]
-        task = quoted("\n\n".join(message.text for message in said if message.role != "assistant"))
+        task = quoted(task_of(rollout))
         for critiques in range(ROUNDS + 1):
             turn = await rollout.respond()
             if turn.incomplete is not None:

@@ -30,14 +30,13 @@ from urllib.parse import urlsplit
 import msgspec
 from gym_runtime import ModelSettings, UsageError
 
-from gym_models.wire import endpoint, entra
-from gym_models.wire import sampling as parameters
-from gym_models.wire.adapter import HttpAdapter
+from gym_models.wire import endpoint, entra, parameters
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http import Authorize
+from gym_models.wire.http_adapter import HttpAdapter
 
 KEY = "AZURE_OPENAI_API_KEY"
 TOKEN = "AZURE_OPENAI_AD_TOKEN"
@@ -147,5 +146,5 @@ def key_variable(_: str) -> str:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.sampling.ALL` a deployment may have."""
+    """Which parameters of `gym_models.wire.parameters.ALL` a deployment may have."""
     return parameters.RESPONSES if settings.api == "responses" else parameters.OPENAI_CHAT

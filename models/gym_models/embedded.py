@@ -47,9 +47,9 @@ from gym_runtime import (
 )
 
 from gym_models import llama_cpp
-from gym_models.llama_cpp.process import Launch, ServerProcess
-from gym_models.llama_cpp.weights import PACKAGED, Report, fetch_weights
-from gym_models.wire import sampling as parameters
+from gym_models.llama_cpp.llama_process import Launch, ServerProcess
+from gym_models.llama_cpp.weight_files import PACKAGED, Report, fetch_weights
+from gym_models.wire import parameters
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
@@ -199,7 +199,7 @@ class Adapter:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.sampling.ALL` it has."""
+    """Which parameters of `gym_models.wire.parameters.ALL` it has."""
     return _DIALECT.sampling
 
 

@@ -16,13 +16,12 @@ from importlib.resources import files
 import msgspec
 from gym_runtime import ModelSettings, UsageError
 
-from gym_models.wire import endpoint
-from gym_models.wire import sampling as parameters
-from gym_models.wire.adapter import HttpAdapter
+from gym_models.wire import endpoint, parameters
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
+from gym_models.wire.http_adapter import HttpAdapter
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,7 +114,7 @@ def _host(settings: ModelSettings) -> Host:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.sampling.ALL` the host has.
+    """Which parameters of `gym_models.wire.parameters.ALL` the host has.
 
     Raises:
         UsageError: there is no such host, or a setting is wrong.

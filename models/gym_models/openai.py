@@ -2,9 +2,9 @@
 
 The `openai` client is the source of truth for the address and the credentials of a hosted engine (base URL,
 key, organisation, project, ``OPENAI_*`` variables), and is imported only for those. The bytes go over
-aiohttp: a call costs 1,370 µs of CPU through the client (757 µs with its aiohttp transport, 2,000 µs more
-for its typed parsing of a large response), and about 100 µs here; a rollout with two calls may cost
-1,500 µs in the whole runtime. `gym_models.wire` holds the parts.
+clients of less weight (`gym_models.wire.http`): a call costs 1,370 µs of CPU through it (757 µs with its
+aiohttp transport, 2,000 µs more for its typed parsing of a large response), and 30 to 100 µs here; a rollout
+with two calls may cost 1,000 µs in the whole runtime. `gym_models.wire` holds the parts.
 
 Settings:
     urls: base URLs of replicas, or sources of them (`gym_models.wire.discovery`); a rollout keeps to one of
@@ -28,12 +28,12 @@ from urllib.parse import urlsplit
 import msgspec
 from gym_runtime import ModelSettings, UsageError
 
-from gym_models.wire import sampling as parameters
-from gym_models.wire.adapter import HttpAdapter
+from gym_models.wire import parameters
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import OPENAI_URL, Endpoint
 from gym_models.wire.engine import Api, Engine
+from gym_models.wire.http_adapter import HttpAdapter
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +81,7 @@ def key_variable(_: str) -> str:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.sampling.ALL` such a model may have."""
+    """Which parameters of `gym_models.wire.parameters.ALL` such a model may have."""
     if settings.api == "responses":
         return parameters.RESPONSES
     urls = settings.urls or (os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,)

@@ -6,10 +6,10 @@ own engine (``--model vllm/NAME_OR_PATH --engine-args '--max-model-len 4096'``),
 accelerators; see `gym_models.vllm_engine.in_process`.
 
 Where tokens are wanted they are exact: turn n+1's prompt starts with the very ids of turn n's prompt and
-completion, wherever the model's template leaves the past alone (`gym_models.vllm_engine.splice`). A server
-needs ``--enable-scale-out`` for this, or vLLM 0.32 (`gym_models.vllm_engine.engine`); the version of the
+completion, wherever the model's template leaves the past alone (`gym_runtime.workers.prefixes`). A server
+needs ``--enable-scale-out`` for this, or vLLM 0.32 (`gym_models.vllm_engine.vllm_server`); the version of the
 weights of each token needs the former, and ``VLLM_SERVER_DEV_MODE=1`` lets weights change while it serves
-(`gym_models.vllm_engine.weights`).
+(`gym_models.vllm_engine.live_weights`).
 
 Settings:
     urls, api_key_variable, extra_body, max_concurrent_requests: as for `openai`.
@@ -43,11 +43,10 @@ from gym_runtime import (
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gym_models.vllm_engine import weights
-from gym_models.vllm_engine.engine import VllmEngine
+from gym_models.vllm_engine import live_weights
 from gym_models.vllm_engine.in_process import InProcess, require_vllm
-from gym_models.wire import pieces, preflight
-from gym_models.wire import sampling as parameters
+from gym_models.vllm_engine.vllm_server import VllmEngine
+from gym_models.wire import parameters, pieces, preflight
 from gym_models.wire.chat_messages import Reasoning
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
@@ -175,7 +174,7 @@ class Adapter:
 
         async def one(engine: VllmEngine) -> None:
             try:
-                answers.append(await weights.control(engine, command))
+                answers.append(await live_weights.control(engine, command))
             except GymError as error:
                 errors.append(error)
 
@@ -207,7 +206,7 @@ class Adapter:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.sampling.ALL` it has; its own Responses API is not relied upon."""
+    """Which parameters of `wire.parameters.ALL` it has; its own Responses API is not relied upon."""
     return parameters.RESPONSES if settings.api == "responses" else parameters.ALL
 
 

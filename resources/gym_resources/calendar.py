@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 from gym_runtime import Environment, Reply, Task, Verdict, published
 
-from gym_resources.extract import clock, jsons
+from gym_resources.extract import jsons, times_of_day
 
 _CALENDAR = re.compile(r"\[[^\[\]{]*+\{[^\[\]}]*+\}[^\[\]]*+\]")
 _CONSTRAINT = re.compile(r"\s*(before|after|at|between)\b\s*(.*?)(?:\s+and\s+(.+?))?\s*", re.IGNORECASE)
@@ -44,7 +44,7 @@ class Event(msgspec.Struct):
     @property
     def start_min(self) -> int | None:
         """In minutes of the day; None if it cannot be read, or is an hour alone."""
-        return None if self.start_time.strip().isdecimal() else clock.minutes(self.start_time)
+        return None if self.start_time.strip().isdecimal() else times_of_day.minutes(self.start_time)
 
 
 class Expected(msgspec.Struct):
@@ -65,18 +65,21 @@ class Expected(msgspec.Struct):
         Raises:
             ValueError: a time cannot be read.
         """
-        earliest, latest = clock.required_minutes(self.min_time), clock.required_minutes(self.max_time)
+        earliest, latest = (
+            times_of_day.required_minutes(self.min_time),
+            times_of_day.required_minutes(self.max_time),
+        )
         match = _CONSTRAINT.fullmatch(self.constraint or "")
         if match is None:
             return earliest, latest, None
         kind = match[1].lower()
         if (kind == "between") is not (match[3] is not None):
             raise ValueError(f"the constraint '{self.constraint}' has too many times, or too few")
-        time = clock.required_minutes(match[2])
+        time = times_of_day.required_minutes(match[2])
         if kind == "before":
             return earliest, min(latest, time), None
         if kind == "between":
-            return max(earliest, time), min(latest, clock.required_minutes(match[3])), None
+            return max(earliest, time), min(latest, times_of_day.required_minutes(match[3])), None
         return max(earliest, time), latest, time if kind == "at" else None
 
 

@@ -4,7 +4,7 @@ The program is the text between the last two lines with three backticks in the m
 lines the program is missing. ``verifier_metadata.unit_tests`` holds ``inputs`` and ``outputs``: of a program
 its standard input and output, or, with ``fn_name``, of that function (or method of ``Solution``) the
 arguments as JSON, one a line, and the returned value. Outputs are compared line by line without the space
-around them, as text or else as decimal numbers; values by `gym_resources.code.comparison.same_value`.
+around them, as text or else as decimal numbers; values by `gym_resources.code.output_comparison.same_value`.
 The reward is 1 if all tests pass, each within 10 seconds, all n within 11 n + 5. A text with ``<think>`` or
 ``</think>`` in it (reasoning that the engine did not separate) scores 0.
 
@@ -51,7 +51,7 @@ def last_block(text: str) -> str:
 
 
 async def verify(task: CodeTask, reply: Reply) -> Verdict:
-    from gym_resources.code.testing import Case, run_tests
+    from gym_resources.code.program_tests import Case, run_tests
 
     text, tests = reply.joined_text, task.verifier_metadata.unit_tests
     code = last_block(text)

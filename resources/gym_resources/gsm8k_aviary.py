@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from gym_runtime import Environment, Task
 from msgspec import Meta
 
-from gym_resources.aviary.episode import AviaryEpisode, chosen
+from gym_resources.aviary_episodes.dataset_hub import hub
+from gym_resources.aviary_episodes.library_episode import AviaryEpisode, chosen
 
 if TYPE_CHECKING:
     from aviary.envs.gsm8k import GSM8kDataset
 
-    from gym_resources.aviary.calculator import Calculator
+    from gym_resources.aviary_episodes.calculator import Calculator
 
 
 class Gsm8kTask(Task):
@@ -43,12 +44,13 @@ class Gsm8kTask(Task):
 def dataset(split: str) -> GSM8kDataset:
     from aviary.envs.gsm8k import GSM8kDataset
 
-    return GSM8kDataset(split)
+    with hub():
+        return GSM8kDataset(split)
 
 
 class Gsm8k(AviaryEpisode[Gsm8kTask]):
     def make(self) -> Calculator:
-        from gym_resources.aviary.calculator import Calculator
+        from gym_resources.aviary_episodes.calculator import Calculator
 
         task = self.task
         if task.question is not None and task.answer is not None:

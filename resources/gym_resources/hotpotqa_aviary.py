@@ -18,11 +18,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from gym_runtime import Environment, Task
+from gym_runtime import Environment, Reply, ServiceUnavailable, Step, Task
 from msgspec import Meta
 
-from gym_resources.aviary.episode import AviaryEpisode, chosen
-from gym_resources.aviary.pages import RecentPages, RowPages
+from gym_resources.aviary_episodes.dataset_hub import hub
+from gym_resources.aviary_episodes.library_episode import AviaryEpisode, chosen
+from gym_resources.aviary_episodes.pages import RecentPages, RowPages
 
 if TYPE_CHECKING:
     from aviary.envs.hotpotqa import HotPotQADataset, HotPotQAEnv
@@ -46,10 +47,24 @@ class HotpotTask(Task):
 def dataset(split: str) -> HotPotQADataset:
     from aviary.envs.hotpotqa import HotPotQADataset
 
-    return HotPotQADataset(split)
+    with hub():
+        return HotPotQADataset(split)
 
 
 class Hotpot(AviaryEpisode[HotpotTask]):
+    async def step(self, reply: Reply) -> Step:
+        from tenacity import RetryError
+
+        try:
+            return await super().step(reply)
+        except RetryError as error:
+            problem = error.last_attempt.exception()
+            raise ServiceUnavailable(
+                f"Wikipedia cannot be reached: {type(problem).__name__} {problem}",
+                stage="resource",
+                retryable=True,
+            ) from error
+
     def make(self) -> HotPotQAEnv:
         from aviary.envs.hotpotqa import HotPotQAEnv
 

@@ -19,20 +19,14 @@ rows are our own.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from anyio import to_thread
 from gym_runtime import Environment, Reply, Task, Verdict, published
 
-from gym_resources.extract.patterns import bounded
-from gym_resources.instructions.registry import bind, expressions
+from gym_resources.instructions.adherence import Instruction, followed_by
 
-LONG = 4_000
-TIMEOUT_S = 60.0
 GradingMode = Literal["binary", "fraction"]
-Instruction = tuple[str, dict[str, Any] | None]
 
 
 class Instructions(msgspec.Struct, frozen=True):
@@ -67,28 +61,9 @@ class InstructionTask(Task):
         return self.verifier_metadata if self.verifier_metadata.instruction_id_list else self
 
 
-def bound(instruction: Instruction) -> partial[bool] | None:
-    """The check of an instruction; None if it is unknown, or its arguments do not fit."""
-    try:
-        return bind(*instruction)
-    except ValueError:
-        return None
-
-
-def follow(text: str, instructions: list[Instruction]) -> list[bool]:
-    """Which instructions a text follows."""
-    return [check is not None and check(text) for check in map(bound, instructions)]
-
-
 async def verify(task: InstructionTask, reply: Reply) -> Verdict:
     text, instructions = reply.last_item_text, task.instructions
-    searched = [found for check in map(bound, instructions) if check for found in expressions(check)]
-    if searched or len(text) > LONG:
-        followed = await bounded(
-            follow, text, instructions, expressions=searched, long=LONG, timeout_s=TIMEOUT_S
-        )
-    else:
-        followed = await to_thread.run_sync(follow, text, instructions)  # it takes up to a second of CPU time
+    followed = await followed_by(text, instructions)
     share = sum(followed) / len(followed)
     return Verdict(
         share if task.mode == "fraction" else float(all(followed)),

@@ -44,7 +44,6 @@ CONFIGURATIONS = (
     "math_stack_overflow",
     "OpenMathReasoning",
     "open_math_reasoning",
-    "aime24",
     "aime24_bytedtsinghua",
     "library_judge_math",
     "math_with_local_judge",

@@ -125,4 +125,5 @@ environment = Environment(
     agent="single_turn",
     roles=(Role(name="judge"),),
     data_license="CC-BY-4.0",
+    agent_refs=("xstest_eval_agent",),
 )

@@ -21,17 +21,16 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol, cast
 
-from gym_runtime import Environment, Reply, Task, TaskError, UsageError, Verdict, catalogue, published
+from gym_runtime import AgentChoice, Environment, Reply, Task, TaskError, Verdict, published
 
 from gym_resources.extract.boxed import MARK
 from gym_resources.extract.formulas import is_formula
 from gym_resources.extract.tagged import last_pair
+from gym_resources.puzzles.library_puzzles import generate
 
-ASK = "\n\nGive your final answer between <answer> and </answer>."
 _BOARDS = {"arc_agi", "rearc"}
 _LISTS = {"binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"}
 _FORMULAS = {
@@ -111,31 +110,6 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     return Verdict(reward, fields={"extracted_answer": answer})
 
 
-def generate(size: int, seed: int, dataset: str = "", **settings: Any) -> Iterator[dict[str, Any]]:
-    """Rows of a dataset of the library, generated with its settings; of several datasets (names separated by
-    commas), or of all, in turn.
-
-    Raises:
-        UsageError: there is no such dataset, or settings are given for more than one.
-    """
-    import reasoning_gym  # pyright: ignore[reportMissingImports]
-
-    library = cast("Any", reasoning_gym)
-    known = sorted(set(library.factory.DATASETS) - {"composite"})
-    chosen = [name.strip() for name in dataset.split(",")] if dataset else known
-    for name in chosen:
-        if name not in known:
-            raise UsageError(f"reasoning-gym has no dataset '{name}'{catalogue.suggest(name, known)}")
-    if settings and len(chosen) > 1:
-        raise UsageError("settings need exactly one dataset: --set dataset=NAME")
-    per_dataset = -(-size // len(chosen))
-    made = [library.create_dataset(name, size=per_dataset, seed=seed, **settings) for name in chosen[:size]]
-    for index in range(size):
-        entry = made[index % len(made)][index // len(made)]
-        message = {"role": "user", "content": entry["question"] + ASK}
-        yield {"responses_create_params": {"input": [message]}, **entry}
-
-
 environment = Environment(
     resource=verify,
     description="Procedurally generated reasoning puzzles of many kinds, each with its own scorer.",
@@ -144,6 +118,12 @@ environment = Environment(
     extra="reasoning-gym",
     imports=("reasoning_gym",),
     generate=generate,
+    agents={
+        "reasoning_gym_langgraph_agent": AgentChoice("reflection"),
+        "reasoning_gym_orchestrator_agent": AgentChoice("orchestrator"),
+        "reasoning_gym_parallel_thinking_agent": AgentChoice("parallel_thinking"),
+        "reasoning_gym_rewoo_agent": AgentChoice("rewoo"),
+    },
     datasets=published(
         "nvidia/Nemotron-RL-ReasoningGym-v1", "CC-BY-4.0", train="data/train.jsonl", validation=""
     ),

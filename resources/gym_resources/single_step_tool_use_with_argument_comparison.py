@@ -29,9 +29,15 @@ from typing import Any, Literal
 
 from gym_runtime import Environment, FunctionCall, Reply, Task, Verdict, published
 
-from gym_resources.calls.arguments import alike
-from gym_resources.calls.expected import ExpectedAction, ExpectedBatch, ExpectedCall, ExpectedMessage, decoded
-from gym_resources.calls.matching import largest_matching
+from gym_resources.expected_calls.arguments import alike
+from gym_resources.expected_calls.expected import (
+    ExpectedAction,
+    ExpectedBatch,
+    ExpectedCall,
+    ExpectedMessage,
+    decoded,
+)
+from gym_resources.expected_calls.matching import largest_matching
 
 NAME = "single_step_tool_use_with_argument_comparison"
 CONFIGURATIONS: dict[str, dict[str, Any]] = {

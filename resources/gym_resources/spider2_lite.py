@@ -3,7 +3,7 @@
 The query is found in the texts of all messages, put together: the last ```` ```sql ```` block, else the last
 block that begins with a verb of SQL, else from the first such verb to the last semicolon. The reward is 1 if
 each column of the expected result (of those in ``condition_cols``, if any) is a column of the query's result,
-in the same order of rows if ``ignore_order`` is false; see `gym_resources.sql.equivalence`. What is expected
+in the same order of rows if ``ignore_order`` is false; see `sql.result_equality`. What is expected
 is the result of ``gold_sql``, or else ``gold_result``: its rows, or a list of results any of which is right,
 where ``condition_cols`` may be a list for each. A missing query or result, an error, more than 30 seconds of
 the processor or a million values is worth 0, and ``problem`` names the reason.
@@ -27,8 +27,8 @@ from gym_runtime import Asset, Environment, Reply, Task, TaskError, Verdict
 
 from gym_resources.extract.queries import last_query
 from gym_resources.sql import database
-from gym_resources.sql.equivalence import holds
 from gym_resources.sql.query import QueryFailed, Table, execute, table
+from gym_resources.sql.result_equality import holds
 
 LIMIT_S = 30.0
 DATABASES = Asset(

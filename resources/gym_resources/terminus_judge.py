@@ -10,7 +10,7 @@ together, reach the row's ``threshold`` of similarity to the expected ones, by t
 ``difflib.SequenceMatcher``. Two empty lists of commands are alike, an empty and another one are not.
 
 What is less alike is shown to a model in the role ``judge``, if there is one
-(`gym_resources.judging.commands`). NeMo Gym's simple configuration, whose rows look like those of its
+(`gym_resources.judging.command_batches`). NeMo Gym's simple configuration, whose rows look like those of its
 default one, is ``--set judge_prompt=simple`` (its threshold is 0.9 instead of 0.95); its string-only one,
 which never asks, is selected by the rows' ``agent_ref``. ``failure_reason`` says what a reply fails by. A row
 whose ``expected_answer`` is not in its harness's form, worth 0 there, is refused here.
@@ -30,8 +30,8 @@ import msgspec
 from gym_runtime import Environment, Model, Reply, ResourceError, Role, Verdict
 
 from gym_resources.extract import jsons
-from gym_resources.extract.terminal import FORMS, Terminus1, Terminus2, similarity
-from gym_resources.judging.commands import JudgedCommands, JudgePrompt, judged_alike
+from gym_resources.extract.terminal_batches import FORMS, Terminus1, Terminus2, similarity
+from gym_resources.judging.command_batches import JudgedCommands, JudgePrompt, judged_alike
 
 NAME = "terminus_judge"
 THOUGHT_END = "</think>"

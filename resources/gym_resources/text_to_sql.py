@@ -7,7 +7,7 @@ without asking the judge.
 
 With ``--set execute_first=true`` both queries of a row for SQLite are executed before, on the data in its
 ``sql_context``, and the judge is asked only where that decides nothing: the same result is worth 1, another
-one or an error 0 (`gym_resources.sql.sample`).
+one or an error 0 (`gym_resources.sql.sample_data`).
 
 Rows, rewards and fields as its namesake in NeMo Gym; ``sql_dialect`` is mysql, postgresql or sqlite, or a
 common alias of them. Different on purpose: a row of another dialect is refused; the judge's last label
@@ -26,7 +26,7 @@ from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.labels import label
 from gym_resources.judging.texts import all_messages
 from gym_resources.sql.replies import extracted
-from gym_resources.sql.sample import LIMIT_S, Execution, compared
+from gym_resources.sql.sample_data import LIMIT_S, Execution, compared
 
 EQUAL, LABELS = "[[A=B]]", ("[[A=B]]", "[[A!=B]]")
 DIALECTS = {

@@ -42,13 +42,13 @@ from gym_runtime import (
 )
 
 from gym_resources.workplace.analytics import Analytics
-from gym_resources.workplace.calendar import Calendar
+from gym_resources.workplace.calendar_tools import Calendar
 from gym_resources.workplace.company_directory import CompanyDirectory
 from gym_resources.workplace.customer_relationship_manager import CustomerRelationshipManager
-from gym_resources.workplace.desk import ACTIONS, failure
 from gym_resources.workplace.email import Email
 from gym_resources.workplace.office import TABLES, Name, office
 from gym_resources.workplace.project_management import ProjectManagement
+from gym_resources.workplace.shared_parts import ACTIONS, failure
 from gym_resources.workplace.tables import Tables
 
 

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from gym_runtime.client import connect as connect
     from gym_runtime.client import connect_sync as connect_sync
     from gym_runtime.environment import catalogue as catalogue
+    from gym_runtime.environment.agent_choice import AgentChoice as AgentChoice
+    from gym_runtime.environment.benchmark import Benchmark as Benchmark
+    from gym_runtime.environment.benchmark import ScoredRollout as ScoredRollout
     from gym_runtime.environment.candidates import Candidates as Candidates
     from gym_runtime.environment.catalogue import suggest as suggest
-    from gym_runtime.environment.environment import DatasetSource as DatasetSource
+    from gym_runtime.environment.dataset_source import DatasetSource as DatasetSource
+    from gym_runtime.environment.dataset_source import published as published
+    from gym_runtime.environment.delegate import Delegate as Delegate
     from gym_runtime.environment.environment import Environment as Environment
-    from gym_runtime.environment.environment import published as published
     from gym_runtime.environment.isolated import run_isolated as run_isolated
+    from gym_runtime.environment.offered import offered_packs as offered_packs
     from gym_runtime.environment.prompt import Prompt as Prompt
     from gym_runtime.environment.prompt import quoted as quoted
     from gym_runtime.environment.roles import Answer as Answer
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from gym_runtime.environment.shapes import Session as Session
     from gym_runtime.environment.shapes import Step as Step
     from gym_runtime.environment.shapes import Task as Task
+    from gym_runtime.environment.tool_packs import ToolPack as ToolPack
     from gym_runtime.environment.tools import Text as Text
     from gym_runtime.environment.tools import ToolError as ToolError
     from gym_runtime.environment.tools import collect_tools as collect_tools
@@ -53,8 +59,14 @@ if TYPE_CHECKING:
     from gym_runtime.errors import ModelUnavailable as ModelUnavailable
     from gym_runtime.errors import NotThereYet as NotThereYet
     from gym_runtime.errors import ResourceError as ResourceError
+    from gym_runtime.errors import ServiceUnavailable as ServiceUnavailable
+    from gym_runtime.errors import SessionLost as SessionLost
     from gym_runtime.errors import TaskError as TaskError
     from gym_runtime.errors import UsageError as UsageError
+    from gym_runtime.files.dataset import Dataset as Dataset
+    from gym_runtime.files.dataset import open_dataset as open_dataset
+    from gym_runtime.files.recorded_run import RecordedRun as RecordedRun
+    from gym_runtime.files.run_plan import RunPlan as RunPlan
     from gym_runtime.logs import logger as logger
     from gym_runtime.messages.calls import Control as Control
     from gym_runtime.messages.calls import ControlAnswer as ControlAnswer
@@ -88,6 +100,7 @@ if TYPE_CHECKING:
     from gym_runtime.messages.responses import Usage as Usage
     from gym_runtime.messages.responses import decode_response as decode_response
     from gym_runtime.messages.rollout_settings import RolloutSettings as RolloutSettings
+    from gym_runtime.messages.run_info import RunInfo as RunInfo
     from gym_runtime.messages.sampling import Sampling as Sampling
     from gym_runtime.messages.sequences import TokenSequence as TokenSequence
     from gym_runtime.messages.sequences import token_sequences as token_sequences
@@ -95,6 +108,7 @@ if TYPE_CHECKING:
     from gym_runtime.rollout.agent import Agent as Agent
     from gym_runtime.rollout.groups import Group as Group
     from gym_runtime.rollout.rollout import Rollout as Rollout
+    from gym_runtime.rollout.turn import Turn as Turn
     from gym_runtime.sandbox import Interpreter as Interpreter
     from gym_runtime.sandbox import Limits as Limits
     from gym_runtime.sandbox import Sandbox as Sandbox
@@ -102,24 +116,34 @@ if TYPE_CHECKING:
     from gym_runtime.workers.adapter import Adapter as Adapter
     from gym_runtime.workers.adapter import CallContext as CallContext
     from gym_runtime.workers.adapter import Controllable as Controllable
+    from gym_runtime.workers.adapter import ConversationNotes as ConversationNotes
     from gym_runtime.workers.adapter import ModelSettings as ModelSettings
     from gym_runtime.workers.adapter import check_url as check_url
 
 _NAMES = {
     "assets.asset": "Asset",
     "client": "Client EnvironmentSession Observation StandingRun Status SyncClient connect connect_sync",
+    "environment.agent_choice": "AgentChoice",
+    "environment.benchmark": "Benchmark ScoredRollout",
     "environment.candidates": "Candidates",
     "environment.catalogue": "catalogue suggest",
-    "environment.environment": "DatasetSource Environment published",
+    "environment.dataset_source": "DatasetSource published",
+    "environment.environment": "Environment",
+    "environment.delegate": "Delegate",
+    "environment.offered": "offered_packs",
     "environment.prompt": "Prompt quoted",
     "environment.roles": "Answer Model Role create_params",
     "environment.isolated": "run_isolated",
     "environment.schema_examples": "example_call",
     "environment.shapes": "Episode Session Step Task",
+    "environment.tool_packs": "ToolPack",
     "environment.tools": "Text ToolError collect_tools render tool",
     "environment.verdict": "Pending Reply Verdict make_response",
     "errors": "DeadlineExceeded GymError ModelError ModelRefused ModelUnavailable "
-    "NotThereYet ResourceError TaskError UsageError",
+    "NotThereYet ResourceError ServiceUnavailable SessionLost TaskError UsageError",
+    "files.dataset": "Dataset open_dataset",
+    "files.recorded_run": "RecordedRun",
+    "files.run_plan": "RunPlan",
     "logs": "logger",
     "messages.calls": "Control ControlAnswer ModelAnswer ModelCall Prefix Tokens WeightSpan",
     "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning "
@@ -129,15 +153,17 @@ _NAMES = {
     "messages.responses": "CreateParams IncompleteDetails InputTokensDetails OutputTokensDetails "
     "Response Usage decode_response",
     "messages.rollout_settings": "RolloutSettings",
+    "messages.run_info": "RunInfo",
     "messages.sampling": "Sampling",
     "messages.sequences": "TokenSequence token_sequences",
     "rollout.advantage": "advantages",
     "rollout.agent": "Agent",
     "rollout.groups": "Group",
     "rollout.rollout": "Rollout",
+    "rollout.turn": "Turn",
     "sandbox": "Interpreter Limits Sandbox",
     "trainers": "GymSpec",
-    "workers.adapter": "Adapter CallContext Controllable ModelSettings check_url",
+    "workers.adapter": "Adapter CallContext Controllable ModelSettings ConversationNotes check_url",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

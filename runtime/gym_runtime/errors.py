@@ -11,6 +11,7 @@
     │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts again
     ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
     │   ├── AssetMissing      a file that the row needs is not on the worker's machine; never retried
+    │   ├── ServiceUnavailable  a service outside is down or not configured, or its quota is used up
     │   └── SessionLost       the worker that held the session's state is gone; the rollout starts again
     ├── TransportError        the connection between two workers
     │   ├── NoWorker          no worker serves this subject
@@ -61,10 +62,10 @@ class GymError(Exception):
         self.stage = stage
 
     def fault(self) -> Fault:
-        """This error in its wire form."""
+        """This error in its wire form. A class of another module goes by the nearest one of this module."""
         return Fault(
             kind=self.kind,
-            name=type(self).__name__,
+            name=next(cls.__name__ for cls in type(self).__mro__ if _BY_NAME.get(cls.__name__) is cls),
             message=self.message,
             stage=self.stage,
             retryable=self.retryable,
@@ -132,6 +133,17 @@ class ResourceError(GymError):
 
 class AssetMissing(ResourceError):
     """A file that the row needs, which the project does not ship, is not on the worker's machine."""
+
+
+class ServiceUnavailable(ResourceError):
+    """A service outside that the environment needs does not serve it: it is down, or its quota is used up.
+
+    It is retryable where the same request may succeed soon.
+    """
+
+    def __init__(self, message: str = "", *, stage: str = "", retryable: bool = False) -> None:
+        super().__init__(message, stage=stage)
+        self.retryable = retryable
 
 
 class SessionLost(ResourceError):

@@ -153,7 +153,7 @@ def set_rollout(rollout: str, attempt: int) -> None:
 
 
 def rollout() -> tuple[str, int]:
-    """The rollout and the attempt of this asyncio task; empty and 0 where there is none."""
+    """The rollout and the attempt of this asyncio task; empty and 0 outside a rollout."""
     return _rollout.get()
 
 

@@ -57,6 +57,10 @@ LOAD_FRESH_S = 10.0
 """How long the load that came with an answer counts. Without a limit, a worker that was full once would
 never be chosen again."""
 
+SLOW_LINK_S = 0.3
+"""A worker whose pings to the broker take longer gets less work, the less the longer they take. Longer than a
+round trip between continents."""
+
 CALLERS_GONE_S = 1.5
 """A worker that drains gives up its sessions when no caller has been there for so long. Longer than an
 agent worker needs to connect again in the usual case."""
@@ -179,6 +183,9 @@ CONNECT_TIMEOUT_S = 2
 
 PING_INTERVAL_S = 5
 """The interval of pings. A dead peer is noticed after two unanswered ones."""
+
+LOOP_CHECKED_S = 0.05
+"""How often it is seen how late the event loop is, while a ping is under way."""
 
 RECONNECT_S = (0.05, RECONNECTED_S)
 """The first and the longest pause between two rounds of dialling; it doubles, with jitter."""
@@ -307,6 +314,12 @@ STALL_LOOK_S = 10.0
 CONTROL_S = 600.0
 """How long a command to model workers, such as new weights, may take by default."""
 
+WORKERS_LOOK_S = 1.0
+"""How often it is looked whether workers that were commanded are alive, or back."""
+
+WORKERS_BACK_S = 600.0
+"""How long a trainer waits for engines that died; loading a large model takes minutes."""
+
 CANCEL_GRACE_S = 2.0
 """How long a cancelled run's client waits for the records of rollouts that were ending."""
 
@@ -320,6 +333,10 @@ arrived."""
 ABANDONED_S = 24 * 3600
 """A run without a client is closed by others after so long."""
 
+TIDIED_S = 60.0
+"""How often a client that begins one run after the other looks for what others have left. It looks at every
+run that the broker remembers, which costs as much as several rollouts."""
+
 CLIENT_RECONNECT_S = 5.0
 """How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
 
@@ -328,6 +345,9 @@ FLUSH_S = 0.2
 
 SYNC_S = 5.0
 """How often a file of rows is flushed to the disk."""
+
+FILES_CLOSE_S = 15.0
+"""How long a recorded run that is left early may take to stop its work and close its files."""
 
 ENGINE_LOOK_S = 2.0
 """How often `run` asks whether the engine returns only errors."""
@@ -363,6 +383,19 @@ CALLERS_LOOK_S = 0.25
 
 BLOCKED_S = 2.0
 """A step of the event loop that takes longer is reported: no other rollout of the worker runs meanwhile."""
+
+STAND_IN_S = 1.0
+"""After how long a thread answers for a blocked event loop (`gym_runtime.system.stand_in`)."""
+
+STOOD_IN_AT_MOST_S = 60.0
+"""How long it does so. Then the worker counts as gone, as one that is frozen does."""
+
+STAND_IN_LOOK_S = 0.05
+"""How often it looks whether the loop goes on."""
+
+assert STAND_IN_S + MEMBER_ANSWER_S < MEMBER_MISSES * MEMBER_ANSWER_S, (
+    "a worker would be declared gone before its stand-in answers"
+)
 
 REMOVAL_PAUSE_S = 0.005
 """The pause between two tries to remove a control group whose processes are ending."""
@@ -402,6 +435,25 @@ QUIET_S = 15.0
 
 WRITE_S = 60.0
 """How long a client may leave a stream unread."""
+
+# -- trainers' own engines (`gym_runtime.trainers`) ------------------------------------------------------
+
+TRAINER_DRAIN_S = 1800.0
+"""How long a trainer that is asked to leave may go on with the rollouts that it has begun: as long as a
+rollout may take by default. No other worker can answer for its engine."""
+
+# -- NeMo Gym's HTTP face (`gym_runtime.gym_server`) -----------------------------------------------------
+
+RUN_KEPT_S = 60.0
+"""How long the result of ``/run`` is kept for a client that asks again, and a rollout goes on whose client
+has left. NeMo Gym's clients ask again after half a second; a longer time could hand a rollout of old weights
+to a trainer that has given up a step and asks for the same row again."""
+
+RUNS_SWEPT_S = 5.0
+"""How often such results and rollouts are looked at."""
+
+SEEDED_SWEPT_S = 15.0
+"""How often sessions are looked for whose time is over."""
 
 # -- waits and what is looked at (`gym_runtime.bus`, `gym_runtime.rpc`) ---------------------------------
 
@@ -446,9 +498,6 @@ REFILL_S = 0.02
 DRAIN_S = 25.0
 """How long stopping workers may take together. Kubernetes and Slurm kill 30 s after they have asked a process
 to stop."""
-
-DRAIN_GIVE_BACK_S = 4.0
-"""How long they may then take to give back what is left."""
 
 ALONE_S = 0.5
 """A worker that was asked to leave is taken to be the only one after so long: a signal to all processes
@@ -503,3 +552,49 @@ TRACKER_CLOSING_S = 60.0
 
 FETCH_SILENCE_S = 60.0
 """How long a server may send nothing while a file is fetched."""
+
+# -- the outside world (`gym_runtime.web`) --------------------------------------------------------------
+
+RESOLVE_S = 5.0
+"""How long a name may take to be resolved."""
+
+HTTP_CONNECT_S = 10.0
+"""How long connecting may take, where the whole exchange may take longer."""
+
+OUTSIDE_DIAL_S = 3.0
+"""How long a host is tried that may be out of reach: offline must fail within seconds."""
+
+OUTSIDE_DIALLED_S = 10.0
+"""For how long the result of that counts."""
+
+SERVICE_PAUSES_S = (1.0, 2.0, 4.0)
+"""Between the tries of a service; each is shortened or lengthened by up to a half, by chance."""
+
+SERVICE_LONGEST_PAUSE_S = 30.0
+"""A service that asks for a longer one counts as unavailable now."""
+
+SERVICE_RESTS_S = 900.0
+"""How long a key is not used that is used up or was not taken."""
+
+SERVICE_RESTS_LONGEST_S = 24 * 3600.0
+"""A ledger's time to wait that is longer counts as an error of the clock, which was set back."""
+
+HOST_PAUSE_S = 0.2
+"""Between two pages of one host."""
+
+ANSWER_KEPT_S = 7 * 24 * 3600.0
+"""How long a stored answer is used in place of the service's."""
+
+# -- checks (`gym_runtime.checks`) ----------------------------------------------------------------------
+
+CHECK_BLOCKED_S = 0.5
+"""How long one step of the event loop may take in ``gym-runtime test``: ten times the 50 ms of a worker,
+because the machine may be busy."""
+
+# -- the end of a sandbox's processes (`gym_runtime.processes.cgroups`) ---------------------------------
+
+SWEEP_LIMIT_S = 1.0
+"""How long the removal of a control group waits for the end of its members."""
+
+SWEEP_PAUSE_S = 0.005
+"""Between two looks at that."""

@@ -166,6 +166,8 @@ async def test_limits_and_signals_end_it(
         user = Engine(answer("More."))
     played = await play(Engine(*policy), user, row=row, timeout_s=1e6, **more)
     assert played.outcome == outcome
+    reason = outcome.reason if isinstance(outcome, Truncated) else "no more"
+    assert msgspec.json.decode(played.record.row)["response"]["metadata"] == {"stop_reason": reason}
     assert sum(line.startswith("user: ") for line in played.said) == messages
 
 

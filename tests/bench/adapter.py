@@ -20,8 +20,8 @@ import anyio
 import msgspec
 import psutil
 from gym_models.openai import Adapter
-from gym_models.wire import chat_answer, chat_request, chat_tokens, responses
-from gym_models.wire.http import raise_file_limit
+from gym_models.wire import chat_answer, chat_request, chat_tokens, native_responses
+from gym_models.wire.sockets import raise_file_limit
 from gym_runtime.bench.loop import ROW
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.workers.adapter import CallContext, ModelSettings
@@ -90,7 +90,7 @@ async def measure(
 
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            path = stub.url + (chat_request.PATH if api == "chat" else responses.PATH)
+            path = stub.url + (chat_request.PATH if api == "chat" else native_responses.PATH)
 
             async def bare(_: int) -> bytes:
                 async with session.post(path, data=_body(api, call)) as answer:
@@ -112,7 +112,7 @@ async def measure(
 def _body(api: str, call: ModelCall) -> bytes:
     if api == "chat":
         return chat_request.request(call, "stub", b"{}", chat_request.Dialect())
-    return responses.request(call, "stub", b"{}")
+    return native_responses.request(call, "stub", b"{}")
 
 
 def _name(api: str, tokens: int) -> str:
@@ -130,10 +130,12 @@ def measure_conversion(rounds: int = 2000) -> list[list[object]]:
     params = bytes(CALL.params)
     parts: dict[str, Callable[[], object]] = {
         "chat request": lambda: chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
-        "chat answer": lambda: chat_answer.response(chat_answer.decode(completion), responses.echo(params)),
+        "chat answer": lambda: chat_answer.response(
+            chat_answer.decode(completion), native_responses.echo(params)
+        ),
         f"tokens, {TOKENS:,}": lambda: chat_tokens.decode(with_tokens),
-        "responses request": lambda: responses.request(CALL, "stub", b"{}"),
-        "responses answer": lambda: responses.answer(native),
+        "responses request": lambda: native_responses.request(CALL, "stub", b"{}"),
+        "responses answer": lambda: native_responses.answer(native),
     }
     table: list[list[object]] = []
     for name, part in parts.items():

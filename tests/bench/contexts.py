@@ -1,23 +1,34 @@
-"""CPU per turn and per megabyte of rollouts with long contexts, by process.
+"""CPU per turn and per megabyte of rollouts with long contexts, by process; memory per rollout in flight.
 
-    python tests/bench/contexts.py               # all sizes and turns, with token ids and without
-    python tests/bench/contexts.py --kb 256 --turns 2,10 --tokens off --repeats 5
+    python tests/bench/contexts.py               # all contexts and turns, with token ids and without
+    python tests/bench/contexts.py --kb 256 --turns 2,10 --tokens off --image-kb "" --repeats 5
 
-Every row brings its whole context; each turn is one call to the stub engine and one step of the environment.
-"MB" are the megabytes that the engine is sent for one rollout, context times turns; "ms per MB" is what they
-cost above the smallest context with as many turns.
+Every row brings its whole context, a text or an image (as a data URL); each turn is one call to the stub
+engine and one step of the environment. What is measured is everything but the stub engine.
+
+"MB moved" are the bytes of the requests that the engine was sent for one rollout and of its answers, as the
+stub engine counts them: context times turns, and with token ids their JSON, too. "ms per MB" is what these
+cost above the smallest context with as many turns, which stands for the fixed part.
+
+"Memory" is how much the agent worker of a new system grows for each rollout in flight, and how many times the
+rollout's size that is: its row, and four bytes for each token id.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import random
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -46,51 +57,147 @@ class Steps(Episode[StepsTask]):
 
 environment = Environment(resource=Steps, description="Steps.", max_turns=100)
 '''
-FIXED_KB = 4
 BYTES_AT_ONCE = 64 * 1024 * 1024
 """Of all rows in flight together."""
+MOVED_MB = 200
+"""About so much is moved in one measurement, by at least four rollouts."""
+BYTES_PER_TOKEN = 4
+"""Of the stub engine's tokens, and of a token's id."""
+MEMORY_TURNS = 10
+LARGE_KB = 256
+"""Of smaller contexts the memory is mostly that of Python objects."""
+PROCESSES = ("agent", "model", "resource", "broker", "client")
+HEADER = [
+    *("context", "turns", "token ids", "MB moved", "CPU ms", "per turn", "ms per MB"),
+    *PROCESSES,
+]
 
 Spent = dict[str, float]
 
 
-def row(size_kb: int, turns: int, number: int) -> bytes:
-    words = random.Random(number)
-    text = " ".join(f"{words.getrandbits(28):07x}" for _ in range(size_kb * 128))
-    message = {"role": "user", "content": text}
-    return msgspec.json.encode({"responses_create_params": {"input": [message]}, "turns": turns})
+@dataclass(frozen=True)
+class Case:
+    """Rollouts of one kind."""
+
+    size_kb: int
+    image: bool
+    turns: int
+    tokens: bool
+
+    def row(self, number: int) -> bytes:
+        chance = random.Random(number)
+        if self.image:
+            url = "data:image/png;base64," + base64.b64encode(chance.randbytes(self.size_kb * 768)).decode()
+            content: Any = [
+                {"type": "input_text", "text": "What is this?"},
+                {"type": "input_image", "image_url": url, "detail": "auto"},
+            ]
+        else:
+            content = " ".join(f"{chance.getrandbits(28):07x}" for _ in range(self.size_kb * 128))
+        message = {"role": "user", "content": content}
+        return msgspec.json.encode({"responses_create_params": {"input": [message]}, "turns": self.turns})
+
+    def in_flight(self, count: int) -> int:
+        return max(2, min(64, count, BYTES_AT_ONCE // (self.size_kb * 1024)))
+
+    @property
+    def name(self) -> str:
+        return f"{self.size_kb} KB" + (" image" if self.image else "")
+
+    @property
+    def rollout_kb(self) -> float:
+        """The size of a rollout: its row, and its token ids."""
+        return self.size_kb * (2 if self.tokens else 1)
 
 
 class System:
     """A running system, and which of its processes is what."""
 
-    def __init__(self, gym: Client, kinds: dict[int, str]) -> None:
-        self.gym = gym
-        self.parts: dict[str, list[psutil.Process]] = defaultdict(list)
+    def __init__(self, gym: Client, kinds: dict[int, str], engine: stub_engine.StubEngine) -> None:
+        self._gym = gym
+        self._engine = engine
+        self._parts: dict[str, list[psutil.Process]] = defaultdict(list)
         for process in tree([os.getpid()]):
             if "stub_engine" not in " ".join(process.cmdline()):
                 broker = "nats-server" in process.name()
-                self.parts["broker" if broker else kinds.get(process.pid, "client")].append(process)
+                self._parts["broker" if broker else kinds.get(process.pid, "client")].append(process)
 
-    async def run(self, size_kb: int, turns: int, tokens: bool, count: int) -> Spent:
-        """CPU milliseconds per rollout by process; ``memory`` is the agent's growth, KB for each."""
-        rows = [row(size_kb, turns, number) for number in range(count)]
-        in_flight = max(2, min(64, count, BYTES_AT_ONCE // (size_kb * 1024)))
-        before = {name: cpu_s(part) for name, part in self.parts.items()}
-        agent, completed = self.parts["agent"][0], 0
-        idle = peak = memory_bytes(agent)
-        async for record in self.gym.rollouts(
-            rows, environment="steps", in_flight=in_flight, return_tokens=tokens
+    async def run(self, case: Case, count: int) -> Spent:
+        """CPU milliseconds per rollout by process, and MB moved."""
+        rows = [case.row(number) for number in range(count)]
+        in_flight = case.in_flight(count)
+        self._engine.stats(reset=True)
+        before = {name: cpu_s(part) for name, part in self._parts.items()}
+        completed = 0
+        async for record in self._gym.rollouts(
+            rows, environment="steps", in_flight=in_flight, return_tokens=case.tokens
         ):
             completed += isinstance(record.outcome, Completed)
-            peak = max(peak, memory_bytes(agent)) if completed % 8 == 0 else peak
         assert completed == count, f"{count - completed} of {count} failed"
-        spent = {name: (cpu_s(part) - before[name]) / count * 1e3 for name, part in self.parts.items()}
-        return spent | {"all": sum(spent.values()), "memory": (peak - idle) / 1024 / in_flight}
+        spent = {name: (cpu_s(part) - before[name]) / count * 1e3 for name, part in self._parts.items()}
+        stats = self._engine.stats()
+        return spent | {
+            "all": sum(spent.values()),
+            "moved": (stats.bytes_in + stats.bytes_out) / count / 2**20,
+        }
+
+    async def memory_kb(self, case: Case) -> float:
+        """The growth of the agent for each rollout in flight, at its peak."""
+        agent = self._parts["agent"][0]
+        idle = peak = memory_bytes(agent)
+
+        async def watch() -> None:
+            nonlocal peak
+            while True:
+                peak = max(peak, memory_bytes(agent))
+                await anyio.sleep(0.02)
+
+        count = 3 * case.in_flight(64)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await self.run(case, count)
+            tasks.cancel_scope.cancel()
+        return (peak - idle) / 1024 / case.in_flight(count)
+
+    async def measure(self, case: Case, most: int, repeats: int) -> Spent:
+        """The medians of several runs."""
+        moved_mb = case.size_kb * case.turns * (2.7 if case.tokens else 1) / 1024
+        count = max(4, min(most, int(MOVED_MB / moved_mb)))
+        runs = [await self.run(case, count) for _ in range(repeats)]
+        return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def line(case: Case, spent: Spent, fixed: Spent | None) -> list[object]:
+    """One row of the table; ``fixed`` is what the smallest context takes, None where this is it."""
+    extra = (spent["all"] - fixed["all"]) / (spent["moved"] - fixed["moved"]) if fixed else None
+    return [
+        case.name,
+        case.turns,
+        "on" if case.tokens else "off",
+        f"{spent['moved']:.2f}",
+        f"{spent['all']:.1f}",
+        f"{spent['all'] / case.turns:.2f}",
+        "" if extra is None else f"{extra:.1f}",
+        *(f"{spent[name]:.1f}" for name in PROCESSES),
+    ]
+
+
+@asynccontextmanager
+async def started(engine: stub_engine.StubEngine) -> AsyncGenerator[System]:
+    """A new system that has made its first rollouts."""
+    model = ModelSettings(provider="openai", name="stub", urls=(engine.url,), api="chat")
+    async with connect(model=model, environments=["steps"], concurrency=64) as gym:
+        system = System(gym, {worker.pid: worker.kind for worker in await gym.workers()}, engine)
+        await system.run(Case(4, image=False, turns=2, tokens=True), 200)
+        yield system
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kb", default="4,16,64,256,2048")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kb", default="4,16,64,256,2048", help="texts; the first stands for the fixed part")
+    parser.add_argument("--image-kb", default="1024", help="images, as they stand in the row")
     parser.add_argument("--turns", default="2,10,50")
     parser.add_argument("--tokens", default="off,on")
     parser.add_argument("--repeats", type=int, default=3)
@@ -98,62 +205,39 @@ async def main() -> None:
         "--rollouts", type=int, default=200, help="of the smallest contexts; fewer of larger ones"
     )
     options = parser.parse_args()
-    sizes, turns = ([int(part) for part in text.split(",")] for text in (options.kb, options.turns))
+    texts, images, turns = (
+        [int(part) for part in given.split(",") if part]
+        for given in (options.kb, options.image_kb, options.turns)
+    )
+    contexts = [(size_kb, False) for size_kb in texts] + [(size_kb, True) for size_kb in images]
     with tempfile.TemporaryDirectory() as folder, stub_engine.running("--api", "chat") as engine:
         (Path(folder) / "steps.py").write_text(ENVIRONMENT)
         os.chdir(folder)
-        model = ModelSettings(provider="openai", name="stub", urls=(engine.url,), api="chat")
-        async with connect(model=model, environments=["steps"], concurrency=64) as gym:
-            system = System(gym, {worker.pid: worker.kind for worker in await gym.workers()})
-            await system.run(4, 2, tokens=True, count=200)
-            table: list[list[object]] = []
+        table: list[list[object]] = []
+        async with started(engine) as system:
             for tokens in options.tokens.split(","):
                 for number in turns:
-                    fixed_ms = 0.0
-                    for size_kb in sizes:
-                        moved_mb = size_kb * number / 1024
-                        count = max(4, min(options.rollouts, int(100 / moved_mb)))
-                        runs = [
-                            await system.run(size_kb, number, tokens == "on", count)
-                            for _ in range(options.repeats)
-                        ]
-                        spent = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-                        fixed_ms = spent["all"] if size_kb == sizes[0] else fixed_ms
-                        more = (spent["all"] - fixed_ms) / (moved_mb - sizes[0] * number / 1024 or 1)
-                        table.append(
-                            [
-                                f"{size_kb} KB",
-                                number,
-                                tokens,
-                                f"{spent['all']:.2f}",
-                                f"{spent['all'] / number:.2f}",
-                                f"{more:.1f}" if size_kb != sizes[0] else "",
-                                *(
-                                    f"{spent[name]:.2f}"
-                                    for name in ("agent", "model", "resource", "broker", "client")
-                                ),
-                                f"{spent['memory']:.0f}",
-                            ]
-                        )
+                    fixed: Spent | None = None
+                    for size_kb, image in contexts:
+                        case = Case(size_kb, image, number, tokens == "on")
+                        spent = await system.measure(case, options.rollouts, options.repeats)
+                        table.append(line(case, spent, fixed))
+                        fixed = fixed or spent
                         print(*table[-1], file=sys.stderr)
-            print_table(
-                "Long contexts",
-                [
-                    "context",
-                    "turns",
-                    "token ids",
-                    "CPU ms per rollout",
-                    "per turn",
-                    "ms per MB",
-                    "agent",
-                    "model",
-                    "resource",
-                    "broker",
-                    "client",
-                    "KB per rollout in flight, agent",
-                ],
-                table,
-            )
+        print_table("Long contexts", HEADER, table)
+        table = []
+        for tokens in options.tokens.split(","):
+            for size_kb, image in contexts:
+                case = Case(size_kb, image, MEMORY_TURNS, tokens == "on")
+                if size_kb >= LARGE_KB:
+                    async with started(engine) as system:
+                        grown_kb = await system.memory_kb(case)
+                    table.append([case.name, tokens, f"{grown_kb:.0f}", f"{grown_kb / case.rollout_kb:.1f}"])
+        print_table(
+            f"Memory, {MEMORY_TURNS} turns",
+            ["context", "token ids", "KB per rollout in flight", "times its size"],
+            table,
+        )
 
 
 if __name__ == "__main__":

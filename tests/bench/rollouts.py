@@ -1,10 +1,11 @@
 """Rollouts per second, CPU and memory per rollout, of a whole system on this machine.
 
     python tests/bench/rollouts.py                  # all cases
-    python tests/bench/rollouts.py --case instant   # one of: instant, latency, many, alone, first, journal
+    python tests/bench/rollouts.py --case instant   # one of: instant, latency, many, several, alone, first,
+                                                    # journal
 
 Every figure counts all of the project's processes and the broker, but not the engine. The bare loop runs
-between the runs, so that the ratio holds on a noisy machine (`gym_runtime.bench.system`, which is also
+between the runs, so that the ratio holds on a noisy machine (`gym_runtime.bench.system_bench`, which is also
 ``gym-runtime bench system``).
 """
 
@@ -21,8 +22,9 @@ from typing import Literal
 
 import anyio
 import psutil
+import several
 from gym_runtime import connect
-from gym_runtime.bench import loop, system
+from gym_runtime.bench import loop, system_bench
 from gym_runtime.bench.loop import rows
 from gym_runtime.client import Client
 from gym_runtime.messages.outcomes import Completed
@@ -52,7 +54,7 @@ async def run(
 async def throughput(
     engine_s: float, count: int, concurrency: int, workers: int, repeats: int
 ) -> list[object]:
-    found = await system.measure(
+    found = await system_bench.measure(
         rollouts=count, in_flight=concurrency, engine_s=engine_s, workers=workers, rounds=repeats
     )
     return [
@@ -70,8 +72,8 @@ async def throughput(
 
 async def journal(count: int, rounds: int) -> list[list[object]]:
     """CPU per rollout with and without the journal: short runs of both in turn, in one running system."""
-    found = await system.measure(rollouts=count, rounds=rounds)
-    whole = system.PartCost(cpu_us=found.cpu_us, without_journal_us=found.without_journal_us)
+    found = await system_bench.measure(rollouts=count, rounds=rounds)
+    whole = system_bench.PartCost(cpu_us=found.cpu_us, without_journal_us=found.without_journal_us)
     return [
         [
             name,
@@ -169,7 +171,7 @@ async def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     wanted = (
-        {"instant", "latency", "many", "alone", "first", "journal"}
+        {"instant", "latency", "many", "several", "alone", "first", "journal"}
         if options.case == "all"
         else {options.case}
     )
@@ -207,6 +209,8 @@ async def main() -> None:
             ],
             [await many(16384)],
         )
+    if "several" in wanted:
+        print_table(several.TITLE, several.HEADER, await several.measure(1500, options.repeats))
     if "alone" in wanted:
         print_table(
             "One rollout alone",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import uvloop
-from gym_resources.code.testing import Case, run_tests
+from gym_resources.code.program_tests import Case, run_tests
 from gym_runtime.processes.child import Child
 from gym_runtime.sandbox import Interpreter, Sandbox
 from gym_runtime.sandbox.python import command

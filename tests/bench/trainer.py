@@ -5,20 +5,28 @@
 
 ``one``: one rollout at a time. A rollout's own time is that of its record (``duration_s``): from its first
 delivery to a worker until its end. ``adapter``: a TRL step's rollouts by the adapter, against the same
-rollouts by `Client.groups`. ``step``: a step of 512 rollouts with an engine that takes 1 s.
+rollouts by `Client.groups`. ``step``: a step of 512 rollouts with an engine that takes 1 s. Its calls cannot
+all begin at once, because a rollout costs processor time before its call: so besides the step's length it
+says for which part of the step the engine was at work, what a rollout costs all processes together, and with
+how many processors of this machine, all theirs, that would be a twentieth of the step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gym_runtime
+import phases
+import timed_engine
 from gym_runtime.client import SyncClient
 from gym_runtime.trainers.trl import GymSpec
 from gym_runtime.workers.adapter import ModelSettings
@@ -127,19 +135,48 @@ def adapter(gym: SyncClient, groups: int, repeats: int) -> list[object]:
     return [count, f"{ms['bare']:.2f}", f"{ms['adapter']:.2f}", f"{more:.2f}"]
 
 
-def step(count: int, repeats: int) -> list[object]:
-    model = ModelSettings(provider="scripted", name="echo", options={"latency_s": 1.0})
+def step(count: int, repeats: int, calls: Path) -> None:
+    engine = str(Path(timed_engine.__file__))
+    model = ModelSettings(provider=engine, name="echo", options={"latency_s": 1.0})
+    os.environ["BENCH_CALLS"] = str(calls)
     with gym_runtime.connect_sync(model=model, environments=[ENVIRONMENT]) as gym:
         groups = count // GROUP
         spec, trainer = GymSpec(gym, rows(groups), environment=ENVIRONMENT), Trainer()
         prompts = [json.dumps(row) for row in rows(groups) for _ in range(GROUP)]
         times: list[float] = []
+        busy: list[float] = []
+        cost_ms: list[float] = []
         for _ in range(repeats + 1):
-            started_s = time.perf_counter()
+            before = phases.used(phases.processes())
+            began_s = time.time()
             spec.rollout_func(prompts, trainer)
-            times.append(time.perf_counter() - started_s)
-    middle = statistics.median(times[1:])
-    return [count, f"{middle:.3f}", f"{1.0 / middle:.1%}"]
+            ended_s = time.time()
+            after = phases.used(phases.processes())
+            cost_ms.append(sum(after[kind][0] - before[kind][0] for kind in before) / count)
+            gym.control(gym_runtime.Control(op="state"))
+            times.append(ended_s - began_s)
+            busy.append(timed_engine.busy_s(calls, began_s, ended_s) / times[-1])
+        middle = statistics.median(times[1:])
+        shares = [f"{1.0 / middle:.1%}", f"{statistics.median(busy[1:]):.1%}"]
+        cost = statistics.median(cost_ms[1:])
+        shares += [f"{cost:.2f}", f"{cost * count / (1e3 / 0.95 - 1e3):.1f}"]
+        header = ["rollouts", "seconds a step", "1 s of it", "the engine is at work"]
+        header += ["ms on processors, each", "processors for 95 %"]
+        print_table("A step with an engine of 1 s", header, [[count, f"{middle:.3f}", *shares]])
+        watch = phases.Watch()
+        with watch.watching():
+            began_s = time.time()
+            spec.rollout_func(prompts, trainer)
+            ended_s = time.time()
+        gym.control(gym_runtime.Control(op="state"))
+    starts, ends = zip(*timed_engine.calls_since(calls, began_s), strict=True)
+    marks = {"before the first call": (began_s, min(starts)), "calls begin": (min(starts), max(starts))}
+    marks |= {"calls end": (min(ends), max(ends)), "after the last call": (max(ends), ended_s)}
+    print_table(
+        "One more step: ms on a processor, ms waiting for one",
+        ["", "ms", *watch.kinds],
+        [[name, f"{1e3 * (b - a):.0f}", *watch.between(a, b)] for name, (a, b) in marks.items()],
+    )
 
 
 def main() -> None:
@@ -156,8 +193,8 @@ def main() -> None:
                 header = ["rollouts", "groups, ms each", "adapter, ms each", "more, ms each"]
                 print_table("The adapter", header, [adapter(gym, 64, 9)])
     if options.case in ("all", "step"):
-        header = ["rollouts", "seconds a step", "engine's share"]
-        print_table("A step with an engine of 1 s", header, [step(512, 5)])
+        with tempfile.TemporaryDirectory() as folder:
+            step(512, 5, Path(folder) / "calls.json")
 
 
 if __name__ == "__main__":

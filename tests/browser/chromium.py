@@ -71,7 +71,7 @@ class Chromium:
             session.ws_connect(self.url, max_msg_size=0) as socket,
         ):
             page = Page(socket)
-            reader = asyncio.ensure_future(page.listen())
+            reader = asyncio.create_task(page.listen())
             try:
                 await page.open(width, height, dark=dark)
                 yield page

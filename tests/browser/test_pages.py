@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from browser.chromium import Chromium, Page
-from gym_runtime.cli.status import full_status
+from gym_runtime.cli.state_json import full_status
 from gym_runtime.client import Client, connect
 from gym_runtime.viewer.web_server import serve
 
@@ -210,7 +210,7 @@ async def test_hostile_rows_break_nothing(chromium: Chromium, tmp_path: Path) ->
         await page.until("document.querySelector('.runs')?.innerText.includes('hostile')")
         await to(page, "#/run/hostile/rollouts", "document.querySelectorAll('.line-at').length === 10")
         # Rows are shown while the file's end is still looked at.
-        await page.until("document.querySelector('.banner')?.innerText.includes('no whole row')")
+        await page.until("document.querySelector('.banner')?.innerText.includes('an incomplete row')")
         await to(page, "#/run/hostile/rollouts/@1", "document.querySelector('.broken')")
         assert "not JSON" in await page.text(".broken")
         assert "no json <script>" in await page.text(".raw")

@@ -65,6 +65,18 @@ class Cluster:
         for space in (*map(self._space, self.hosts), self._switch):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
 
+    def cut(self, host: str) -> None:
+        """Take a host's link down: what is sent is lost, and no connection is told."""
+        self._link(host, "down")
+
+    def heal(self, host: str) -> None:
+        """Take it up again."""
+        self._link(host, "up")
+
+    def _link(self, host: str, state: str) -> None:
+        port = f"port{self.hosts.index(host) + 10}"
+        self._ip("-n", self._switch, "link", "set", port, state)
+
     def command(self, host: str, *command: str) -> list[str]:
         """The command line that runs a command on a host.
 

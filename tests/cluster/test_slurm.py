@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import time
 from collections import Counter
@@ -107,3 +108,27 @@ def test_workers_come_and_go_with_jobs_and_every_rollout_is_made_once(tmp_path: 
     assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS
     assert {row["_gym"]["attempt"] for row in made} == {1}
     assert stats["requests"] == sum(row["_gym"]["turns"] for row in made)
+
+
+def test_an_engine_is_a_step_with_the_gpus_of_the_job(tmp_path: Path) -> None:
+    values = Values(environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",))
+    write("slurm", tmp_path, values)
+    engine = tmp_path / "engine.sh"
+    serving = shlex.join([*COMMAND, "--host", "0.0.0.0", "--port", "8000"])
+    engine.write_text(f"#!/bin/bash\necho $CUDA_VISIBLE_DEVICES > {tmp_path}/seen\nexec {serving}\n")
+    engine.chmod(0o755)
+    variables = {
+        # In the place of 'apptainer exec IMAGE.sif gym-runtime'.
+        "GYM": f"env WRAPPED=1 {SCRIPT}",
+        "GYM_BROKER": str(tmp_path / "gym-broker"),
+        "GYM_ENGINE": str(engine),
+        "GYM_GPUS": "2",
+    }
+    with (
+        cluster(tmp_path, "head", "n0") as hosts,
+        slurm(hosts, tmp_path / "slurm", **variables) as jobs,
+    ):
+        jobs.run("sbatch", "--gres=gpu:2", str(tmp_path / "system.sbatch"))
+        system = System(jobs, tmp_path)
+        until(lambda: len(system.agents()) == 1)
+    assert (tmp_path / "seen").read_text() == "0,1\n"

@@ -1,8 +1,11 @@
-"""An environment for tests of the dashboard: it has a tool and a judge, and each fourth row fails."""
+"""For tests of the dashboard: a tool that asks a service outside, a judge, and each fourth row fails."""
 
 from __future__ import annotations
 
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime.web import Fetcher, Service, WebRequest
+
+SERVICE = Service(name="counting")
 
 
 class Counted(Task):
@@ -11,8 +14,9 @@ class Counted(Task):
 
 class Counter(Session[Counted]):
     @tool
-    def increment_counter(self, count: int) -> dict[str, int]:
+    async def increment_counter(self, count: int) -> dict[str, int]:
         """Add to the counter."""
+        await Fetcher().ask(SERVICE, WebRequest(url=f"{SERVICE.base_url}/health"))
         return {"count": count}
 
     async def verify(self, reply: Reply) -> Verdict:

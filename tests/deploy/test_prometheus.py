@@ -19,7 +19,7 @@ from anyio.streams.text import TextReceiveStream
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.metric_names import METRICS, prometheus_name
-from gym_runtime.metrics.server import serving
+from gym_runtime.metrics.metrics_server import serving
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -174,8 +174,9 @@ async def prometheus(folder: Path, target: str) -> AsyncGenerator[str]:
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.timeout(180)
-async def test_every_query_answers_on_a_real_system(tmp_path: Path) -> None:
+async def test_every_query_answers_on_a_real_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with stub_engine.running("--latency-s", "0.01", "--fault", "503=0.05") as engine:
+        monkeypatch.setenv("GYM_COUNTING_URL", engine.url.removesuffix("/v1"))
         model = ModelSettings(provider="openai", name="stub", urls=(engine.url,), api="responses")
         # So few calls fit that some are refused.
         pools = [
@@ -185,7 +186,7 @@ async def test_every_query_answers_on_a_real_system(tmp_path: Path) -> None:
         async with (
             running(SystemSpec(pools=tuple(pools))) as system,
             connect(nats=system.url) as gym,
-            serving(gym.bus) as url,
+            serving(gym.driver.bus) as url,
             prometheus(tmp_path, url.split("/")[2]) as address,
             aiohttp.ClientSession() as session,
         ):

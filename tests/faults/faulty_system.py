@@ -29,6 +29,7 @@ from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.rollout_spec import encode_spec
+from gym_runtime.rpc.roll_call import fresh
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
@@ -136,7 +137,7 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rows, failures: the lines of the run's files, decoded.
-        sessions: that are open on workers which are still there; None if these cannot be seen.
+        sessions: how many are open, by worker of those that stay; None if these cannot be seen.
         stored: the subjects that the broker has, besides the summaries of runs, and how often.
     """
 
@@ -145,7 +146,7 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     rows: list[dict[str, Any]]
     failures: list[dict[str, Any]]
-    sessions: int | None
+    sessions: dict[str, int] | None
     stored: dict[str, int]
     log: str
 
@@ -223,18 +224,20 @@ class FaultySystem:
             if task.task_index not in self._command.settled
         ]
         for task in tasks[:: max(1, len(tasks) // DOUBLED)]:
-            await self._gym.bus.enqueue(f"task.{task.agent}.{task.environment}.{run}", encode_spec(task))
+            await self._gym.driver.bus.enqueue(
+                f"task.{task.agent}.{task.environment}.{run}", encode_spec(task)
+            )
 
     async def settle(self) -> Aftermath:
         """Wait for the command's end, and for what may take a moment after it."""
         status = await self._command.status()
-        sessions: int | None = None
+        sessions: dict[str, int] | None = None
         stored: dict[str, int] = {}
         with anyio.move_on_after(QUIET_S):
-            while (sessions := await self._sessions()) != 0:
+            while (sessions := await self._sessions()) != {}:
                 await anyio.sleep(0.2)
             with anyio.move_on_after(STORED_S):
-                while stored := await stored_of_runs(self._gym.bus):
+                while stored := await stored_of_runs(self._gym.driver.bus):
                     await anyio.sleep(0.2)
         return Aftermath(
             status=status,
@@ -247,10 +250,14 @@ class FaultySystem:
             log=self._command.log.read_text(errors="replace"),
         )
 
-    async def _sessions(self) -> int | None:
+    async def _sessions(self) -> dict[str, int] | None:
         """Those of the workers that stay; None while one of these does not say how it is."""
-        workers = [worker for worker in await self._gym.workers() if worker.kind == "resource"]
-        return sum(worker.in_use for worker in workers) if len(workers) >= len(self._proxies) - 1 else None
+        # Each is asked: a list that an agent worker keeps may be older, on a busy machine by seconds.
+        found = await fresh(self._gym.driver.bus, await self._gym.workers())
+        workers = [worker for worker in found if worker.kind == "resource"]
+        if len(workers) < len(self._proxies) - 1:
+            return None
+        return {f"{worker.worker} ({worker.pid})": worker.in_use for worker in workers if worker.in_use}
 
 
 @asynccontextmanager

@@ -48,9 +48,9 @@ async def test_a_worker_whose_clock_is_a_minute_off_fails_nothing(
             # Each rollout has less time than the minute by which the clocks differ.
             lines = [msgspec.json.encode({**ROW, "number": number}) for number in range(5)]
             tasks = expand(lines, run="r", environment="example_session_state_mgmt", timeout_s=20.0)
-            await gym.open_run(RunInfo(run="r", total=5))
-            await gym.publish(tasks)
-            assert await gym.follow("r", 5, records.append)
+            await gym.driver.open_run(RunInfo(run="r", total=5))
+            await gym.driver.publish(tasks)
+            assert await gym.driver.follow("r", 5, records.append)
         assert [type(record.outcome) for record in records] == [Completed] * 5
     finally:
         for system in systems:

@@ -89,10 +89,12 @@ async def engine() -> AsyncGenerator[Engine]:
 
 @pytest.mark.parametrize("kind", ["resource", "agent"])
 async def test_a_worker_that_is_killed_in_a_comparison_pays_the_judge_once(kind: str) -> None:
+    """Two clients follow the run; both get every reward of the one comparison, each once."""
     async with engine() as both:
         model = ModelSettings(provider="openai", name="m", urls=(both.url,), api="responses")
         pools = make_pools(["genrm_compare"], model, concurrency=8)
         records: list[RolloutRecord] = []
+        followed: list[RolloutRecord] = []
         async with running(SystemSpec(pools=pools)) as system, connect(system.url) as gym:
 
             async def run() -> None:
@@ -101,18 +103,27 @@ async def test_a_worker_that_is_killed_in_a_comparison_pays_the_judge_once(kind:
                 )
                 records.extend([record async for record in made])
 
+            async def follow(name: str, connected: anyio.Event) -> None:
+                async with connect(system.url) as another:
+                    connected.set()
+                    followed.extend([record async for record in another.collect(name)])
+
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run)
                 await both.held.wait()
                 (run_info,) = await gym.runs()
-                while len(await gym.bus.latest(f"journal.{run_info.run}.0.0.-1.role.*")) < ANSWERED:
+                connected = anyio.Event()
+                tasks.start_soon(follow, run_info.run, connected)
+                await connected.wait()
+                while len(await gym.driver.bus.latest(f"journal.{run_info.run}.0.0.-1.role.*")) < ANSWERED:
                     await anyio.sleep(0.02)
                 (pid,) = [worker.pid for worker in await gym.workers() if worker.kind == kind]
                 os.kill(pid, signal.SIGKILL)
                 both.release.set()
-    assert [(record.rollout_index, record.reward) for record in records] == [
-        (index, 3.0) for index in range(REPEATS)
-    ]
+    for found in (records, followed):
+        assert [(record.rollout_index, record.reward) for record in found] == [
+            (index, 3.0) for index in range(REPEATS)
+        ]
     assert both.replies == REPEATS
     assert len(both.answered) == REPEATS
     # What was journaled is not asked for again; what was on its way may be.

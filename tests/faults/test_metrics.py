@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
@@ -15,6 +20,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.testing.background import hosting
 from gym_runtime.workers.adapter import ModelSettings
+from runtime.cli.started import SCRIPT
 from stubs import stub_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -40,7 +46,7 @@ async def test_the_sum_of_rollouts_is_the_number_of_results() -> None:
             connect(nats=system.url) as gym,
             hosting() as tasks,
         ):
-            figures = SystemFigures(gym.bus)
+            figures = SystemFigures(gym.driver.bus)
             tasks.start_soon(figures.follow)
             received = 0
             async for _ in gym.rollouts(rows, environment=NAME):
@@ -57,3 +63,65 @@ async def test_the_sum_of_rollouts_is_the_number_of_results() -> None:
             assert found.distribution(metric_names.ROLLOUT_DURATION).count == ROLLOUTS
             # Of what workers count of their own work, the last seconds of the killed ones are missing.
             assert found.distribution(metric_names.HOP_DURATION, {"gym.hop": "verify"}).count > ROLLOUTS / 2
+
+
+@contextmanager
+def run(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [
+        SCRIPT,
+        "run",
+        NAME,
+        "--model",
+        "openai/stub",
+        "--input",
+        "rows.jsonl",
+        "--output",
+        "out.jsonl",
+    ]
+    with subprocess.Popen([*command, *arguments], cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_what_a_killed_client_has_written_is_counted_by_the_next(tmp_path: Path) -> None:
+    rows = [
+        {"responses_create_params": {"input": "go"}, "initial_count": 3, "expected_count": 4, "n": number}
+        for number in range(ROLLOUTS)
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    written = tmp_path / "out.jsonl"
+    with stub_engine.running("--latency-s", "0.5") as engine:
+        # A broker alone: `run` brings its own workers.
+        async with (
+            running(SystemSpec(pools=())) as system,
+            connect(nats=system.url) as gym,
+            hosting() as tasks,
+        ):
+            figures = SystemFigures(gym.driver.bus)
+            tasks.start_soon(figures.follow)
+            options = ("--nats", system.url, "--model-url", engine.url, "--concurrency", "64")
+            with run(tmp_path, *options) as first:
+                with anyio.fail_after(30):
+                    while not written.exists() or written.read_bytes().count(b"\n") < ROLLOUTS // 4:
+                        await anyio.sleep(0.05)
+                first.kill()
+            before = written.read_bytes().count(b"\n")
+            told = figures.figures().total(metric_names.ROLLOUTS)
+            with run(tmp_path, *options, "--resume") as second, anyio.fail_after(60):
+                _, said = await anyio.to_thread.run_sync(second.communicate)
+            assert second.returncode == 0, said
+            lines = written.read_bytes().splitlines()
+            assert len(lines) == ROLLOUTS
+            assert told < before < ROLLOUTS  # else nothing was to be counted by the next
+            with anyio.fail_after(20):
+                while figures.figures().total(metric_names.ROLLOUTS) < ROLLOUTS:
+                    await anyio.sleep(0.1)
+            await figures.look()
+            found = figures.figures()
+            assert found.total(metric_names.ROLLOUTS, {"gym.environment": NAME}) == ROLLOUTS
+            assert found.distribution(metric_names.ROLLOUT_REWARD).count == ROLLOUTS
+            assert found.total(metric_names.ROLLOUT_ROWS) == sum(map(len, lines))
+            tokens = sum(msgspec.json.decode(line)["response"]["usage"]["total_tokens"] for line in lines)
+            assert found.total(metric_names.ROLLOUT_TOKENS) == tokens

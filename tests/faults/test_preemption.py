@@ -16,9 +16,11 @@ import anyio
 import anyio.to_thread
 import psutil
 import pytest
+from bench.counter_rows import ENVIRONMENT, counter_rows
 from gym_runtime import connect
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.files.rows import expand
+from gym_runtime.messages import metric_names
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
@@ -30,19 +32,16 @@ from stubs.stub_engine import StubEngine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 
-NAME = "example_session_state_mgmt"
-ROW = b"""{"responses_create_params": {"input": [{"role": "user", "content": "add 1, add 2, get the count"}],
-"tools": [{"type": "function", "name": "increment_counter", "strict": true, "parameters": {"type": "object",
-"properties": {"count": {"type": "integer"}}, "required": ["count"], "additionalProperties": false}}]},
-"initial_count": 3, "expected_count": 4, "number": %d}"""
 ROLLOUTS = 64
 SLOTS = 8
+AGENT = ("agent:tool_loop", "--concurrency", str(SLOTS))
+VERDICTS = str(Path(__file__).parent / "environments" / "slow_verdict.py")
 
 
 @contextmanager
-def agents(url: str, log: Path, *more: str) -> Generator[psutil.Popen]:
-    """``gym-runtime start agent`` with `SLOTS` slots."""
-    command = [SCRIPT, "start", "agent:tool_loop", "--concurrency", str(SLOTS), *more]
+def workers(url: str, log: Path, *more: str) -> Generator[psutil.Popen]:
+    """``gym-runtime start``."""
+    command = [SCRIPT, "start", *more]
     with log.open("wb") as file:
         started = psutil.Popen(command, env={**os.environ, "GYM_NATS_URL": url}, stdout=file, stderr=file)
     try:
@@ -54,6 +53,13 @@ def agents(url: str, log: Path, *more: str) -> Generator[psutil.Popen]:
             started.wait(40)
         except psutil.TimeoutExpired:
             started.kill()
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its arguments; empty for one that has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def preempt(started: psutil.Popen) -> None:
@@ -76,16 +82,19 @@ async def preempted(
     url = broker.start()
     model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
     others = (
-        PoolSpec(kind="resource", names=(NAME,)),
+        PoolSpec(kind="resource", names=(ENVIRONMENT,)),
         PoolSpec(kind="model", names=("policy",), model=model),
     )
     try:
         async with running(SystemSpec(pools=others, nats=(url,))), connect(nats=url) as gym:
-            with agents(url, folder / "first.log", *more) as first, agents(url, folder / "second.log"):
+            with (
+                workers(url, folder / "first.log", *AGENT, *more) as first,
+                workers(url, folder / "second.log", *AGENT),
+            ):
                 engine.stats(reset=True)  # its worker has asked it what it can
-                specs = expand([ROW % index for index in range(ROLLOUTS)], run="run", environment=NAME)
-                await gym.open_run(RunInfo(run="run", total=ROLLOUTS))
-                await gym.publish(specs)
+                specs = expand(counter_rows(ROLLOUTS), run="run", environment=ENVIRONMENT)
+                await gym.driver.open_run(RunInfo(run="run", total=ROLLOUTS))
+                await gym.driver.publish(specs)
                 with anyio.fail_after(30):
                     while await in_use(gym) != [SLOTS, SLOTS]:
                         await anyio.sleep(0.05)
@@ -123,3 +132,36 @@ async def test_what_does_not_finish_goes_on_elsewhere_from_its_journal(tmp_path:
     # Of each rollout, at most the one call that was in flight; the turns before come from the journal.
     assert repeated <= len(given_back)
     assert {record.attempt for record in given_back} == {2}
+
+
+async def test_verifications_in_flight_are_finished(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    url = broker.start()
+    model = ModelSettings(provider="scripted", name="message")
+    others = (
+        PoolSpec(kind="agent", names=("single_turn",), capacity=ROLLOUTS),
+        PoolSpec(kind="model", names=("policy",), model=model),
+    )
+    rows = [b'{"responses_create_params": {"input": "say done"}, "number": %d}' % n for n in range(SLOTS)]
+    try:
+        async with running(SystemSpec(pools=others, nats=(url,))), connect(nats=url) as gym:
+            with workers(url, tmp_path / "first.log", f"resource:{VERDICTS}") as first:
+                await gym.driver.open_run(RunInfo(run="run", total=len(rows)))
+                await gym.driver.publish(expand(rows, run="run", environment=VERDICTS))
+                with anyio.fail_after(60):
+                    while not any("fork_server" in command_of(one) for one in first.children(True)):
+                        await anyio.sleep(0.05)
+                    first_done = await anext(aiter(gym.collect("run")))
+                preempt(first)
+                with workers(url, tmp_path / "second.log", f"resource:{VERDICTS}"):
+                    records = [record async for record in gym.collect("run")]
+                    (agent,) = [one for one in (await gym.status()).workers if one.kind == "agent"]
+                await anyio.to_thread.run_sync(first.wait, 40)
+    finally:
+        broker.stop()
+    assert first.returncode == 0
+    assert agent.figures is not None
+    assert agent.figures.total(metric_names.RETRIES) == 0
+    assert {type(record.outcome) for record in (first_done, *records)} == {Completed}
+    assert {record.attempt for record in records} == {1}
+    assert len({record.task_index for record in records}) == len(rows)

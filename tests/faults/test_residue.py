@@ -10,17 +10,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
 import msgspec
 import pytest
 from gym_runtime.bus import nats
-from gym_runtime.bus.interface import INLINE_BYTES
-from gym_runtime.bus.nats import NatsBus
+from gym_runtime.bus.inline import SMALL_INLINE_BYTES
+from gym_runtime.bus.nats_bus import NatsBus
 from gym_runtime.client import Client, RunInfo, runs
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
@@ -33,7 +32,7 @@ from gym_runtime.testing.small_system import Engine, Hang, SmallSystem, answer, 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 NAME = "example_session_state_mgmt"
-LARGE = "x" * (INLINE_BYTES + 1000)
+LARGE = "x" * (SMALL_INLINE_BYTES + 1000)
 CALL = function_call("increment_counter", '{"count": 1}')
 DONE = (answer(CALL, LARGE), answer("done", LARGE))
 HANG = (answer(CALL, LARGE), Hang())
@@ -46,12 +45,10 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": True}
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
-    broker.start()
-    yield broker
-    broker.stop()
+@pytest.fixture(autouse=True)
+def little_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is larger than `SMALL_INLINE_BYTES` travels by reference, as at a broker with small buffers."""
+    monkeypatch.setattr("gym_runtime.bus.inline.ROOMY_PAYLOAD_BYTES", 1 << 40)
 
 
 class Buses:
@@ -73,8 +70,8 @@ class Scene:
 
     async def publish(self, run: str, count: int = 2) -> RunInfo:
         info = RunInfo(run=run, total=count, environments=[NAME], agents=["tool_loop"])
-        await self.gym.open_run(info)
-        await self.gym.publish(tasks(run, count))
+        await self.gym.driver.open_run(info)
+        await self.gym.driver.publish(tasks(run, count))
         return info
 
     async def stored(self) -> dict[str, tuple[int, dict[str, int]]]:
@@ -190,7 +187,7 @@ async def test_nothing_is_left_of_a_published_run_that_was_collected(broker: Bro
         first = await anext(taken)
         assert len([record async for record in fast.collect("one")]) == 4
         # Another client still reads, or has read all.
-        await fast.finish_run(info)
+        await fast.driver.finish_run(info)
         others = [record async for record in taken]
         assert {first.task_index, *(record.task_index for record in others)} == {0, 1, 2, 3}
         await here.only_summaries_of("one")
@@ -199,9 +196,12 @@ async def test_nothing_is_left_of_a_published_run_that_was_collected(broker: Bro
 CLIENT = f"""
 import sys, anyio
 from gym_runtime import connect
+from gym_runtime.bus import inline
+
+inline.ROOMY_PAYLOAD_BYTES = 1 << 40
 
 async def main(url):
-    prompt = {{"input": "x" * {INLINE_BYTES + 1}}}
+    prompt = {{"input": "x" * {SMALL_INLINE_BYTES + 1}}}
     row = {{"responses_create_params": prompt, "initial_count": 3, "expected_count": 4}}
     async with connect(url) as gym:
         async for record in gym.rollouts([row] * 3, environment="{NAME}"):
@@ -228,16 +228,27 @@ async def test_nothing_is_left_of_a_run_whose_client_died_once_it_is_given_up(
             dead.send_signal(signal.SIGKILL)
             dead.wait()
             # Not yet: it could be resumed.
-            await here.gym.close_abandoned()
+            await here.gym.driver.close_abandoned()
             assert [info.state for info in await here.gym.runs()] == ["active"] * 2
-            await here.gym.close_abandoned(older_than_s=0)
+            await here.gym.driver.close_abandoned(older_than_s=0)
             assert sorted(info.state for info in await here.gym.runs()) == ["active", "cancelled"]
         finally:
             for process in (alive, dead):
                 process.kill()
                 process.wait()
-        await here.gym.close_abandoned(older_than_s=0)
+        await here.gym.driver.close_abandoned(older_than_s=0)
         await here.only_summaries_of(*(info.run for info in await here.gym.runs()))
+
+
+async def test_what_comes_after_the_end_of_a_run_is_freed_when_the_next_one_begins(broker: Broker) -> None:
+    async with scene(broker, *DONE) as here:
+        await here.publish("cut-off")
+        await here.gym.cancel("cut-off")
+        await here.only_summaries_of("cut-off")
+        # A worker that was cut off has not heard of it.
+        assert await here.bus.commit("rollout.cut-off.0.0", b"{}")
+        (record,) = [record async for record in here.gym.rollouts(rows(1), environment=NAME)]
+        await here.only_summaries_of("cut-off", record.run)
 
 
 async def test_nothing_is_left_after_many_runs_some_cancelled(broker: Broker) -> None:

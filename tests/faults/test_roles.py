@@ -59,7 +59,7 @@ async def test_a_judge_is_not_asked_again_when_the_verifiers_process_is_killed(
                 while judge.stats().requests < ROLLOUTS or not asking(tmp_path):
                     await anyio.sleep(0.02)
                 if durability == "turn":
-                    while len(await gym.bus.latest("journal.*.*.*.*.role.*")) < ROLLOUTS:
+                    while len(await gym.driver.bus.latest("journal.*.*.*.*.role.*")) < ROLLOUTS:
                         await anyio.sleep(0.02)
                 (killed,) = asking(tmp_path)
                 os.kill(killed, signal.SIGKILL)

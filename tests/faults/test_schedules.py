@@ -92,8 +92,10 @@ def violations(left: Aftermath) -> list[str]:
         if outcome not in ("completed", "truncated") or row.get("reward") != 1.0:
             found.append(f"{row['_gym']['rollout_id']} is {outcome} with reward {row.get('reward')}")
     found += [f"a failure with a reward: {line['_gym']}" for line in left.failures if "reward" in line]
-    if left.sessions != 0:
-        found.append(f"{left.sessions} sessions are open")
+    if left.sessions is None:
+        found.append("a resource worker that should stay does not say how many sessions it has")
+    elif left.sessions:
+        found.append(f"sessions are open: {left.sessions}")
     # An overtaken attempt may commit after its run was closed: its record is its rollout's only one.
     if stored := {name: count for name, count in left.stored.items() if not name.startswith("rollout.")}:
         found.append(f"the broker still has {stored}")

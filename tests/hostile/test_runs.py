@@ -46,8 +46,8 @@ async def make(gym: Client, number: int) -> None:
         return
     run = f"cancelled-{number}"
     info = RunInfo(run=run, total=ROLLOUTS, environments=[environment], agents=["tool_loop"])
-    await gym.open_run(info)
-    await gym.publish(list(expand(rows(environment), run=run, environment=environment)))
+    await gym.driver.open_run(info)
+    await gym.driver.publish(list(expand(rows(environment), run=run, environment=environment)))
     await gym.cancel(run)
 
 
@@ -79,7 +79,7 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
         end = held_bytes(present)
         left: dict[str, int] = {}
         with anyio.move_on_after(10):
-            while left := await stored_of_runs(gym.bus):
+            while left := await stored_of_runs(gym.driver.bus):
                 await anyio.sleep(0.05)
         assert not left
         known = await gym.runs()

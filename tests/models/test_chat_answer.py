@@ -8,8 +8,8 @@ from array import array
 from typing import Any
 
 import pytest
-from gym_models.wire import chat_answer, chat_stream, chat_tokens, responses
-from gym_models.wire.responses import ForeignAnswer
+from gym_models.wire import chat_answer, chat_stream, chat_tokens, native_responses
+from gym_models.wire.native_responses import ForeignAnswer
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.responses import decode_response
 
@@ -261,9 +261,9 @@ PARAMS: dict[str, Any] = {
 
 
 def test_an_answer_repeats_its_request() -> None:
-    repeated = responses.echo(json.dumps(PARAMS).encode())
+    repeated = native_responses.echo(json.dumps(PARAMS).encode())
     answered = chat_answer.response(chat_answer.decode(completion({"content": "{}"})), repeated)
-    for raw in (answered, responses.overflow("m", repeated)):
+    for raw in (answered, native_responses.overflow("m", repeated)):
         decode_response(bytes(raw))
         found = json.loads(bytes(raw))
         for name in set(PARAMS) - {"metadata"}:
@@ -275,7 +275,7 @@ def test_an_answer_repeats_its_request() -> None:
 
 @pytest.mark.parametrize("params", [b"{}", b'{"temperature": "hot"}', b'{"metadata": {"extra_body": "no"}}'])
 def test_what_cannot_be_repeated_is_left_out(params: bytes) -> None:
-    found = json.loads(bytes(responses.overflow("m", responses.echo(params))))
+    found = json.loads(bytes(native_responses.overflow("m", native_responses.echo(params))))
     assert (found["temperature"], found["tool_choice"], found["tools"]) == (None, "auto", [])
 
 

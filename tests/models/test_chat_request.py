@@ -1,49 +1,12 @@
-"""Responses API → Chat Completions, as tables and one golden conversation."""
+"""Conversations as a chat engine gets them."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from gym_models.wire import chat_request
 from gym_models.wire.chat_request import ChatVariant
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.calls import ModelCall
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import Raw
-
-
-def converted(
-    items: list[dict[str, Any]],
-    params: dict[str, Any] | None = None,
-    *,
-    extra: dict[str, Any] | None = None,
-    dialect: ChatVariant | None = None,
-    return_tokens: bool = False,
-) -> dict[str, Any]:
-    call = ModelCall(
-        params=Raw(json.dumps(params or {}).encode()),
-        input=[Raw(json.dumps(item).encode()) for item in items],
-        return_tokens=return_tokens,
-    )
-    return json.loads(
-        chat_request.request(call, "m", json.dumps(extra or {}).encode(), dialect or ChatVariant())
-    )
-
-
-def messages(items: list[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
-    return converted(items, **more)["messages"]
-
-
-def user(content: Any) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def said(*texts: str) -> dict[str, Any]:
-    parts = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
-    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": parts}
+from models.chat_requests import converted, messages, said, user
 
 
 def thought(text: str) -> dict[str, Any]:
@@ -58,7 +21,6 @@ def tool_call(number: int, arguments: str = "{}") -> dict[str, Any]:
     return {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
-OFFERED = {"hosted_tools": "optional"}
 GOLDEN_PARAMS = {
     "instructions": "Be brief.",
     "temperature": 0.5,
@@ -88,6 +50,8 @@ GOLDEN_PARAMS = {
     "background": False,
     "stream": False,
 }
+
+
 GOLDEN_INPUT = [
     {"role": "system", "content": "You are a pirate."},
     {"role": "developer", "content": [{"type": "input_text", "text": "Say arr."}]},
@@ -101,6 +65,8 @@ GOLDEN_INPUT = [
     said("done"),
     user([{"type": "input_text", "text": "and this?"}, {"type": "input_image", "image_url": "data:x"}]),
 ]
+
+
 GOLDEN_BODY = {
     "model": "m",
     "temperature": 0.5,
@@ -171,6 +137,10 @@ def test_golden_conversation() -> None:
             [user([{"type": "input_audio", "input_audio": {"data": "QQ==", "format": "wav"}}])],
         ),
         ([{"role": "assistant", "content": "easy"}], [{"role": "assistant", "content": "easy"}]),
+        *(
+            ([user("hi"), {"role": role, "content": "A"}], [user("hi"), {"role": role, "content": "A"}])
+            for role in ("response_1", "response_2", "principle")
+        ),
         ([said("a"), said("b")], [{"role": "assistant", "content": "ab"}]),
         ([called(1)], [{"role": "assistant", "content": None, "tool_calls": [tool_call(1)]}]),
         ([thought("hm")], [{"role": "assistant", "content": "", "reasoning_content": "hm"}]),
@@ -225,101 +195,3 @@ def test_earlier_thinking_goes_back_as_the_engine_wants_it(way: Any, expected: d
 
 def test_thinking_alone_that_is_dropped_leaves_no_message() -> None:
     assert messages([user("a"), thought("hm")], dialect=ChatVariant(reasoning="drop")) == [user("a")]
-
-
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        ({"tool_choice": "auto"}, {}),
-        ({"tool_choice": "required"}, {}),
-        ({"tools": [], "tool_choice": "required", "parallel_tool_calls": False}, {}),
-        ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
-        ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
-        ({"include": ["reasoning.encrypted_content"]}, {}),
-        ({"text": {"format": {"type": "text"}}}, {}),
-        ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
-        ({"text": {"verbosity": "low"}}, {"verbosity": "low"}),
-        ({"reasoning": {"effort": None}}, {}),
-        ({"model": "the row's"}, {}),
-        ({"user": "u", "service_tier": "flex"}, {"user": "u", "service_tier": "flex"}),
-    ],
-)
-def test_parameters(params: dict[str, Any], expected: dict[str, Any]) -> None:
-    body = converted([user("hi")], params)
-    assert body == {"model": "m", **expected, "messages": [user("hi")]}
-
-
-def test_strict_survives_only_when_true() -> None:
-    tools = [{"type": "function", "name": name, "strict": name == "a", "parameters": None} for name in "ab"]
-    found = converted([user("hi")], {"tools": tools})["tools"]
-    assert [tool["function"] for tool in found] == [{"name": "a", "strict": True}, {"name": "b"}]
-
-
-def test_allowed_tools() -> None:
-    tool = {"type": "function", "name": "f"}
-    choice = {"type": "allowed_tools", "mode": "required", "tools": [tool]}
-    assert converted([user("hi")], {"tools": [tool], "tool_choice": choice})["tool_choice"] == {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
-    }
-
-
-def test_hosted_tools_that_a_harness_offers_are_left_out() -> None:
-    function = {"type": "function", "name": "f"}
-    hosted = [{"type": "web_search_preview_2025_03_11"}, {"type": "image_generation"}]
-    params: dict[str, Any] = {"tools": [hosted[0], function, hosted[1]], "metadata": OFFERED}
-    assert [tool["function"]["name"] for tool in converted([user("hi")], params)["tools"]] == ["f"]
-    assert "tools" not in converted([user("hi")], {**params, "tools": hosted, "tool_choice": "required"})
-    found = chat_request.notes(json.dumps(params).encode())
-    assert found.left_out == ("web_search_preview_2025_03_11", "image_generation")
-    nothing = {"tools": None, "metadata": None, "include": None}
-    assert chat_request.notes(json.dumps(nothing).encode()) == chat_request.Notes()
-
-
-def test_what_wins_over_what() -> None:
-    params = {"temperature": 0.5, "metadata": {"extra_body": '{"top_k": 3}'}}
-    body = converted([user("hi")], params, extra={"temperature": 1.0, "top_k": 1, "min_p": 0.1})
-    assert (body["temperature"], body["top_k"], body["min_p"]) == (0.5, 3, 0.1)
-
-
-def test_tokens_and_streams() -> None:
-    assert converted([user("hi")], return_tokens=True)["return_token_ids"] is True
-    streaming = ChatVariant(stream=True)
-    assert converted([user("hi")], dialect=streaming)["stream"] is True
-    assert "stream" not in converted([user("hi")], dialect=streaming, return_tokens=True)
-    assert "stream" not in converted([user("hi")], {"top_logprobs": 1}, dialect=streaming)
-
-
-@pytest.mark.parametrize(
-    ("items", "params", "reason"),
-    [
-        ([{"type": "web_search_call", "id": "w"}], {}, "web_search_call"),
-        ([{"role": "tool", "content": "x"}], {}, "role 'tool'"),
-        ([{"type": "function_call", "call_id": "c"}], {}, "lacks"),
-        ([{"type": "function_call_output", "output": "x"}], {}, "lacks its call_id"),
-        ([user([{"type": "input_video", "video_url": "v"}])], {}, "input_video"),
-        ([user([{"type": "input_image", "file_id": "f"}])], {}, "image_url"),
-        ([user([{"type": "input_text"}])], {}, "needs the 'text' of an input_text"),
-        ([user([{"type": "input_audio"}])], {}, "needs the 'input_audio'"),
-        ([user(5)], {}, "Responses API input"),
-        ([], {"tools": [{"type": "web_search"}]}, "of type 'web_search'; switch it off in the agent"),
-        ([], {"tools": [{"type": "custom", "name": "p"}], "metadata": OFFERED}, "of type 'custom'"),
-        ([], {"previous_response_id": "r"}, "previous_response_id"),
-        ([], {"metadata": {"extra_body": "{"}}, "responses_create_params.metadata"),
-        ([], {"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "mcp"}}, "mcp"),
-    ],
-)
-def test_what_chat_cannot_carry_is_the_rows_fault(
-    items: list[dict[str, Any]], params: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(TaskError, match=reason) as caught:
-        converted(items, params)
-    assert not caught.value.retryable
-
-
-@given(st.lists(st.text(), min_size=1, max_size=4))
-def test_any_text_survives(texts: list[str]) -> None:
-    assert messages([user(texts[0]), said(*texts)]) == [
-        user(texts[0]),
-        {"role": "assistant", "content": "".join(texts)},
-    ]

@@ -155,7 +155,7 @@ async def test_alone_it_keeps_its_calls_and_answers_them_when_thawed(
 
 @pytest.mark.slow
 async def test_where_all_are_frozen_calls_stay_until_one_is_thawed(stubs: Callable[..., StubEngine]) -> None:
-    longer, thaws = stubs("--latency-s", "1"), stubs("--latency-s", "1")
+    longer, thaws = stubs("--latency-s", "3"), stubs("--latency-s", "1")
     async with fleet(longer.url, thaws.url) as replicas:
         rollout, caller = homes(replicas, longer.url), Caller(replicas)
         with ExitStack() as held, anyio.fail_after(BOUND_S):

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_models.openai import Adapter
-from gym_models.wire import pace
-from gym_models.wire.pace import Limit
+from gym_models.wire import rate_limit
+from gym_models.wire.rate_limit import Limit
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call, output
@@ -234,4 +234,4 @@ NOW_S = 1_800_000_000.0
     ],
 )
 def test_reading_limits(status: int, headers: dict[str, str], found: Limit | None) -> None:
-    assert pace.read(status, headers, NOW_S) == found
+    assert rate_limit.read(status, headers, NOW_S) == found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_models import azure, embedded, hosted, openai, vllm
-from gym_models.wire import sampling
+from gym_models.wire import parameters
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
@@ -211,4 +211,4 @@ def test_what_can_be_known_is_said_before_the_first_call(
 
 def test_every_parameter_is_known_to_the_tables() -> None:
     for host in hosted.hosts().values():
-        assert {*host.has, *host.lacks, *host.names} <= sampling.ALL
+        assert {*host.has, *host.lacks, *host.names} <= parameters.ALL

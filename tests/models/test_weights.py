@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from gym_models.embedded import Adapter
-from gym_models.llama_cpp import weights
-from gym_models.llama_cpp.weights import PACKAGED, Packaged, fetch_weights
+from gym_models.llama_cpp import weight_files
+from gym_models.llama_cpp.weight_files import PACKAGED, Packaged, fetch_weights
 from gym_runtime.assets.cache import cache_folder
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
@@ -120,7 +120,7 @@ def test_an_index_without_it(packaged: Packaged, monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_pip(packaged: Packaged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(weight_files.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="python -m ensurepip"):
         fetch_weights("tiny", silent)

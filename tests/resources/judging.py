@@ -14,12 +14,19 @@ from typing import Any
 import msgspec
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.replay import rejudge, session_of
+from gym_runtime.environment.replayed_session import rejudge, session_of
 from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 
 ROWS = Path(__file__).parent / "rows"
 NEMO_GYM_ROWS = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
+
+
+NO_TESTS = {"evalplus"}
+"""Environments whose rows of theirs name a test without having it."""
+
+NO_ROWS = {"example_questions.jsonl"}
+"""Files of theirs that are made into rows with a prompt; those named multi_turn_ are recorded proofs."""
 
 
 def call(name: str, arguments: object, call_id: str = "c") -> dict[str, Any]:
@@ -67,7 +74,10 @@ async def outputs(environment: str, task: bytes, calls: list[tuple[str, object]]
 
 def row_files(environment: str) -> list[Path]:
     """The files of rows in NeMo Gym's format, our own first."""
-    return [ROWS / f"{environment}.jsonl", *sorted((NEMO_GYM_ROWS / environment).glob("*.jsonl"))]
+    folder = NEMO_GYM_ROWS / environment
+    theirs = [] if environment in NO_TESTS else sorted(folder.glob("*.jsonl"))
+    rows = [path for path in theirs if path.name not in NO_ROWS and not path.name.startswith("multi_turn_")]
+    return [ROWS / f"{environment}.jsonl", *rows]
 
 
 def nemo_gym_rows(environment: str) -> list[bytes]:

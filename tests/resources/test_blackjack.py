@@ -14,7 +14,7 @@ import pytest
 from gym_resources.blackjack import BEST, CARDS, Blackjack, chosen, environment, total
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.replay import session_of
+from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.messages.outcomes import Completed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,10 +102,10 @@ async def test_a_move_is_the_first_tag_and_no_tag_stands(items: list[Any], move:
 
 
 async def test_no_answer_takes_long() -> None:
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     for text in ("<action>" * 125_000, "<action>" + " " * 1_000_000, "<action> hit " * 80_000):
         assert chosen(Reply.of(text)) == "stand"
-    assert time.perf_counter() - start_s < 2
+    assert time.process_time() - start_s < 2
 
 
 async def test_the_dealer_speaks_as_the_user_or_as_the_tool() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gym_resources.calendar import failure as failure_of
-from gym_resources.extract.clock import minutes
+from gym_resources.extract.times_of_day import minutes
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, row

@@ -7,14 +7,16 @@ import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from gym_models import openai
+from gym_models import hosted, openai, vllm
 from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.tools import NOT_FOUND
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call
 from resources.judging import call, judge, nemo_gym_rows, outputs, row
+from resources.pixels import middle
 
 pytestmark = pytest.mark.anyio
 NAME = "circle_click"
@@ -23,6 +25,7 @@ CIRCLES = [
     {"x": 100, "y": 50, "radius": 5, "color": "blue"},
     {"x": 200, "y": 200, "radius": 50, "color": "blue"},
 ]
+BLUE = (30, 60, 220)
 TASK = row(circles=CIRCLES, target_color="blue")
 
 
@@ -80,32 +83,40 @@ async def test_the_image_stays_as_it_is() -> None:
     assert [msgspec.json.decode(item) for item in items] == params["input"]
 
 
-@pytest.mark.parametrize("api", ["responses", "chat"])
-async def test_the_image_reaches_the_engine_as_it_is(api: str) -> None:
-    task = examples.read(catalogue.environment(NAME))[0].fields
-    received: list[dict[str, Any]] = []
+@pytest.mark.parametrize(
+    ("adapter", "api"),
+    [(openai, "responses"), (openai, "chat"), (vllm, "chat"), (vllm, "responses"), (hosted, "chat")],
+)
+async def test_an_engine_sees_the_image(adapter: Any, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decodes the image that arrives, finds the circle in it, and clicks on its middle."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-0123456789")
+    example = examples.read(catalogue.environment(NAME))[0]
 
     async def answer(request: web.Request) -> web.Response:
-        received.append(await request.json())
-        if request.path.endswith("/responses"):
-            return web.json_response(msgspec.json.decode(make_response("Done.")))
-        message = {"role": "assistant", "content": "Done."}
-        return web.json_response({"choices": [{"message": message, "finish_reason": "stop"}]})
+        if request.method == "GET":
+            return web.json_response({"data": [{"id": "m"}]})
+        body = await request.json()
+        (image, _) = body["input" if api == "responses" else "messages"][1]["content"]
+        url = image["image_url"] if api == "responses" else image["image_url"]["url"]
+        x, y = middle(url, BLUE)
+        if api == "responses":
+            return web.json_response(msgspec.json.decode(make_response(click(x, y))))
+        function = {"name": "click", "arguments": json.dumps({"x": x, "y": y})}
+        calls = [{"id": "c", "type": "function", "function": function}]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+        return web.json_response({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
 
     server = TestServer(web.Application())
-    server.app.router.add_post("/{path:.*}", answer)
+    server.app.router.add_route("*", "/{path:.*}", answer)
+    asked = model_call(*example.fields["responses_create_params"]["input"])
     async with server:
-        settings = ModelSettings(provider="openai", name="m", urls=(str(server.make_url("/v1")),), api=api)
-        async with openai.Adapter(settings) as adapter:
-            await adapter.respond(model_call(*task["responses_create_params"]["input"]), context())
-
-    [image, _] = task["responses_create_params"]["input"][1]["content"]
-    [body] = received
-    if api == "responses":
-        assert body["input"][1]["content"][0] == image
-    else:
-        url = {"url": image["image_url"], **({"detail": image["detail"]} if "detail" in image else {})}
-        assert body["messages"][1]["content"][0] == {"type": "image_url", "image_url": url}
+        url = str(server.make_url("/v1"))
+        settings = ModelSettings(provider="anthropic", name="m", urls=(url,), api=api)
+        async with adapter.Adapter(settings) as engine:
+            response = (await engine.respond(asked, context())).response
+    verdict = await rejudge(catalogue.environment(NAME).resource, example.row, bytes(response))
+    assert example.fields["target_color"] == "blue"
+    assert (verdict.reward, verdict.fields["distance"] < 2) == (1.0, True)
 
 
 async def test_rows_in_nemo_gyms_format_are_won_at_the_centre() -> None:

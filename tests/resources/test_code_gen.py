@@ -1,28 +1,18 @@
 from __future__ import annotations
 
-import os
 import textwrap
 import time
 from typing import Any
 
 import pytest
-from gym_resources.code.comparison import same_output
-from gym_resources.code.testing import Case, Outcome, _right, run_tests
+from gym_resources.code.output_comparison import same_output
+from gym_resources.code.program_tests import Case, Outcome, _right, run_tests
 from gym_resources.code_gen import last_block
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.sandbox import bubblewrap
+from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, row
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def isolation() -> None:
-    try:
-        bubblewrap.check(os.getpid())
-    except UsageError as error:
-        pytest.skip(error.message)
 
 
 def task(*pairs: tuple[str, str], fn_name: str | None = None) -> bytes:

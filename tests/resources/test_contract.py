@@ -7,10 +7,12 @@ import json
 import pytest
 from gym_runtime.checks import contract
 from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files
 
 NAMES = catalogue.names("environments")
+BLOCKED = "nothing blocks the event loop"
 HEAVY = {
     name
     for name in NAMES
@@ -19,6 +21,7 @@ HEAVY = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in NAMES]
@@ -29,12 +32,19 @@ async def test_an_environment_keeps_the_contract(name: str) -> None:
         requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
-    broken = [
+    broken = await findings(environment)
+    if broken and all(finding.startswith(BLOCKED) for finding in broken):
+        # What was imported once blocks no more, and another process may have had the processor.
+        broken = await findings(environment)
+    assert not broken
+
+
+async def findings(environment: LoadedEnvironment) -> list[str]:
+    return [
         f"{finding.rule}: {finding.detail}"
         for finding in await contract.check(environment)
         if not finding.passed
     ]
-    assert not broken
 
 
 @pytest.mark.parametrize("name", NAMES)

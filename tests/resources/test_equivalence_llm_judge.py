@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gym_resources.judging import extraction
 from gym_resources.judging.extraction import last_match
 from gym_resources.judging.labels import label
 from gym_resources.nl2bash_equivalency import fenced_command
@@ -107,7 +108,10 @@ async def test_the_whole_message_is_a_second_chance(
 
 
 @pytest.mark.slow
-async def test_an_expression_that_backtracks_is_a_failure_and_no_verdict() -> None:
+async def test_an_expression_that_backtracks_is_a_failure_and_no_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extraction, "LIMIT_S", 0.5)
     with pytest.raises(ResourceError, match="took longer"):
         await judged([YES], "a" * 40 + "!", template_metadata={"output_regex": "(a+)+$"})
 

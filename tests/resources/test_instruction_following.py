@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 from gym_resources.extract.patterns import bounded
-from gym_resources.instruction_following import follow
+from gym_resources.instructions.adherence import follow_strictly
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError
 from resources.judging import call, nemo_gym_rows
@@ -129,7 +129,7 @@ async def test_an_expression_that_backtracks_blocks_nothing() -> None:
 
 async def judged_within(task: Any, text: str, timeout_s: float) -> list[bool]:
     given = task.instructions
-    return await bounded(follow, text, given, expressions=["(a+)+$"], timeout_s=timeout_s)
+    return await bounded(follow_strictly, text, given, expressions=["(a+)+$"], timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize(

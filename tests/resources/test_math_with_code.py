@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import Any
 
@@ -13,22 +12,12 @@ from gym_resources import math_with_code
 from gym_resources.math_with_code import last_answer, same
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.replay import session_of
-from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import bubblewrap
+from gym_runtime.environment.replayed_session import session_of
 from resources.judging import judge, nemo_gym_rows, output, outputs, row
 
 pytestmark = pytest.mark.anyio
 
 TASK = row(expected_result="42")
-
-
-@pytest.fixture
-def isolation() -> None:
-    try:
-        bubblewrap.check(os.getpid())
-    except UsageError as error:
-        pytest.skip(error.message)
 
 
 @pytest.mark.parametrize(

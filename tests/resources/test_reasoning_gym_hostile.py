@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("reasoning_gym")
-
-import reasoning_gym
 from gym_resources.extract.formulas import is_formula
 from gym_resources.reasoning_gym import ReasoningTask, scorer, verify
 from gym_runtime.environment.verdict import Reply
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="could not import 'reasoning_gym'"),
+]
 
 LISTS = ["binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"]
 FORMULAS = [
@@ -29,6 +29,8 @@ AS_A_LIST = {"n_queens": 0.5, "spiral_matrix": 0.1, "string_insertion": 0.1}
 
 
 def entry(dataset: str) -> dict[str, Any]:
+    import reasoning_gym  # it takes seconds
+
     return reasoning_gym.create_dataset(dataset, size=1, seed=5)[0]
 
 

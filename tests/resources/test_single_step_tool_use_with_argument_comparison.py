@@ -8,7 +8,7 @@ import pytest
 from gym_runtime import Reply
 from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.errors import TaskError
 from resources.judging import row_files
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gym_resources.sql.replies import extracted
-from gym_resources.sql.sample import compared
+from gym_resources.sql.sample_data import compared
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError

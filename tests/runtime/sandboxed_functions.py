@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 
@@ -18,6 +19,12 @@ def parent() -> int:
 
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
+
+
+def wait_with_a_thread() -> None:
+    """Never ends; a process with two threads is at work."""
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    threading.Event().wait()
 
 
 def spin(seconds: float) -> None:

@@ -15,6 +15,7 @@ from gym_runtime.errors import (
     ModelError,
     ModelUnavailable,
     NoWorker,
+    ResourceError,
     RuntimeFault,
     from_fault,
     leaf,
@@ -67,6 +68,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "StaleWeights": ("model", True),
         "ResourceError": ("resource", False),
         "AssetMissing": ("resource", False),
+        "ServiceUnavailable": ("resource", False),
         "SessionLost": ("resource", True),
         "TransportError": ("transport", True),
         "NoWorker": ("transport", True),
@@ -88,6 +90,18 @@ def test_a_newer_peers_error_keeps_its_retryability(*, retryable: bool) -> None:
     error = from_fault(fault)
     assert type(error) is RuntimeFault
     assert (error.message, error.retryable) == ("wet", retryable)
+
+
+class Away(ResourceError):
+    """An environment's own error."""
+
+    retryable = True
+
+
+def test_an_error_of_another_module_keeps_its_kind() -> None:
+    back = from_fault(Away("no answer", stage="verify").fault())
+    assert type(back) is ResourceError
+    assert (back.kind, back.message, back.retryable) == ("resource", "no answer", True)
 
 
 @pytest.mark.parametrize(("cls", "retryable"), list(itertools.product(CLASSES, [True, False])))

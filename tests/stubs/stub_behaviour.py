@@ -27,7 +27,8 @@ _MODEL_PREFIX = "fault:"
 
 class Stats(msgspec.Struct):
     """What the stub has seen. ``aborted``: the client left before its answer was written; ``limited``: calls
-    beyond the rate limit; ``metrics`` and ``health``: looks at those.
+    beyond the rate limit; ``metrics`` and ``health``: looks at those; ``bytes_in`` and ``bytes_out``: of the
+    bodies of calls and of their answers.
     """
 
     requests: int = 0
@@ -39,6 +40,8 @@ class Stats(msgspec.Struct):
     metrics: int = 0
     health: int = 0
     connections: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -163,8 +163,9 @@ def chat_answer(call: Call, size_bytes: int, text: str = DONE) -> bytes:
     }
     if call.return_token_ids:
         answer["prompt_token_ids"] = _ids(0, tokens_in)
-        choice["token_ids"] = _ids(1000, tokens_out)
-        choice["logprobs"] = _logprobs(tokens_out)
+        # Each prompt begins with all tokens before it, as the conversations of real engines do.
+        choice["token_ids"] = _ids(tokens_in, tokens_out)
+        choice["logprobs"] = _logprobs(tokens_in, tokens_out)
     return _encode(answer)
 
 
@@ -174,10 +175,10 @@ def _ids(first: int, count: int) -> Raw:
 
 
 @lru_cache(maxsize=64)
-def _logprobs(count: int) -> Raw:
+def _logprobs(first: int, count: int) -> Raw:
     entries: list[dict[str, Any]] = [
         {"token": f"token_id:{one}", "logprob": -0.25, "bytes": None, "top_logprobs": []}
-        for one in range(1000, 1000 + count)
+        for one in range(first, first + count)
     ]
     return Raw(_encode({"content": entries}))
 

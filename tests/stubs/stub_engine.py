@@ -97,6 +97,8 @@ class Connection(asyncio.Protocol):
         stats = self._engine.stats
         if method == b"POST" and path != b"/stats":
             stats.requests += 1
+            stats.bytes_in += len(body)
+            stats.bytes_out += len(answer.body)
             stats.in_flight += 1
             stats.max_in_flight = max(stats.max_in_flight, stats.in_flight)
             self._busy = True

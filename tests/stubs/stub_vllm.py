@@ -21,11 +21,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from aiohttp import web
+from stubs.stub_vocabulary import END, Vocabulary
 
-END = "<|im_end|>"
 DEFAULT_MAX_TOKENS = 16
 SCALE_OUT = "/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender"
-_WORD = re.compile(r"<\|\w+\|>|\s+|[^\s<]+|<")
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
@@ -34,7 +33,9 @@ class StubVllm:
 
     Args:
         token_prompts: what becomes of a prompt's tokens in a chat request: 0.32 takes them, before they were
-            ignored.
+            ignored. ``prefix``: NeMo RL's server, which takes the first part of a prompt in a field of its
+            own, wants a ``top_p``, lists no models, and names tokens instead of reporting a prompt;
+            ``reported``: the same, with its prompt reported.
         tokenize: whether ``/tokenize`` renders what a chat request does; not so with gpt-oss, and a router
             may have no such path.
 
@@ -52,7 +53,7 @@ class StubVllm:
         self,
         *,
         scale_out: bool = True,
-        token_prompts: Literal["taken", "ignored", "refused"] = "taken",
+        token_prompts: Literal["taken", "ignored", "refused", "prefix", "reported"] = "taken",
         tokenize: Literal["alike", "otherwise", "absent"] = "alike",
         dev: bool = True,
         think: bool = False,
@@ -70,8 +71,7 @@ class StubVllm:
         self._go_on.set()
         self._scale_out, self._dev, self._think, self._token_s = scale_out, dev, think, token_s
         self._token_prompts, self._tokenize_mode = token_prompts, tokenize
-        self._ids: dict[str, int] = {}
-        self._words: list[str] = []
+        self._vocabulary = Vocabulary()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[StubVllm]:
@@ -102,33 +102,21 @@ class StubVllm:
 
     def text(self, ids: list[int]) -> str:
         """What tokens say."""
-        return "".join(self._words[one] for one in ids)
+        return self._vocabulary.text(ids)
 
-    def _tokens(self, words: list[str]) -> list[int]:
-        for word in words:
-            if word not in self._ids:
-                self._ids[word] = len(self._words)
-                self._words.append(word)
-        return [self._ids[word] for word in words]
+    @property
+    def _prefixed(self) -> bool:
+        return self._token_prompts in ("prefix", "reported")
 
-    def _rendered(self, body: dict[str, Any]) -> list[int]:
-        kwargs: dict[str, Any] = body.get("chat_template_kwargs") or {}
+    def _from_prefix(self, body: dict[str, Any]) -> list[int]:
+        """The rendered prompt, whose part up to the last turn is the required one, if there is one."""
+        whole, prefix = self._vocabulary.rendered(body), body.get("required_prefix_token_ids")
+        if not prefix or not self._prefixed:
+            return whole
         messages = body["messages"]
-        last_user = max((at for at, one in enumerate(messages) if one["role"] == "user"), default=-1)
-        text = ""
-        for at, message in enumerate(messages):
-            said = message.get("content") or ""
-            thought = message.get("reasoning")
-            if thought and not (kwargs.get("drop_thinking") and at < last_user):
-                said = f"<think>{thought}</think>{said}"
-            for call in message.get("tool_calls") or ():
-                known = {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
-                forgotten: Any = kwargs.get("forget_calls") and messages[-1]["role"] != "assistant"
-                said += "(a call)" if forgotten else f"<tool_call>{json.dumps(known)}</tool_call>"
-            text += f"<|im_start|>{message['role']}\n{said}{END}\n"
-        if body.get("add_generation_prompt", True):
-            text += "<|im_start|>assistant\n"
-        return self._tokens(_WORD.findall(text))
+        last = max(at for at, one in enumerate(messages) if one["role"] == "assistant")
+        past = {**body, "messages": messages[: last + 1], "add_generation_prompt": False}
+        return [*prefix, *self._vocabulary.tokens(["\n"]), *whole[len(self._vocabulary.rendered(past)) :]]
 
     def _written(self, body: dict[str, Any]) -> str:
         asked = not body["messages"] or body["messages"][-1]["role"] == "user"
@@ -139,7 +127,7 @@ class StubVllm:
 
     async def _sampled(self, text: str, limit: int) -> tuple[list[int], str, list[dict[str, Any]]]:
         """Tokens, why they end, and the versions of the weights that they come from."""
-        ids = self._tokens([*text, END])
+        ids = self._vocabulary.tokens([*text, END])
         spans: list[dict[str, Any]] = []
         self.started.set()
         try:
@@ -172,6 +160,8 @@ class StubVllm:
         return web.json_response({"error": error}, status=403)
 
     async def _models(self, _: web.Request) -> web.Response:
+        if self._prefixed:
+            return web.json_response({"detail": "Not Found"}, status=404)
         return web.json_response({"data": [{"id": "stub"}]})
 
     async def _chat(self, request: web.Request) -> web.Response:
@@ -180,18 +170,23 @@ class StubVllm:
         sent = transfer.get("prompt_token_ids")
         if sent and self._token_prompts == "refused":
             return web.json_response({"error": {"message": "kv_transfer_params: no connector"}}, status=400)
-        prompt: list[int] = sent if sent and self._token_prompts == "taken" else self._rendered(body)
+        if self._prefixed and "top_p" not in body:
+            return web.json_response({"error": {"message": "top_p must be given"}}, status=400)
+        prompt: list[int] = sent if sent and self._token_prompts == "taken" else self._from_prefix(body)
         ids, finish, _ = await self._sampled(self._written(body), body.get("max_tokens") or 1000)
         self.generated.append((prompt, ids))
-        message = self._parsed([one for one in ids if self._words[one] != END])
+        message = self._parsed([one for one in ids if self.text([one]) != END])
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
         choice: dict[str, Any] = {"message": message, "finish_reason": finish}
         answer: dict[str, Any] = {"choices": [choice], "usage": usage}
-        if body.get("return_token_ids"):
+        if body.get("return_token_ids") and self._token_prompts != "prefix":
             choice["token_ids"] = ids
             answer["prompt_token_ids"] = prompt
         if body.get("logprobs"):
-            choice["logprobs"] = {"content": [{"token": "", "logprob": -0.5} for _ in ids]}
+            named = body.get("return_tokens_as_token_ids")
+            choice["logprobs"] = {
+                "content": [{"token": f"token_id:{one}" if named else "", "logprob": -0.5} for one in ids]
+            }
         return web.json_response(answer)
 
     async def _render(self, request: web.Request) -> web.Response:
@@ -200,7 +195,7 @@ class StubVllm:
         params: dict[str, Any] = {"extra_args": {"text": self._written(body)}}
         if limit != DEFAULT_MAX_TOKENS:  # left out, as a real one does
             params["max_tokens"] = limit
-        answer = {"request_id": "r", "token_ids": self._rendered(body), "features": None}
+        answer = {"request_id": "r", "token_ids": self._vocabulary.rendered(body), "features": None}
         return web.json_response({**answer, "sampling_params": params})
 
     async def _generate(self, request: web.Request) -> web.Response:
@@ -238,9 +233,9 @@ class StubVllm:
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
-        ids = self._rendered(body)
+        ids = self._from_prefix(body)
         if self._tokenize_mode == "otherwise":
-            ids = self._tokens(["<|start|>"]) + ids
+            ids = self._vocabulary.tokens(["<|start|>"]) + ids
         return web.json_response(
             {"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": None}
         )

@@ -98,7 +98,7 @@ export class Columns {
     this.superseded++;
   }
 
-  // The row with an id such as 3.1 (task and rollout) or @17 (its number here); -1 if there is none.
+  // The row with an id such as 3.1 (task and rollout) or @17 (its number here); -1 if no row has it.
   find(id) {
     if (id.startsWith("@")) {
       const i = Number(id.slice(1));

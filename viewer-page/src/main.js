@@ -88,12 +88,12 @@ function RunFrame({ id, page }) {
     document.title = `${id} · gym-runtime`;
   }, [id]);
   const state = run.state.value, Page = (PAGES[page] ?? PAGES[""])[1];
-  run.version.value; // drawn anew with every growth
+  run.version.value; // read here so that the page is drawn again when the file grows
   return html`
     ${state.error ? html`<p class="banner bad" role="alert">${state.error}</p>` : null}
     ${state.loading ? html`<div class="progress" role="status"><span style=${{ width: `${state.bytes ? (100 * state.indexed) / state.bytes : 5}%` }}></span>
       <em>${run.columns.rows ? `${plural(run.columns.rows, "row")} so far; ` : ""}indexing ${bytes(state.indexed)} of ${bytes(state.bytes)}</em></div>` : null}
-    ${state.torn > 0 ? html`<p class="banner">The last ${bytes(state.torn)} of the file are no whole row: it is being written, or a crash cut it off.</p>` : null}
+    ${state.torn > 0 ? html`<p class="banner">The last ${bytes(state.torn)} of the file are an incomplete row: the row is being written, or a crash cut it off.</p>` : null}
     ${run.columns.rows ? html`<${Page} run=${run} />`
     : state.loading ? null : html`<main class="note"><h1>No rollouts yet</h1><p class="quiet">${run.about?.path ?? ""} has no rows. They appear here as they are written.</p></main>`}`;
 }

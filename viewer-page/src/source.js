@@ -91,7 +91,7 @@ export class Run {
     const head = (header) => answer.headers.get(header) ?? "";
     const generation = head("X-Generation");
     if (place.generation && generation !== place.generation) {
-      // The file is another than before: all anew, and the other part with it.
+      // Another file has taken its place: read both parts from the start.
       this.columns = new Columns();
       this.places = PARTS.map(() => ({ next: 0, generation: "", bytes: 0, indexed: 0, busy: true }));
       await answer.body?.cancel();

@@ -1,6 +1,6 @@
 """The prompt of a conversation's next turn, and the requests to the engine that build it.
 
-`splice` has the rules, `engine` the two ways in which an engine renders a conversation.
+`gym_runtime.workers.prefixes` has the rules, `engine` the two ways in which an engine renders a conversation.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gym_runtime import Prefix, Reasoning, decode_item, unpack_ids
+from gym_runtime.workers import splice
 from msgspec import Raw
 
 from gym_models.vllm_engine import tokens
-from gym_models.vllm_engine.splice import splice
 from gym_models.vllm_engine.tokens import Rendering
 from gym_models.wire.pieces import is_null
 

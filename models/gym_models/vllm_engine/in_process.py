@@ -22,9 +22,9 @@ from gym_runtime import DeadlineExceeded, UsageError, clock, logger
 
 from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us
-from gym_models.wire.bounded import MAX_ANSWER_BYTES
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer, Pool
+from gym_models.wire.limited_answer import MAX_ANSWER_BYTES
 
 URL = "http://in-process/v1"
 LOOK_S = 1.0
@@ -84,14 +84,18 @@ class InProcess(Pool):
         await self._stack.aclose()
 
     async def _request(
-        self, method: str, path: str, data: Any, headers: Mapping[str, str] | None, deadline_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        deadline_s: float,
     ) -> Answer:
         remaining_s = deadline_s - clock.now()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed before the model was called", stage="model")
-        body = data.getvalue() if isinstance(data, io.BytesIO) else data or b""
         sent = {**self.endpoint.headers, **(headers or {})}
-        exchange = _Exchange(method, self._url(path).raw_path_qs, sent, body)
+        exchange = _Exchange(method, self._url(path), sent, body or b"")
         # vLLM ends a generation when its client leaves, not when the request's task is cancelled: so the
         # exchange has a task of its own, which hears of it.
         self._tasks.start_soon(exchange.run, self._app)
@@ -108,8 +112,8 @@ class InProcess(Pool):
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, method: str, path_qs: str, headers: Mapping[str, str], body: bytes) -> None:
-        parts = urlsplit(path_qs)
+    def __init__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        parts = urlsplit(url)
         self._scope: Message = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},

@@ -14,12 +14,13 @@ The first three need ``--enable-scale-out``. Source: vLLM 0.32, ``entrypoints/sc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from gym_runtime import Tokens, WeightSpan, pack_ids, pack_logprobs
+from gym_runtime.workers import moved
 from msgspec import Raw
 
-from gym_models.vllm_engine.splice import moved
 from gym_models.wire.chat_tokens import Logprobs
 from gym_models.wire.pieces import decode_fields, encode, is_null
 
@@ -116,6 +117,20 @@ def chat_request_from(chat_request: bytes, prompt: list[int]) -> bytes:
     given = fields.get("kv_transfer_params", Raw())
     params = {} if is_null(given) else decode_fields(given)
     return encode({**fields, "kv_transfer_params": {**params, "prompt_token_ids": prompt}})
+
+
+def with_prefix(request: bytes, prefix: Sequence[int], *, ids_named: bool = False) -> bytes:
+    """A request for a chat completion, or its rendering, whose prompt must start with these tokens.
+
+    Source: NeMo RL's and verl's (NeMo Gym recipe) servers, which know this field of both requests.
+
+    Args:
+        ids_named: ask for ``token_id:N`` in place of each token's text, beside its log-probability.
+    """
+    fields: dict[str, Any] = {"return_tokens_as_token_ids": True} if ids_named else {}
+    if prefix:
+        fields["required_prefix_token_ids"] = prefix
+    return encode({**decode_fields(request), **fields})
 
 
 def generate_request(rendering: Rendering, prompt: list[int], features: Raw | None) -> bytes:

@@ -25,8 +25,8 @@ from gym_runtime import (
 from msgspec import Raw
 
 from gym_models.wire import chat_logprobs, pieces
+from gym_models.wire.native_responses import ForeignAnswer
 from gym_models.wire.pieces import decode_text, encode, is_null, is_string
-from gym_models.wire.responses import ForeignAnswer
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _BROKEN_OFF = ("abort", "error")
@@ -34,6 +34,7 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 
 class _Function(msgspec.Struct):
+    # Raw: what only passes through keeps its bytes.
     name: Raw = Raw()
     arguments: Raw = Raw()
 
@@ -157,6 +158,7 @@ def _output(message: _Message, identity: str, cut: bool, logprobs: bytes) -> lis
     if thought:
         output.append(
             Raw(
+                # Put together as bytes: only the parts that are new are encoded.
                 b'{"id":"rs_%b","summary":[{"text":%b,"type":"summary_text"}],"type":"reasoning"}'
                 % (identity.encode(), encode(thought))
             )
@@ -190,6 +192,7 @@ def _thought_and_text(message: _Message) -> tuple[str, bytes | Raw]:
     elif not is_string(content):
         content = encode("".join(part.text for part in _decode_parts(content)))
     thought = message.reasoning_content or message.reasoning or ""
+    # A look at the bytes first: decoding a long text to find no tag would cost more.
     if not thought and b"think" in bytes(content):
         thought, text = split_thought(decode_text(content))
         content = encode(text)
@@ -203,6 +206,7 @@ def split_thought(text: str) -> tuple[str, str]:
     (('hm', 'yes'), ('hm', 'yes'), ('', 'yes'))
     """
     before, found, rest = text.partition(_OPEN)
+    # A tag in the middle of a text is a part of it.
     if found and before.strip():
         return "", text
     thought, closed, answer = (rest if found else text).partition(_CLOSE)

@@ -13,6 +13,7 @@ from gym_models.wire.pieces import encode
 NONE = b"null"
 
 
+# `gc=False`: an answer may have tens of thousands, and none is part of a cycle.
 class _Candidate(msgspec.Struct, gc=False):
     token: str
     logprob: float

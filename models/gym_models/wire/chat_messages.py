@@ -3,6 +3,7 @@
     ========================================  ====================================================
     instructions, system, developer           one system message, first
     user                                      user; a lone text part becomes a plain string
+    response_1, response_2, principle         the same role: what generative reward models compare
     reasoning, assistant text, function_call  one assistant message per run of them
     function_call_output                      tool
     ========================================  ====================================================
@@ -12,11 +13,11 @@ Only the structure is written again: texts and arguments are passed on as the JS
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from gym_runtime import TaskError
+from gym_runtime import ConversationNotes, TaskError
 from msgspec import Raw
 
 from gym_models.wire import pieces
@@ -54,34 +55,57 @@ _decode_entry = msgspec.json.Decoder(_Entry).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
 
-def messages(items: Iterable[Raw], instructions: str | None, reasoning: Reasoning) -> list[bytes]:
-    """The messages of a conversation, each as JSON.
+def messages(
+    items: Sequence[Raw],
+    instructions: str | None,
+    reasoning: Reasoning,
+    notes: ConversationNotes | None = None,
+) -> list[Bytes]:
+    """The messages of a conversation as pieces of JSON, to be joined; texts are not copied.
 
     ``reasoning`` says how earlier thinking goes back: as that field of the assistant's message, within
-    ``<think>`` tags at the start of its text, or not at all.
+    ``<think>`` tags at the start of its text, or not at all. What was converted for an earlier turn is taken
+    from ``notes``.
 
     Raises:
         TaskError: an item or a part is of a type that Chat Completions cannot carry.
         msgspec.DecodeError: an item is malformed.
     """
-    conversation = _Messages(instructions, reasoning)
-    for raw in items:
+    notes = ConversationNotes() if notes is None else notes
+    # Taken out while it is changed: a malformed item leaves no half of itself.
+    conversation: _Messages | None = notes.pop("messages", None)
+    if conversation is None or not conversation.continues(instructions, reasoning):
+        conversation = _Messages(instructions, reasoning)
+    for raw in items[conversation.taken :]:
         conversation.add(_decode_entry(raw))
-    return conversation.finish()
+    notes["messages"] = conversation
+    return conversation.whole()
 
 
 class _Messages:
-    """Messages so far, and the assistant's pieces that are still to be merged into one."""
+    """Messages so far, and the assistant's pieces that are still to be merged into one.
+
+    Attributes:
+        taken: how many items were added.
+    """
 
     def __init__(self, instructions: str | None, reasoning: Reasoning) -> None:
+        self.taken = 0
+        self._begun = (instructions, reasoning)
         self._system: list[str] = [instructions] if instructions else []
-        self._done: list[bytes] = []
+        self._done: list[Bytes] = []
         self._reasoning = reasoning
         self._texts: list[Bytes] = []
         self._thoughts: list[str] = []
         self._calls: list[bytes] = []
 
+    def continues(self, instructions: str | None, reasoning: Reasoning) -> bool:
+        """Whether these were the same so far."""
+        return self._begun == (instructions, reasoning)
+
     def add(self, entry: _Entry) -> None:
+        """Take in the next item."""
+        self.taken += 1
         match entry.type:
             case "message":
                 self._add_message(entry)
@@ -95,12 +119,12 @@ class _Messages:
             case "function_call_output":
                 if not is_string(entry.call_id):
                     raise TaskError("a function_call_output lacks its call_id", stage="model")
+                # An assistant's message ends where a tool's begins.
                 self._flush()
                 content = entry.output if is_string(entry.output) else _content(entry.output)
-                self._done.append(
-                    b'{"role":"tool","tool_call_id":%b,"content":%b}' % (entry.call_id, content)
-                )
+                self._done += [b',{"role":"tool","tool_call_id":%b,"content":' % entry.call_id, content, b"}"]
             case "reasoning":
+                # The content is the thinking itself; the summary is all that hosted models give.
                 self._thoughts.append(_joined(entry.content) or _joined(entry.summary))
             case other:
                 raise TaskError(
@@ -109,10 +133,10 @@ class _Messages:
 
     def _add_message(self, entry: _Entry) -> None:
         match entry.role:
-            case "user":
+            case "user" | "response_1" | "response_2" | "principle" as role:
                 self._flush()
                 content = entry.content if is_string(entry.content) else _content(entry.content)
-                self._done.append(b'{"role":"user","content":%b}' % content)
+                self._done += [b',{"role":"%b","content":' % role.encode(), content, b"}"]
             case "assistant":
                 self._texts.extend(
                     [entry.content] if is_string(entry.content) else _assistant_texts(entry.content)
@@ -123,8 +147,13 @@ class _Messages:
                 raise TaskError(f"an input message has the role '{other}'", stage="model")
 
     def _flush(self) -> None:
+        self._done += self._merged()
+        self._texts, self._thoughts, self._calls = [], [], []
+
+    def _merged(self) -> list[Bytes]:
+        """The assistant's pieces as one message."""
         if not (self._texts or self._calls or self._thoughts):
-            return
+            return []
         thoughts = "".join(self._thoughts)
         texts = self._texts
         fields = b""
@@ -134,21 +163,24 @@ class _Messages:
             fields += b',"%b":%b' % (self._reasoning.encode(), encode(thoughts))
         if self._calls:
             fields += b',"tool_calls":' + pieces.array(self._calls)
-        if texts or fields:
-            content = b"null" if self._calls else b'""'
-            if len(texts) == 1:
-                content = texts[0]
-            elif texts:
-                content = encode("".join(map(decode_text, texts)))
-            self._done.append(b'{"role":"assistant","content":%b%b}' % (content, fields))
-        self._texts, self._thoughts, self._calls = [], [], []
+        if not (texts or fields):
+            return []
+        # As OpenAI has it: null only beside calls.
+        content: Bytes = b"null" if self._calls else b'""'
+        if len(texts) == 1:
+            content = texts[0]
+        elif texts:
+            content = encode("".join(map(decode_text, texts)))
+        return [b',{"role":"assistant","content":', content, b"%b}" % fields]
 
-    def finish(self) -> list[bytes]:
-        self._flush()
+    def whole(self) -> list[Bytes]:
+        """All messages; more items may be added later, to an assistant's message at the end, too."""
+        pieces = [*self._done, *self._merged()]
         if self._system:
+            # One message: many templates take only one system message, and only as the first.
             text = "\n\n".join(text for text in self._system if text)
-            return [b'{"role":"system","content":%b}' % encode(text), *self._done]
-        return self._done
+            pieces.insert(0, b',{"role":"system","content":%b}' % encode(text))
+        return [bytes(pieces[0])[1:], *pieces[1:]] if pieces else []
 
 
 def _joined(content: Raw) -> str:

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from gym_runtime import ModelCall, TaskError
+from gym_runtime import ConversationNotes, ModelCall, TaskError
 from msgspec import Raw
 
-from gym_models.wire import pieces, sampling
+from gym_models.wire import parameters, pieces
 from gym_models.wire.chat_messages import Reasoning, messages
 from gym_models.wire.pieces import decode_text, encode, is_null
 
@@ -55,7 +55,7 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     narrow_choice: bool = False
     engine: str = "the engine"
-    sampling: frozenset[str] = sampling.ALL
+    sampling: frozenset[str] = parameters.ALL
     names: tuple[tuple[str, str], ...] = ()
 
 
@@ -98,8 +98,16 @@ _decode_include = msgspec.json.Decoder(list[str]).decode
 _decode_effort = msgspec.json.Decoder(_Effort).decode
 
 
-def request(call: ModelCall, model: str, extra_body: bytes, dialect: ChatVariant) -> bytes:
+def request(
+    call: ModelCall,
+    model: str,
+    extra_body: bytes,
+    dialect: ChatVariant,
+    notes: ConversationNotes | None = None,
+) -> bytes:
     """The body of ``POST /chat/completions``; fields take precedence as in `responses.request`.
+
+    With the ``notes`` of its conversation each item is converted once.
 
     Raises:
         TaskError: the row holds what Chat Completions cannot carry, or a malformed item.
@@ -107,7 +115,7 @@ def request(call: ModelCall, model: str, extra_body: bytes, dialect: ChatVariant
     """
     try:
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
-        return head + b",".join(messages(call.input, instructions, dialect.reasoning)) + b"]}"
+        return b"".join((head, *messages(call.input, instructions, dialect.reasoning, notes), b"]}"))
     except msgspec.DecodeError as error:
         raise TaskError(f"the conversation is not a Responses API input: {error}", stage="model") from error
 
@@ -123,8 +131,9 @@ def _head(
             raise TaskError(
                 f"Chat Completions has no '{name}'; use an engine with the Responses API", stage="model"
             )
+    # Before `take_side_channel`, which removes the mark.
     optional = pieces.tools_are_optional(fields)
-    sampling.require(sampling.asked(fields), dialect.sampling, dialect.engine)
+    parameters.require(parameters.asked(fields), dialect.sampling, dialect.engine)
     side_channel = dict(pieces.take_side_channel(fields))
     for name, theirs in dialect.names:
         if name in side_channel:
@@ -161,6 +170,7 @@ def _head(
     elif dialect.stream and not logprobs:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     instructions = decode_text(fields["instructions"]) if "instructions" in fields else None
+    # The object stays open: `request` adds the messages, which differ from turn to turn.
     return encode({**body, **side_channel})[:-1] + b',"messages":[', instructions
 
 

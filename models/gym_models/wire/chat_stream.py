@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gym_models.wire.chat_answer import Choice, Completion
-from gym_models.wire.responses import ForeignAnswer
+from gym_models.wire.native_responses import ForeignAnswer
 
 _DATA = b"data:"
 _END = b"[DONE]"
@@ -67,18 +67,21 @@ def decode(body: bytes) -> Completion[Choice]:
         answer.update(id=chunk.id, created=chunk.created, model=chunk.model)
         if chunk.usage is not None:
             answer["usage"] = chunk.usage
+        # The chunk with the usage has no choice.
         for part in chunk.choices[:1]:
             texts["content"].append(part.delta.content or "")
             texts["reasoning_content"].append(part.delta.reasoning_content or part.delta.reasoning or "")
             for call in part.delta.tool_calls or ():
                 _add(calls.setdefault(call.index, {"id": None, "name": "", "arguments": []}), call)
             choice["finish_reason"] = part.finish_reason or choice.get("finish_reason")
+    # Without one the connection broke: what has come looks like a whole answer.
     if not choice.get("finish_reason"):
         raise ForeignAnswer("the stream stops short")
     choice["message"] = {
         **{name: "".join(parts) for name, parts in texts.items()},
         "tool_calls": [
             {"id": call["id"], "function": {"name": call["name"], "arguments": "".join(call["arguments"])}}
+            # Pieces of several calls may come interleaved.
             for _, call in sorted(calls.items())
         ],
     }

@@ -4,19 +4,28 @@ vLLM gives ``prompt_token_ids``, ``token_ids`` and ``logprobs``; llama.cpp has t
 ``logprobs``; others write ``token_id:17`` in place of a token's text. A missing field stays empty.
 
 An answer with thousands of tokens is mostly their log-probabilities, so they are read only once, and the
-fields beside each of them are read only if the ids are found nowhere else.
+fields beside each of them are read only if the ids are found nowhere else. A long conversation's is mostly
+the ids of its prompt, which begin with those of the turn before: where their JSON begins with the same bytes,
+only the rest is read.
 """
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
-from gym_runtime import Tokens, pack_ids, pack_logprobs
+from gym_runtime import ConversationNotes, Tokens, pack_ids, pack_logprobs
+from msgspec import Raw
 
 from gym_models.wire.chat_answer import Choice, Completion, checked
+from gym_models.wire.native_responses import ForeignAnswer
+from gym_models.wire.pieces import is_null
 
 _PREFIX = "token_id:"
+_PROMPT = b'"prompt_token_ids":'
 
 
+# `gc=False`: one for each token, and none is part of a cycle.
 class Logprob(msgspec.Struct, gc=False):
     logprob: float
 
@@ -29,12 +38,12 @@ class Logprobs(msgspec.Struct):
 
 class _Choice(Choice):
     logprobs: Logprobs | None = None
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
+    token_ids: Raw = Raw()
+    prompt_token_ids: Raw = Raw()
 
 
 class _Completion(Completion[_Choice]):
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: Raw = Raw()
 
 
 class _Name(msgspec.Struct, gc=False):
@@ -54,34 +63,85 @@ class _Named(msgspec.Struct):
     choices: list[_NamedChoice]
 
 
+class _Past(msgspec.Struct, frozen=True):
+    """The ids of the turns so far: packed, and as the engine wrote them, from the opening bracket on."""
+
+    ids: bytes
+    pieces: list[bytes]
+
+    def end_in(self, body: bytes, start: int) -> int:
+        """Where these ids end in a body that has them at ``start`` and more after them; 0 if it has not."""
+        for piece in self.pieces:
+            if not body.startswith(piece, start):
+                return 0
+            start += len(piece)
+        return start if body.startswith(b",", start) else 0
+
+
 _decode = msgspec.json.Decoder(_Completion).decode
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
 
 
-def decode(body: bytes) -> tuple[Completion[Choice], Tokens]:
+def decode(body: bytes, notes: ConversationNotes | None = None) -> tuple[Completion[Choice], Tokens]:
     """The completion, and the token ids and log-probabilities of its first choice.
+
+    ``notes`` are those of the conversation.
 
     Raises:
         ForeignAnswer: the body holds no completion, or its tokens have an unknown form.
     """
+    past: _Past | None = None if notes is None else notes.get("tokens")
+    body, known = (body, None) if past is None else _without(body, past)
     completion = checked(_decode, body)
     choice = completion.choices[0]
     generated = choice.token_ids
     logprobs = (choice.logprobs and choice.logprobs.content) or []
-    if generated is None and logprobs:
-        generated = _named_ids(body)
-    prompt = choice.prompt_token_ids if completion.prompt_token_ids is None else completion.prompt_token_ids
+    try:
+        sampled = _packed(generated)
+        if is_null(generated) and logprobs:
+            sampled = pack_ids(_named_ids(body))
+        at_top = completion.prompt_token_ids
+        prompt = choice.prompt_token_ids if is_null(at_top) else at_top
+        prompt_ids = _packed(prompt)
+    except struct.error as error:
+        raise ForeignAnswer(f"a token id is not of 32 bits: {error}") from error
+    if known is not None:
+        prompt_ids = known.ids + prompt_ids
+    if notes is not None and prompt_ids and not is_null(generated):
+        written = [b",%b" % bytes(prompt)[1:-1]] if known is not None else [bytes(prompt)[:-1]]
+        pieces = [*(() if known is None else known.pieces), *written, b",%b" % bytes(generated)[1:-1]]
+        notes["tokens"] = _Past(prompt_ids + sampled, pieces)
+        notes.size_bytes = len(prompt_ids) + len(sampled) + sum(map(len, pieces))
     return completion, Tokens(
-        prompt_ids=pack_ids(prompt or ()),
-        generation_ids=pack_ids(generated or ()),
+        prompt_ids=prompt_ids,
+        generation_ids=sampled,
         log_probs=pack_logprobs([entry.logprob for entry in logprobs]),
     )
+
+
+def _without(body: bytes, past: _Past) -> tuple[bytes, _Past | None]:
+    """A body whose prompt has only the ids after those of the turns so far, if it begins with them.
+
+    The name cannot stand in a text, where its quotes would be escaped.
+    """
+    at = body.find(_PROMPT)
+    start = at + len(_PROMPT)
+    end = past.end_in(body, start) if at >= 0 else 0
+    if not end or body.find(_PROMPT, end) >= 0:
+        return body, None
+    return b"%b[%b" % (body[:start], body[end + 1 :]), past
+
+
+def _packed(ids: Raw) -> bytes:
+    return b"" if is_null(ids) else pack_ids(_decode_ids(ids))
 
 
 def _named_ids(body: bytes) -> list[int]:
     """The ids that stand beside the log-probabilities; none if one is missing."""
     names = _decode_named(body).choices[0].logprobs.content
     ids = [one for name in names if (one := _id(name)) is not None]
+    # Ids with a gap would be matched with the wrong log-probabilities.
     return ids if len(ids) == len(names) else []
 
 

@@ -87,6 +87,7 @@ def at(text: str, settings: ModelSettings) -> Endpoint:
     key = os.environ.get(found.key_variable, "").strip()
     if urlsplit(found.url).hostname == "api.openai.com" and not key:
         raise UsageError(f"{found.url} needs a key: set the environment variable {found.key_variable}")
+    # In this order, so that the settings win.
     return msgspec.structs.replace(found, headers=_client_headers(found.url, key) | found.headers)
 
 
@@ -143,6 +144,7 @@ def _client_headers(url: str, key: str) -> dict[str, str]:
     # Only the client's headers are used. Without the environment it does not look for proxies, whose schemes
     # it may not support.
     http = openai.DefaultAsyncHttpxClient(trust_env=False)
+    # The client refuses an empty key; the header that it makes of this one is removed below.
     client = openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, http_client=http)
     headers = {
         name.lower(): value

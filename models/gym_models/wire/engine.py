@@ -15,15 +15,15 @@ from gym_models.wire import (
     chat_stream,
     chat_tokens,
     media,
-    responses,
-    sampling,
+    native_responses,
+    parameters,
 )
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failed, failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
-from gym_models.wire.pace import Pace
-from gym_models.wire.responses import FailedAnswer, ForeignAnswer
+from gym_models.wire.native_responses import FailedAnswer, ForeignAnswer
+from gym_models.wire.rate_limit import Pace
 
 Api = Literal["auto", "responses", "chat"]
 NO_SUCH_API = (404, 405, 501)
@@ -70,13 +70,13 @@ class Engine:
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
-        await media.check(call, self._media_hosts)
-        beyond = sampling.beyond_responses(bytes(call.params))
+        await media.check(call, self._media_hosts, context.notes)
+        beyond = parameters.beyond_responses(bytes(call.params))
         if self.api == "chat" or (self._free and (call.return_tokens or beyond)):
             return await self._chat(call, context, beyond)
-        sampling.require(
+        parameters.require(
             beyond,
-            sampling.RESPONSES,
+            parameters.RESPONSES,
             f"{self.endpoint.url} is called by the Responses API ('api: chat' selects the other one), which",
         )
         if self.api == "responses":
@@ -85,23 +85,25 @@ class Engine:
 
     async def _whichever(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            responses.PATH, responses.request(call, self.model, self._extra_body), context
+            native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
         )
         if answer.status not in NO_SUCH_API:
             try:
                 found = self._response(answer, call)
+            # Something else answers at that path, such as a proxy: that decides nothing.
             except ForeignAnswer:
                 pass
             else:
                 self.api = "responses"
                 return found
         found = await self._chat(call, context)
+        # Only after an answer: an error does not show which API the engine has.
         self.api = "chat"
         return found
 
     async def _responses(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            responses.PATH, responses.request(call, self.model, self._extra_body), context
+            native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
         )
         try:
             return self._response(answer, call)
@@ -112,12 +114,12 @@ class Engine:
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
         try:
-            return ModelAnswer(response=responses.answer(answer.body))
+            return ModelAnswer(response=native_responses.answer(answer.body))
         except FailedAnswer as error:
             raise failed(answer, self.endpoint) from error
 
     async def _chat(self, call: ModelCall, context: CallContext, beyond: Sequence[str] = ()) -> ModelAnswer:
-        body = chat_request.request(call, self.model, self._extra_body, self._dialect)
+        body = chat_request.request(call, self.model, self._extra_body, self._dialect, context.notes)
         answer = await self._post(chat_request.PATH, body, context)
         if beyond and self.api != "chat" and answer.status in NO_SUCH_API:
             said = failure(answer, self.endpoint).message
@@ -133,13 +135,13 @@ class Engine:
         try:
             tokens = None
             if call.return_tokens:
-                completion, tokens = chat_tokens.decode(answer.body)
+                completion, tokens = chat_tokens.decode(answer.body, context.notes)
             elif self._dialect.stream and not notes.logprobs:
                 completion = chat_stream.decode(answer.body)
             else:
                 completion = chat_answer.decode(answer.body)
             logprobs = chat_logprobs.of(answer.body) if notes.logprobs else chat_logprobs.NONE
-            response = chat_answer.response(completion, responses.echo(params), logprobs)
+            response = chat_answer.response(completion, native_responses.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
         except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
             return self._foreign(answer, call, error)
@@ -161,7 +163,9 @@ class Engine:
 
     def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):
-            return ModelAnswer(response=responses.overflow(self.model, responses.echo(bytes(call.params))))
+            return ModelAnswer(
+                response=native_responses.overflow(self.model, native_responses.echo(bytes(call.params)))
+            )
         raise failure(answer, self.endpoint)
 
     async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:

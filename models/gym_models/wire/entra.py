@@ -48,6 +48,7 @@ class Login:
     async def __call__(self) -> Mapping[str, str]:
         if self._is_old():
             async with self._fetching:
+                # Again, because another call may have fetched one while this one waited.
                 if self._is_old():
                     self._token = await anyio.to_thread.run_sync(self._fetch)
         return {"authorization": f"Bearer {self._token.token}"}

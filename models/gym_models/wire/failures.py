@@ -159,6 +159,7 @@ def _number(text: str | None) -> float | None:
         number = float(text) if text is not None else None
     except ValueError:
         return None
+    # "inf" and "nan" are numbers for `float`, and would be waited for.
     return max(0.0, number) if number is not None and math.isfinite(number) else None
 
 
@@ -182,6 +183,7 @@ def _text(body: bytes) -> str:
     try:
         decoded = _decode(body)
     except (msgspec.DecodeError, RecursionError):
+        # A page of a proxy: its text without the tags.
         return re.sub(r"<[^>]*>", " ", body[:_LOOKED_AT_BYTES].decode(errors="replace")).strip()
     error = decoded.error
     if isinstance(error, _Error):

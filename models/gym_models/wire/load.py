@@ -65,6 +65,7 @@ def read(text: bytes) -> Load | None:
             number = float(value)
         except ValueError:
             continue
+        # A share does not add up: the fullest cache is the one that limits.
         if field == "kv_usage":
             found[field] = max(found.get(field, 0.0), number)
         else:

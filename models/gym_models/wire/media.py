@@ -11,18 +11,17 @@ the servers of hosted tools.
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import anyio
 import msgspec
-from gym_runtime import ModelCall, TaskError
+from gym_runtime import ConversationNotes, ModelCall, TaskError
+from gym_runtime.web import host_of, is_address, is_public, resolved
 from msgspec import Raw
 
+from gym_models.wire import pieces
 from gym_models.wire.endpoint import is_private
 
 
@@ -34,34 +33,46 @@ class _Tool(msgspec.Struct):
     type: Any = None
 
 
+class _Seen(msgspec.Struct):
+    """The items of a conversation that were looked at, and the addresses by HTTP in them."""
+
+    items: int = 0
+    urls: list[str] = []
+
+
 RESOLVE_S = 2.0
+_LONG_BYTES = 4096
 _decode_params = msgspec.json.Decoder(_Params).decode
 _decode_tool = msgspec.json.Decoder(_Tool).decode
 _REMEDY = "to allow it, name its host in the model's 'media_hosts'"
 _SHOWN_CHARS = 100
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
-async def check(call: ModelCall, allowed: Container[str] = ()) -> None:
+async def check(
+    call: ModelCall, allowed: Container[str] = (), notes: ConversationNotes | None = None
+) -> None:
     """
     Args:
         allowed: hosts that the engine may fetch from wherever they are.
+        notes: of the conversation, so that each item is read once; its addresses are checked at every turn.
 
     Raises:
         TaskError: the call has an address that the engine must not fetch; the message shows its beginning.
     """
     names: dict[str, str] = {}
-    for url in (*_tool_urls(bytes(call.params)), *_urls(call.input)):
+    said = _urls(call.input, ConversationNotes() if notes is None else notes)
+    for url in (*_tool_urls(bytes(call.params)), *said):
         host = _host(url)
         if host and host not in allowed:
-            if is_private(host) or _is_inside(host):
+            if is_private(host) or (is_address(host) and not is_public(host)):
                 raise _refused(
                     url, "it points into a private network; to allow it, name its host in 'media_hosts'"
                 )
+            # Each name is resolved once, however often it comes.
             names.setdefault(host, url)
     for host, url in names.items():
         for address in await _addresses(host):
-            if _is_inside(address):
+            if not is_public(address):
                 raise _refused(url, f"its host is at {address} here; {_REMEDY}")
 
 
@@ -71,12 +82,32 @@ def _may_have_url(text: bytes) -> bool:
     return b"_url" in text or b"\\u00" in text
 
 
-def _urls(items: Iterable[Raw]) -> Iterator[str]:
-    for item in items:
-        if _may_have_url(bytes(item)):
-            yield from _within(item)
+def _urls(items: Sequence[Raw], notes: ConversationNotes) -> list[str]:
+    """The addresses by HTTP in a conversation."""
+    seen: _Seen = notes.setdefault("media", _Seen())
+    for item in items[seen.items :]:
+        if any(map(_may_have_url, _outside_texts(item))):
+            seen.urls += [url for url in _within(item) if _host(url)]
+        seen.items += 1
+    return seen.urls
 
 
+def _outside_texts(item: Raw) -> Iterable[bytes]:
+    """The parts of an item in which names may stand: to search a long text takes longer than to skip it."""
+    text = bytes(item)
+    if len(text) < _LONG_BYTES:
+        return (text,)
+    try:
+        fields = pieces.decode_fields(text)
+    except (msgspec.DecodeError, RecursionError):
+        return (text,)
+    return (
+        pieces.encode(list(fields)),
+        *(bytes(one) for one in fields.values() if not pieces.is_string(one)),
+    )
+
+
+# The parameters are the same in all turns of a rollout, and of its group.
 @lru_cache(maxsize=256)
 def _tool_urls(params: bytes) -> tuple[str, ...]:
     """The addresses of hosted tools; a function's schema may have a field with such a name."""
@@ -106,6 +137,7 @@ def _within(raw: Raw) -> Iterator[str]:
                     url = cast("dict[str, Any]", inner).get("url") if isinstance(inner, dict) else inner
                     if isinstance(url, str):
                         yield url
+                # A list of its own in place of recursion: hostile JSON may be nested deeply.
                 waiting.append(inner)
 
 
@@ -117,38 +149,19 @@ def _host(url: str) -> str:
     """
     if url[:5].lower() == "data:":
         return ""
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").rstrip(".")
-    except ValueError:
-        host, parts = "", urlsplit("")
-    if parts.scheme.lower() not in ("http", "https") or not host or "\\" in url or parts.username is not None:
+    host = host_of(url)
+    if not host:
         raise _refused(url, "it is neither a plain http or https address nor a data: URL")
     return host
-
-
-def _is_inside(host: str) -> bool:
-    """Whether an address is not public; False for a name."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address):
-        if address in _NAT64:
-            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        else:
-            address = address.ipv4_mapped or address.sixtofour or address
-    return not address.is_global or address.is_multicast
 
 
 async def _addresses(host: str) -> list[str]:
     """The addresses that a name resolves to here; empty if it cannot be resolved, or not in time."""
     with anyio.move_on_after(RESOLVE_S):
         try:
-            found = await anyio.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
+            return [address for _, address in await resolved(host)]
+        except OSError:
             return []
-        return [str(address[0]) for *_, address in found]
     return []
 
 

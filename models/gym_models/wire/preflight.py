@@ -11,7 +11,7 @@ import re
 import msgspec
 from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet, UsageError, clock
 
-from gym_models.wire import responses
+from gym_models.wire import native_responses
 from gym_models.wire.engine import NO_SUCH_API, Engine
 from gym_models.wire.failures import MAX_MESSAGE_CHARS, failure
 
@@ -81,6 +81,7 @@ def _served(name: str, body: bytes, url: str) -> str:
         return name
     if not name and len(names) == 1:
         return names[0]
+    # Some engines list a model by its path.
     if not names or name in names or any(known.endswith(f"/{name}") for known in names if name):
         return name
     if not name:
@@ -98,10 +99,12 @@ async def _find_api(engine: Engine, deadline_s: float) -> None:
     """Post a request without input: an engine with the Responses API refuses it, others answer 404."""
     try:
         answer = await engine.pool.post(
-            responses.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
+            native_responses.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
         )
     except (ModelError, DeadlineExceeded):
+        # What is wrong shows at the first call, where it can be tried again.
         return
+    # A 404 may also mean that the model is unknown; then it says nothing of the API.
     if answer.status in NO_SUCH_API and not _ABOUT_THE_MODEL.search(answer.body):
         engine.api = "chat"
     elif answer.status in (400, 422):

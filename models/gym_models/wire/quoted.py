@@ -44,6 +44,7 @@ class Quoted:
         self._secrets = tuple(secrets)
 
     def __str__(self) -> str:
+        # In bytes a character takes up to four.
         text = self._text[: 4 * _LONGEST_CHARS]
         return hide(text.decode(errors="replace") if isinstance(text, bytes) else text, self._secrets)
 
@@ -70,6 +71,7 @@ def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+# The headers are the same for all calls of an engine.
 @lru_cache(maxsize=256)
 def _secrets_of(headers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     found: dict[str, None] = {}
@@ -82,6 +84,7 @@ def _secrets_of(headers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
             except (binascii.Error, UnicodeDecodeError):
                 continue
             found[login] = found[login.partition(":")[2]] = None
+    # A copy: each secret adds its escaped forms.
     for secret in list(found):
         found |= dict.fromkeys((json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe="")))
     return tuple(secret for secret in found if len(secret) >= LEAST_CHARS)
@@ -93,6 +96,7 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
     A secret below `PIECE_CHARS` is hidden where it is a word of its own.
     """
     text = text[:_LONGEST_CHARS]
+    # Marked first and replaced at the end, because secrets may overlap.
     hidden = bytearray(len(text))
     for secret in secrets:
         if len(secret) < PIECE_CHARS:
@@ -100,6 +104,7 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
             for found in re.finditer(whole, text):
                 hidden[found.start() : found.end()] = b"\1" * len(secret)
             continue
+        # An error may show a part of a key only: every half of one is hidden.
         size = max(PIECE_CHARS, len(secret) // 2)
         pieces = {secret[start : start + size] for start in range(len(secret) - size + 1)}
         for start in range(len(text) - size + 1):

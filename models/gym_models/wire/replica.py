@@ -50,6 +50,7 @@ class Replica(Generic[E]):
                 self._calls.remove(scope)
             self.state.missed = 0
             return answer
+        # Reached only if `end_calls` has cancelled the scope.
         raise ModelUnavailable(
             f"{self.state.url} left {self.state.missed} health checks in a row without an answer; "
             "another replica can have the call",
@@ -88,6 +89,7 @@ class Replica(Generic[E]):
         except DeadlineExceeded:
             return
         found = load.read(answer.body) if answer.status == 200 else None
+        # It has no metrics that are known: it is not asked for them again.
         if found is None:
             self.has_metrics = False
             return

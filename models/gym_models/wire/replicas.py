@@ -29,14 +29,16 @@ from gym_runtime import (
     logger,
 )
 
-from gym_models.wire import discovery, endpoint, preflight, routing
+from gym_models.wire import endpoint, preflight, routing
 from gym_models.wire.replica import E, Replica, T
+from gym_models.wire.replica_sources import ReplicaSources
 from gym_models.wire.routing import ReplicaState
 from gym_models.wire.turns import Turns
 
 LOOK_S = 1.0
 HEALTH_LIMIT_S = 5.0
 _GRACE_S = 1.0
+# What `failures.failure` writes of a 429: such a replica is busy, not down.
 _OVERLOADED = " answered 429"
 
 
@@ -72,13 +74,13 @@ class Replicas(Generic[E]):
         self._check_model = check_model
         self._look_s = look_s
         self._health_limit_s = health_limit_s
-        self._sources = [url for url in settings.urls if discovery.changes(url)]
-        self._named: dict[str, list[str]] = {}
+        self._sources = ReplicaSources(settings, at)
         self._replicas: dict[str, Replica[E]] = {}
         self._started = False
         self._turns = Turns()
 
     async def __aenter__(self) -> Self:
+        # Entered by hand: the adapter is a context manager, which cannot hold a block open.
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
@@ -146,6 +148,7 @@ class Replicas(Generic[E]):
         state = routing.choose(context.rollout, (one.state for one in self._replicas.values()))
         if state is None:
             return None
+        # Here, without an await since the choice, or two calls would take the last place.
         state.in_flight += 1
         return self._replicas[state.url]
 
@@ -164,20 +167,19 @@ class Replicas(Generic[E]):
     # -- looks ----------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        if self._sources:
-            for url in self._settings.urls:
-                self._named[url] = await discovery.look_up(url)
-            await self._settle()
+        if self._sources.change:
+            await self._settle(await self._sources.read())
         else:
             await self._add(await anyio.to_thread.run_sync(endpoint.resolve, self._settings, self._at))
         if not self._replicas:
-            raise NotThereYet(f"{', '.join(self._sources)} names no model URL")
+            raise NotThereYet(f"{', '.join(self._sources.change)} names no model URL")
         async with anyio.create_task_group() as checks:
 
             async def check(replica: Replica[E]) -> None:
                 await self._check(replica)
                 if replica.state.up:
                     late_s = anyio.current_time() + _GRACE_S
+                    # Late ones need not be waited for: they join when they are up.
                     checks.cancel_scope.deadline = min(checks.cancel_scope.deadline, late_s)
 
             for replica in self._replicas.values():
@@ -192,7 +194,7 @@ class Replicas(Generic[E]):
             if not replica.state.up:
                 logger().warning("a replica is out", url=replica.state.url, reason=replica.reason)
             self._tasks.start_soon(self._watch, replica)
-        if self._sources:
+        if self._sources.change:
             self._tasks.start_soon(self._follow)
 
     async def _add(self, endpoints: Iterable[endpoint.Endpoint]) -> list[Replica[E]]:
@@ -201,17 +203,13 @@ class Replicas(Generic[E]):
             if one.url not in self._replicas:
                 replica = Replica(self._make(one))
                 await replica.engine.__aenter__()
+                # After it was entered: `__aexit__` leaves those that are listed.
                 self._replicas[one.url] = replica
                 added.append(replica)
         return added
 
-    async def _settle(self) -> list[Replica[E]]:
+    async def _settle(self, wanted: list[endpoint.Endpoint]) -> list[Replica[E]]:
         """Keep exactly the replicas that the sources name; returns the new ones."""
-        wanted = [
-            await anyio.to_thread.run_sync(self._at, url, self._settings)
-            for urls in self._named.values()
-            for url in urls
-        ]
         names = {one.url for one in wanted}
         for replica in self._replicas.values():
             leaving = replica.state.url not in names
@@ -226,26 +224,16 @@ class Replicas(Generic[E]):
         """Read the sources repeatedly."""
         while True:
             await anyio.sleep(self._look_s)
-            for source in self._sources:
+            for source in self._sources.change:
                 try:
-                    found = await discovery.look_up(source)
+                    wanted = await self._sources.read_again(source)
+                    added = await self._settle(wanted) if wanted is not None else []
                 except UsageError as error:
                     logger().warning("a source of replicas stays as it was", reason=error.message)
                     continue
-                if found and found != self._named[source]:
-                    await self._renew(source, found)
-
-    async def _renew(self, source: str, found: list[str]) -> None:
-        before, self._named[source] = self._named[source], found
-        try:
-            added = await self._settle()
-        except UsageError as error:
-            self._named[source] = before
-            logger().warning("a source of replicas stays as it was", reason=error.message)
-            return
-        for replica in added:
-            replica.look.set()
-            self._tasks.start_soon(self._watch, replica)
+                for replica in added:
+                    replica.look.set()
+                    self._tasks.start_soon(self._watch, replica)
 
     async def _watch(self, replica: Replica[E]) -> None:
         """Check one replica until it has left."""
@@ -254,6 +242,7 @@ class Replicas(Generic[E]):
             idle = state.up and not replica.engine.endpoint.private  # nothing to learn
             with anyio.move_on_after(None if idle else self._look_s):
                 await replica.look.wait()
+            # No await since it was seen, so no request to look is lost.
             replica.look = anyio.Event()
             if not state.up:
                 await self._check(replica)

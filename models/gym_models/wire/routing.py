@@ -82,8 +82,10 @@ def choose(rollout: str, replicas: Iterable[ReplicaState]) -> ReplicaState | Non
     return min(free, key=lambda one: (one.in_flight / one.limit, one.in_flight), default=None)
 
 
+# A rollout asks for its home at each turn.
 @lru_cache(maxsize=1 << 16)
 def _weight(rollout: str, url: str) -> bytes:
+    # Not `hash`, which differs from process to process: all workers must agree on a home.
     return blake2b(f"{rollout}\n{url}".encode(), digest_size=8).digest()
 
 

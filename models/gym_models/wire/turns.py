@@ -23,6 +23,7 @@ class Turns:
     """A queue of callers."""
 
     def __init__(self) -> None:
+        # A dict as an ordered set: the first come is the first to be woken, and removal is cheap.
         self._waiting: dict[_Turn, None] = {}
 
     def __len__(self) -> int:

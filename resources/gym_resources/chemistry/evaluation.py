@@ -12,16 +12,8 @@ from typing import cast
 
 from gym_runtime import ResourceError, TaskError
 
-from gym_resources.chemistry.molecules import (
-    Molecule,
-    formula,
-    groups,
-    largest,
-    molecule,
-    same,
-    similarity,
-)
-from gym_resources.chemistry.names import same_name, same_reaction
+from gym_resources.chemistry.compound_names import same_name, same_reaction
+from gym_resources.chemistry.molecules import Molecule, formula, groups, largest, molecule, same, similarity
 from gym_resources.chemistry.plausibility import plausible
 from gym_resources.chemistry.solution import Constraint, FormulaAndGroups, information
 

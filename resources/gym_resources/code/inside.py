@@ -97,7 +97,8 @@ def _be_the_program(
     import atexit
     import threading
 
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     code = 0
     try:
         try:

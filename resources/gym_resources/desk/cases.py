@@ -134,7 +134,8 @@ def too_late(make: Maker) -> Case:
 
 def sold_out(make: Maker) -> Case:
     order = make.order("pending", ["SHOE-42"])
-    goal = f"In {make.named(order)} you want the trail shoe in 43. If there is none, you want to cancel it."
+    wish = f"In {make.named(order)} you want the trail shoe in 43."
+    goal = f"{wish} If that size is sold out, you want to cancel the order."
     return Case(goal, [("cancel_order", {"order_id": order.order_id})])
 
 

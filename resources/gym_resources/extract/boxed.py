@@ -36,3 +36,25 @@ def last_boxed_to_brace(text: str) -> str | None:
     """
     start = text.rfind(MARK, 0, max(text.rfind("}"), 0))
     return text[start + len(MARK) : text.index("}", start)] if start >= 0 else None
+
+
+def first_boxed(text: str) -> str | None:
+    r"""The content of the box that opens first, without spaces, a second pair of braces, or ``\text{}``.
+
+    None without a box, or if it is never closed.
+
+    >>> [first_boxed(text) for text in (r"\boxed{{C}}, not \boxed{D}", r"\boxed{ \text{B} }", r"\boxed{A")]
+    ['C', 'B', None]
+    """
+    start = text.find(MARK)
+    if start < 0:
+        return None
+    start += len(MARK)
+    end = closing_brace(text, start)
+    if end < 0:
+        return None
+    content = text[start:end].strip()
+    for opening in ("{", r"\text{"):
+        if content.startswith(opening) and content.endswith("}"):
+            return content[len(opening) : -1].strip()
+    return content

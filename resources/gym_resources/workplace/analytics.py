@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gym_resources.workplace.desk import EARLIEST, LATEST, Desk, Given, action, day, lookup, quoted
 from gym_resources.workplace.office import Fields
+from gym_resources.workplace.shared_parts import EARLIEST, LATEST, Desk, Given, action, day, lookup, quoted
 
 _VALUES = (
     "total_visits",

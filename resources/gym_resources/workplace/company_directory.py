@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_resources.workplace.desk import Desk, Given, lookup
+from gym_resources.workplace.shared_parts import Desk, Given, lookup
 
 
 class CompanyDirectory(Desk):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_resources.workplace.desk import (
+from gym_resources.workplace.shared_parts import (
     EARLIEST,
     LATEST,
     Answer,

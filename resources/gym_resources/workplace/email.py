@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gym_resources.workplace.desk import (
+from gym_resources.workplace.office import Fields
+from gym_resources.workplace.shared_parts import (
     EARLIEST,
     LATEST,
     NOW,
@@ -17,7 +18,6 @@ from gym_resources.workplace.desk import (
     one_field,
     page_of,
 )
-from gym_resources.workplace.office import Fields
 
 
 class Email(Desk):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gym_resources.workplace.desk import Desk, Given, action, delete_row, lookup, one_field, quoted
 from gym_resources.workplace.office import Fields
+from gym_resources.workplace.shared_parts import Desk, Given, action, delete_row, lookup, one_field, quoted
 from gym_resources.workplace.tables import Tables
 
 LISTS = ("Backlog", "In Progress", "In Review", "Completed")

@@ -10,3 +10,4 @@ from gym_runtime.assets.asset import Asset as Asset
 from gym_runtime.assets.cache import cache_folder as cache_folder
 from gym_runtime.assets.cache import find as find
 from gym_runtime.assets.cache import folder as folder
+from gym_runtime.assets.cache import missing as missing

@@ -18,6 +18,8 @@ class Asset(msgspec.Struct, frozen=True, kw_only=True):
             when it is first fetched (trust on first use) and checked from then on.
         size_bytes: the largest total size of all files; fetching stops above it.
         setting: an environment variable that names a folder with the files; it has priority over the cache.
+        install: a shell script that is run in the asset's folder of the cache when its files have been
+            fetched: for what has too many files to be listed. It may use the network, and can run twice.
         page: the web page from which the user downloads the files.
     """
 
@@ -28,4 +30,5 @@ class Asset(msgspec.Struct, frozen=True, kw_only=True):
     sha256: dict[str, str] = {}
     size_bytes: int = 0
     setting: str = ""
+    install: str = ""
     page: str = ""

@@ -105,15 +105,20 @@ def remedy(asset: Asset, environment: str) -> str:
     return joined.join(part for part in (fetch or by_hand, name) if part)
 
 
+def missing(asset: Asset, environment: str, file: str) -> AssetMissing:
+    """The error that a file or folder of an asset is not there, with the remedy."""
+    return AssetMissing(
+        f"{file} ({asset.description}) is not in {folder(asset)}: {remedy(asset, environment)}", stage="open"
+    )
+
+
 def _checked(
     asset: Asset, environment: str, place: Path, file: str, lock: dict[str, Fetched], *, in_cache: bool
 ) -> Path:
     candidates = [place / file] if in_cache else [place / file, place / Path(file).name]
     path = next((path for path in candidates if path.is_file()), None)
     if path is None or (in_cache and file not in lock):
-        raise AssetMissing(
-            f"{file} ({asset.description}) is not in {place}: {remedy(asset, environment)}", stage="open"
-        )
+        raise missing(asset, environment, file)
     wanted = asset.sha256.get(file) or (lock[file].sha256 if in_cache else "")
     if wanted and digest_of(path) != wanted:
         raise AssetMissing(

@@ -40,6 +40,7 @@ def parse(url: str | Sequence[str]) -> Addresses:
     if not urls:
         raise UsageError("no broker given: expected a URL such as nats://127.0.0.1:4222")
     urls = [one if "://" in one else f"nats://{one}" for one in urls]
+    # The first URL with credentials counts for all, as `Addresses` promises.
     named: tuple[str | None, str | None] = (None, None)
     for one in urls:
         parts = _split(one)
@@ -47,6 +48,7 @@ def parse(url: str | Sequence[str]) -> Addresses:
             named = (unquote(parts.username), None if parts.password is None else unquote(parts.password))
     user, password = named
     if password is None:
+        # As with other NATS clients: a name without a password is a token.
         return Addresses(urls=tuple(urls), token=user)
     return Addresses(urls=tuple(urls), user=user, password=password)
 
@@ -58,6 +60,7 @@ def _split(url: str) -> SplitResult:
             return parts
     except ValueError:
         pass
+    # The URL may hold a password, so the message shows it without its credentials.
     raise UsageError(f"broker {without_credentials(url)!r}: expected nats://HOST:PORT or tls://HOST:PORT")
 
 

@@ -46,6 +46,7 @@ CHUNK_SLACK_BYTES = 16 * 1024
 HASH_HERE_BYTES = 1024 * 1024
 """Larger payloads are hashed in a thread: about a millisecond per megabyte."""
 REMEMBERED = 1024
+# The sizes of XChaCha20-Poly1305.
 KEY_BYTES = 32
 NONCE_BYTES = 24
 TAG_BYTES = 16
@@ -71,6 +72,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chunks(self) -> int:
+        # Rounded up, without floats.
         return -(-self.size_bytes // self.chunk_bytes)
 
     @property
@@ -120,17 +122,20 @@ class Blobs:
         """
         if len(payload) > BLOB_BYTES:
             raise PayloadTooLarge(f"{len(payload)} bytes on {subject!r}; the limit is {BLOB_BYTES}")
+        # A stored message lives for days, a request or signal for minutes; the first token says which it is.
         life_s = LIFE_S.get(subject.partition(".")[0], SIGNAL_LIFE_S)
         run = run or run_of(subject)
         known = (run, await _digest(payload))
         sent = self._sent.get(known)
         if (
             sent is None
+            # A blob must outlive the message that is about to name it.
             or sent.alive_until_s < clock.now() + life_s
             or not await self._is_whole(sent.reference)
         ):
             sent = await self._store(payload, run, life_s)
             self._sent[known] = sent
+            # A forgotten blob is only stored once more, so the table may drop the oldest.
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
         return MAGIC + _encode(sent.reference)
@@ -147,11 +152,13 @@ class Blobs:
         )
         root = self._streams.names.subject(reference.root)
         kept_s = int(life_s * SPARE)
+        # Counted from before the first chunk is stored: that one expires first.
         alive_until_s = clock.now() + kept_s
         headers = {"Nats-TTL": str(kept_s)}
         for number in range(reference.chunks):
             chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]
             await self._streams.store(f"{root}.{number}", _seal(chunk, key, number), headers)
+        # Last, so that it is there only if all chunks are.
         await self._streams.store(f"{root}.whole", b"", headers)
         return Sent(reference, alive_until_s)
 

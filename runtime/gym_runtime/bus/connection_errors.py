@@ -6,9 +6,10 @@ import ssl
 
 from gym_runtime.bus.handshake import Refused
 from gym_runtime.bus.identity import CREDENTIALS
-from gym_runtime.bus.wire import OutOfStep
+from gym_runtime.bus.protocol import OutOfStep
 from gym_runtime.errors import BrokerError
 
+# NATS's default is 1 MB; some brokers of others take half of it.
 MIN_MAX_PAYLOAD = 512 * 1024
 
 

@@ -33,8 +33,9 @@ async def create(
     body = {"stream_name": stream, "config": config, "action": ""}
     give_up = time.monotonic() + PATIENCE_S
     consumer = await streams.api(verb, body, Consumer, patience_s=patience_s)
+    # A broker that lost its directory, or a first client, has the stream in a moment.
     while _lacks_stream(consumer) and time.monotonic() < give_up:
-        if not await streams.restored():
+        if not await streams.setup.restored():
             await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
         consumer = await streams.api(verb, body, Consumer, patience_s=patience_s)
     if consumer.error is not None:
@@ -61,7 +62,9 @@ async def create_shared(streams: Streams, pattern: str, consumer: str, ack_wait_
             "filter_subject": streams.names.pattern(pattern),
             "deliver_policy": "all",
             "ack_policy": "explicit",
+            # The broker's API counts in nanoseconds.
             "ack_wait": int(ack_wait_s * 1e9),
+            # Without a limit: after `max_deliver` the broker would keep the task and never deliver it again.
             "max_deliver": -1,
             "max_ack_pending": MAX_ACK_PENDING,
             "max_waiting": MAX_WAITING,
@@ -86,6 +89,7 @@ async def create_ephemeral(link: Link, streams: Streams, stream: str, config: di
                 streams, stream, {**config, "name": name, "num_replicas": 1}, patience_s=EPHEMERAL_S
             )
         except BaseException as error:
+            # The request may have been carried out and only its answer be lost.
             delete(link, stream, name)
             if not isinstance(error, BrokerError) or not error.silent or time.monotonic() > give_up:
                 raise
@@ -93,6 +97,7 @@ async def create_ephemeral(link: Link, streams: Streams, stream: str, config: di
 
 def delete(link: Link, stream: str, name: str) -> None:
     """Ask for it and do not wait; what is not deleted expires."""
+    # While disconnected it would be kept and sent much later; by then the consumer has expired.
     if link.up:
         link.post(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
 

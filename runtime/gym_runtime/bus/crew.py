@@ -58,11 +58,13 @@ class Crew:
     async def _member(self, work: Work, arguments: tuple[Any, ...]) -> None:
         task = asyncio.current_task()
         assert task is not None
+        # Before the copy is taken, and again after each job: only then are the two contexts comparable.
         logs.set_rollout("", 0)
         context = copy_context()
         while True:
             await work(*arguments)
             logs.set_rollout("", 0)
+            # A job may have swallowed a cancellation; the next job must not inherit it.
             if self._closed or len(self._idle) >= MOST_IDLE or task.cancelling() or copy_context() != context:
                 return
             # A waiting task must not keep the last job's payload in memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.jetstream import Stamp
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.wire import decode_headers
+from gym_runtime.bus.protocol import decode_headers
 
 
 class QueueDelivery:
@@ -25,10 +25,12 @@ class QueueDelivery:
     @property
     def headers(self) -> Headers | None:
         found = decode_headers(self._header) if self._header else {}
+        # Ids and conditions that the bus itself added are not the sender's headers.
         return {name: value for name, value in found.items() if not name.startswith("Nats-")} or None
 
     async def ack(self) -> None:
         if not self.settled:
+            # Before the await: a cancelled `ack` must not be followed by a release of the same task.
             self.settled = True
             await self._link.send(self._reply, b"+ACK")
 
@@ -42,6 +44,7 @@ class QueueDelivery:
     def give_back(self, delay_s: float) -> None:
         """`release`, for places that cannot wait."""
         self.settled = True
+        # A plain -NAK is delivered again at once; the delay is in nanoseconds.
         self._link.post(
             self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"")
         )

@@ -1,7 +1,7 @@
 """Who we are to a broker and whom we take for one: files that environment variables name.
 
 ========================  =================================================================================
-``GYM_NATS_CREDENTIALS``  a file with an NKey seed (``SU…``), or a NATS ``.creds`` file
+``GYM_NATS_CREDENTIALS``  a file with an NKey seed (``SU…``), a NATS ``.creds`` file, or a join file
 ``GYM_NATS_CA``           the certificate authority that signed the broker's certificate, PEM
 ``GYM_NATS_CERTIFICATE``  our own certificate, PEM, for brokers that ask for one …
 ``GYM_NATS_KEY``          … and its private key
@@ -23,6 +23,7 @@ import msgspec
 
 from gym_runtime.bus import nkeys
 from gym_runtime.bus.addresses import Addresses
+from gym_runtime.bus.join import seeds_of
 from gym_runtime.errors import UsageError
 
 CREDENTIALS = "GYM_NATS_CREDENTIALS"
@@ -30,6 +31,7 @@ CA = "GYM_NATS_CA"
 CERTIFICATE = "GYM_NATS_CERTIFICATE"
 KEY = "GYM_NATS_KEY"
 
+# A seed is 36 bytes in base32: its prefix, 32 secret bytes and a checksum.
 _SEED = re.compile(rb"SU[A-Z2-7]{56}")
 _SEED_OF_CREDS = re.compile(rb"BEGIN USER NKEY SEED-+\s+(SU[A-Z2-7]{56})\s")
 _JWT = re.compile(rb"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
@@ -38,6 +40,7 @@ _JWT = re.compile(rb"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
 def credentials_for(where: Addresses, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The credentials file for a broker; None where its URL says who we are, or no file is named."""
     named = environment.get(CREDENTIALS)
+    # A URL with a user or a token is that of the private broker of a run, which knows no keys.
     return Path(named) if named and where.user is None and where.token is None else None
 
 
@@ -73,11 +76,12 @@ class Keys(msgspec.Struct, frozen=True):
     jwt: str = ""
 
 
-def read_keys(credentials: Path) -> Keys:
-    """The content of a credentials file.
+def read_keys(credentials: Path, role: str = "client") -> Keys:
+    """The content of a credentials file; of keys for several roles, the one for ours.
 
     Raises:
-        UsageError: It cannot be read, or holds neither a seed nor a ``.creds`` file's JWT and seed.
+        UsageError: It cannot be read, or holds neither a seed nor a ``.creds`` file's JWT and seed, or only
+            keys of other roles.
     """
     try:
         content = credentials.read_bytes()
@@ -90,16 +94,26 @@ def read_keys(credentials: Path) -> Keys:
         raise UsageError(
             f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds or .join file"
         )
+    by_role = seeds_of(content.decode(errors="replace"))
+    if len(by_role) > 1:
+        if role not in by_role:
+            raise UsageError(f"credentials {credentials}: no key of role '{role}', only {', '.join(by_role)}")
+        return Keys(by_role[role])
     return Keys(seed[1].decode(), jwt[1].decode() if jwt else "")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this process is to a broker: a user with a password, a token, a credentials file, or nothing."""
+    """Who this process is to a broker: a user with a password, a token, a credentials file, or nothing.
+
+    Attributes:
+        role: whose key is taken of a file with several.
+    """
 
     user: str | None = None
     password: str | None = None
     token: str | None = None
     credentials: Path | None = None
+    role: str = "client"
 
     def proof(self, nonce: str) -> dict[str, str]:
         """The fields of CONNECT that say so; keys sign the broker's ``nonce``, if it sent one.
@@ -115,10 +129,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
             proof |= self._signed(self.credentials, nonce)
         return proof
 
-    @staticmethod
-    def _signed(credentials: Path, nonce: str) -> dict[str, str]:
-        keys = read_keys(credentials)
+    def _signed(self, credentials: Path, nonce: str) -> dict[str, str]:
+        keys = read_keys(credentials, self.role)
         if not nonce:
+            # A broker that asks for no keys sends no nonce; a key is no use there, and no harm.
             return {}
         try:
             signature = nkeys.sign(keys.seed, nonce)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from gym_runtime.bus.link import Listener
-from gym_runtime.bus.wire import subscribe_command
+from gym_runtime.bus.protocol import subscribe_command
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +28,7 @@ class Interests(dict[int, Interest]):
     def receive(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """Hand a message to its listener; a message of an ended subscription is dropped."""
         interest = self.get(sid)
+        # The broker sends until it has read the UNSUB.
         if interest is None:
             return
         try:
@@ -40,6 +41,7 @@ class Interests(dict[int, Interest]):
         """The broker does not let us listen on a subject."""
         for interest in self.values():
             if interest.subject == subject:
+                # No `break`: several subscriptions may have the same subject.
                 interest.denied = True
 
     def commands(self) -> bytes:

@@ -50,7 +50,11 @@ import msgspec
 from gym_runtime.bus.slots import Slots
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
-INLINE_BYTES = 1024 * 1024
+HEADER_BYTES = 64 * 1024
+"""Room for the headers of a message, which count towards what a broker takes."""
+# By reference a payload is stored and read again, which costs a long conversation several times as much.
+INLINE_BYTES = 32 * 1024 * 1024 - HEADER_BYTES
+"""What travels inline at a broker that this project starts."""
 BLOB_BYTES = 1024 * 1024 * 1024
 
 Headers = Mapping[str, str]
@@ -198,8 +202,8 @@ class Bus(Protocol):
     async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
         """Store one more record under a subject of ``journal.`` or ``runs.``; returns its sequence.
 
-        With ``expect`` it is stored only if that is the sequence of the subject's newest record (0: there
-        is none); else None comes back: somebody else has written meanwhile.
+        With ``expect`` it is stored only if that is the sequence of the subject's newest record (0 if the
+        subject has no record); else None comes back, because another writer has stored one meanwhile.
         """
         ...
 

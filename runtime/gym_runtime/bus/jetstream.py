@@ -7,19 +7,25 @@ from typing import Any
 
 import msgspec
 
+from gym_runtime.bus.protocol import description
 from gym_runtime.bus.subjects import Names
 from gym_runtime.timing import DUPLICATE_WINDOW_S
 
 DAY_S = 24 * 3600
 
+# "Wrong last sequence" has two codes: one with the sequence that was found, one without.
 ALREADY_STORED = {10071, 10164}
+# These are values of `err_code`, as nats-server lists them in its errors.json.
 STREAM_NAME_IN_USE = 10058
 STREAM_STORE_FAILED = 10049
 NO_CONSUMER = 10014
 NO_STREAM = 10059
-NO_PEERS = {10005, 10074}
+NOT_CLUSTERED = 10074
+NO_PEERS = {10005, NOT_CLUSTERED}
 NO_MESSAGE = 10037
 UNAVAILABLE = 503
+NO_LEADER = 10008
+"""A cluster elects a leader; the answer is different in a moment."""
 JETSTREAM_OFF = {10039, 10076}
 NO_JETSTREAM = (
     "the broker has no JetStream: start it with 'nats-server -js', or enable JetStream for this account"
@@ -32,6 +38,12 @@ class ApiError(msgspec.Struct):
     code: int = 0
     err_code: int = 0
     description: str = ""
+
+
+class ApiAnswer(msgspec.Struct, kw_only=True):
+    """What every answer of the interface may say instead of the rest."""
+
+    error: ApiError | None = None
 
 
 class Stored(msgspec.Struct):
@@ -48,13 +60,12 @@ class State(msgspec.Struct, frozen=True):
     subjects: dict[str, int] | None = None
 
 
-class StreamInfo(msgspec.Struct):
+class StreamInfo(ApiAnswer):
     """A stream; ``total`` is how many subjects match, over all pages."""
 
     config: dict[str, Any] = {}
     state: State = State()
     total: int = 0
-    error: ApiError | None = None
 
 
 class AccountInfo(msgspec.Struct):
@@ -64,14 +75,13 @@ class AccountInfo(msgspec.Struct):
     error: ApiError | None = None
 
 
-class Purged(msgspec.Struct):
+class Purged(ApiAnswer):
     """How many messages were deleted."""
 
     purged: int = 0
-    error: ApiError | None = None
 
 
-class Consumer(msgspec.Struct):
+class Consumer(ApiAnswer):
     """What is known of a consumer."""
 
     name: str = ""
@@ -79,7 +89,6 @@ class Consumer(msgspec.Struct):
     num_ack_pending: int = 0
     ts: datetime | None = None
     """When the broker answered, by its own clock."""
-    error: ApiError | None = None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -91,11 +100,10 @@ class Message(msgspec.Struct, frozen=True):
     data: str = ""
 
 
-class Found(msgspec.Struct):
+class Found(ApiAnswer):
     """The answer to a search for one message."""
 
     message: Message = Message()
-    error: ApiError | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -107,6 +115,14 @@ class Kept(msgspec.Struct, frozen=True):
     sequence: int
     stored_s: float = 0.0
     """By the broker's clock, in seconds since the epoch; 0 where it was not asked for."""
+
+
+_COMPLETED = ("Batch Completed", "Message Size Exceeds MaxBytes")
+
+
+def is_completed(header: bytes) -> bool:
+    """Whether a status says that a pull with a limit of bytes has brought what it may."""
+    return description(header) in _COMPLETED
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -126,6 +142,7 @@ class Stamp(msgspec.Struct, frozen=True):
     def of(reply: bytes) -> Stamp:
         """``$JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.consumed.time.pending[.token]``"""
         words = reply.split(b".")
+        # Two forms are in use: without a domain and an account hash in front, and with them.
         at = 4 if len(words) < 11 else 6
         deliveries, sequence, consumed, stored_ns, pending = map(int, words[at : at + 5])
         return Stamp(deliveries, sequence, consumed, stored_ns / 1e9, pending)
@@ -162,8 +179,10 @@ def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
         "subjects": [names.pattern(f"{kind}.>")],
         "storage": "file",
         "discard": "old",
+        # Durations are in nanoseconds in the broker's API.
         "max_age": LIFE_S[kind] * 10**9,
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
         "num_replicas": replicas,
+        # Last: what is essential replaces the defaults above.
         **ESSENTIALS[kind],
     }

@@ -46,6 +46,11 @@ class Link(Protocol):
         ...
 
     @property
+    def round_trip_s(self) -> float:
+        """How long pings to the broker take; 0 while that is not known."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """Whether it is closed for good."""
         ...

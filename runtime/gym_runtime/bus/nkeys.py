@@ -12,6 +12,7 @@ import base64
 import binascii
 import secrets
 
+# Five bits are one letter in base32: 18 is S, 20 is U. A seed says both, and that it is a user's.
 _USER = 20 << 3
 _SEED = 18 << 3
 _SEED_PREFIX = bytes([_SEED | _USER >> 5, (_USER & 31) << 3])
@@ -46,11 +47,13 @@ def sign(seed: str, nonce: str) -> str:
 
 
 def _encode(raw: bytes) -> str:
+    # `crc_hqx` is the CRC-16/XMODEM that NKeys use; they write it with the low byte first.
     checksum = binascii.crc_hqx(raw, 0).to_bytes(2, "little")
     return base64.b32encode(raw + checksum).decode().rstrip("=")
 
 
 def _decode_seed(seed: str) -> bytes:
+    # NKeys are written without the padding that Python's decoder asks for.
     raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     content, checksum = raw[:-2], raw[-2:]
     if binascii.crc_hqx(content, 0).to_bytes(2, "little") != checksum:

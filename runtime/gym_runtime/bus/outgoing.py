@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from gym_runtime.bus.protocol import PING
 from gym_runtime.bus.socket import Socket
-from gym_runtime.bus.wire import PING
+
+COPIED_BYTES = 128 * 1024
+"""More is not joined before it is written: to copy it takes longer than to hand over its parts."""
 
 
 class Outgoing:
@@ -50,6 +53,8 @@ class Outgoing:
         self.waiting_bytes += size_bytes
         if not self._kicked:
             self._kicked = True
+            # One write for all that this turn of the loop sends: a system call for each would cost more than
+            # the rest.
             self._loop.call_soon(self.write)
 
     def kick(self) -> None:
@@ -77,9 +82,14 @@ class Outgoing:
         if self._socket is None or self._socket.paused:
             return
         waiting, self._waiting = self._waiting, []
+        # Pings go last, because each must come after all that was sent before it.
         waiting.append(PING * self.pings_due)
+        large = self.waiting_bytes > COPIED_BYTES
         self.waiting_bytes = self.pings_due = 0
-        self._socket.write(b"".join(waiting))
+        if large:
+            self._socket.write_parts(waiting)
+        else:
+            self._socket.write(b"".join(waiting))
         self.wake()
 
     async def room(self) -> None:
@@ -96,5 +106,6 @@ class Outgoing:
 
 
 def _settle(future: asyncio.Future[None]) -> None:
+    # A waiter that was cancelled stays in the list until here.
     if not future.done():
         future.set_result(None)

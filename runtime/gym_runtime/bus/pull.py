@@ -24,6 +24,7 @@ import msgspec
 
 from gym_runtime.timing import PULL_PAUSE_S
 
+# In heartbeats: two may be lost or late.
 SILENCE = 2.5
 MOST_ASKED = 256
 
@@ -144,12 +145,14 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
     """What happens next."""
     match event:
         case Opened(now_s):
+            # The inbox was opened before the stop was known; the pull must not use it.
             if state.phase is Phase.CLOSING:
                 return state, ["leave"]
             state = msgspec.structs.replace(state, phase=Phase.OPEN, pulls=(), heard_s=now_s)
             return _ask(state, now_s)
         case Broke():
             phase = Phase.DOWN if state.phase is Phase.OPEN else state.phase
+            # The broker drops the pulls of a connection that it has lost.
             return msgspec.structs.replace(state, phase=phase, pulls=()), []
         case Stopped():
             if state.phase is Phase.CLOSING:
@@ -157,6 +160,8 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
             return msgspec.structs.replace(state, phase=Phase.CLOSING, pulls=()), ["leave"]
         case Delivered(now_s, expected):
             pulls = _book(state.pulls) if expected else state.pulls
+            # More than was asked for comes from pulls that were written off, and are still alive at the
+            # broker.
             if state.busy >= state.slots or state.phase is Phase.CLOSING:
                 return msgspec.structs.replace(state, heard_s=now_s, pulls=pulls), ["refuse"]
             busy = state.busy + 1
@@ -173,6 +178,7 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
                 state = msgspec.structs.replace(state, paused_until_s=now_s + PULL_PAUSE_S)
             return _ask(state, now_s)
         case Vanished(now_s):
+            # Each open pull is answered so, and one restoration is enough.
             if state.phase is not Phase.OPEN:
                 return state, []
             state = msgspec.structs.replace(
@@ -183,6 +189,7 @@ def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
             return _ask(msgspec.structs.replace(state, busy=state.busy - 1), now_s)
         case Ticked(now_s):
             if state.pulls and now_s - state.heard_s > SILENCE * state.heartbeat_s:
+                # `heard_s` starts again, or the next tick would give up the new inbox as well.
                 state = msgspec.structs.replace(state, pulls=(), heard_s=now_s)
                 state, commands = _ask(state, now_s)
                 return state, ["reopen", *commands]
@@ -202,6 +209,7 @@ def _ask(state: Credit, now_s: float) -> tuple[Credit, list[Command]]:
     free = min(limit - state.busy, MOST_ASKED) - asked
     if state.phase is not Phase.OPEN or now_s < state.paused_until_s or free <= 0:
         return state, []
+    # A pull for each slot that becomes free would cost a message for each task.
     if asked and free < max(1, min(state.slots, MOST_ASKED) // 8):
         return state, []
     # A silent broker is one from which nothing came since it was asked, not since it last had tasks.

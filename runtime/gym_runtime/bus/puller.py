@@ -20,8 +20,11 @@ from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs
 from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.delivery import QueueDelivery
+from gym_runtime.bus.inline import pull_terms
 from gym_runtime.bus.interface import Delivery
+from gym_runtime.bus.jetstream import is_completed
 from gym_runtime.bus.link import Link
+from gym_runtime.bus.protocol import decode_headers, description, status
 from gym_runtime.bus.pull import (
     Ask,
     Beat,
@@ -41,14 +44,12 @@ from gym_runtime.bus.pull import (
 )
 from gym_runtime.bus.slots import Share, Slots
 from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.wire import decode_headers, description, status
 from gym_runtime.errors import ConnectionLost, GymError, TransportError
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PULL_CLEANUP_S, PULL_TICK_S, RELEASE_S, RESTORE_S
 
 log = structlog.get_logger(__name__)
 
-ORDINARY = (404, 408)
-"""Statuses that end a pull after its time; anything else refuses it."""
+ORDINARY = (404, 408)  # statuses that end a pull after its time
 
 
 class Puller:
@@ -75,14 +76,13 @@ class Puller:
         self._handle = handle
         self._ack_wait_s = ack_wait_s
         expires_s = min(EXPIRES_S, ack_wait_s / 2)
-        heartbeat_s = min(HEARTBEAT_S, expires_s / 2)
+        heartbeat_s = min(HEARTBEAT_S, expires_s / 2)  # the broker refuses longer ones
         self._request = {"expires": int(expires_s * 1e9), "idle_heartbeat": int(heartbeat_s * 1e9)}
         self._slots = slots
         self._share: Share
         self._credit = Credit(slots=slots.total, heartbeat_s=heartbeat_s)
         self._in_flight: set[QueueDelivery] = set()
-        self._inbox = ""
-        self._sid = 0
+        self._inbox, self._sid = "", 0
         self._missing = False
         self._opening: anyio.CancelScope | None = None
         self._wake = anyio.Event()
@@ -99,7 +99,7 @@ class Puller:
         self._share = self._slots.join(self._look)
         try:
             await self._create()
-        except BaseException:
+        except BaseException:  # a cancellation, too: the share must not stay
             self._share.leave()
             raise
         unwatch = self._link.watch(self._on_link)
@@ -120,7 +120,7 @@ class Puller:
                     else:
                         self._wake = anyio.Event()
                         await self._wake.wait()
-                self._tasks.cancel_scope.cancel()
+                self._tasks.cancel_scope.cancel()  # its timers run for ever
         finally:
             unwatch()
             for delivery in self._in_flight:
@@ -140,7 +140,7 @@ class Puller:
         await consumers.create_shared(self._streams, self._shared, self._name, self._ack_wait_s)
 
     async def _restore(self) -> None:
-        with anyio.CancelScope() as self._opening:
+        with anyio.CancelScope() as self._opening:  # a stop must not wait for a silent broker
             try:
                 await self._create()
             except GymError as error:
@@ -157,7 +157,7 @@ class Puller:
     def _change_inbox(self) -> None:
         if self._sid:
             self._link.mute(self._sid)
-            self._tasks.start_soon(self._retire, self._sid)
+            self._tasks.start_soon(self._retire, self._sid)  # not awaited: read callbacks come here
         inbox = self._inbox = self._link.inbox()
         self._sid = self._link.listen(f"{inbox}.*", partial(self._on_message, inbox))
 
@@ -172,7 +172,7 @@ class Puller:
             self._open()
         else:
             self._link.unlisten(self._sid)
-            self._sid = 0
+            self._sid = 0  # there is nothing to end any more; no subscription has the number 0
             self._feed(Broke())
             self._wake.set()
 
@@ -189,13 +189,14 @@ class Puller:
             self._look()
 
     def _look(self) -> None:
+        self._slots.fit(self._link.round_trip_s)
         self._feed(Ticked(time.monotonic()))
 
     async def _keep_alive(self) -> None:
         while True:
             await anyio.sleep(self._ack_wait_s / 3)
             if self._link.up:
-                for delivery in self._in_flight:
+                for delivery in self._in_flight:  # without an await: `_work` changes the set
                     delivery.keep_alive()
 
     def _on_message(self, inbox: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
@@ -206,27 +207,29 @@ class Puller:
                 delivery = QueueDelivery(self._link, name, reply, header, payload)
                 self._share.fed(now_s)
                 self._feed(Delivered(now_s, inbox == self._inbox), delivery)
-            case _ if inbox != self._inbox:
+            case _ if inbox != self._inbox:  # a pull that was written off
                 pass
             case 100:
                 self._feed(Beat(now_s))
-            case 503:
+            case 503:  # no responders: the consumer is gone, or JetStream is not up yet
                 self._feed(Vanished(now_s))
             case 409 if "deleted" in description(header).lower():
                 self._feed(Vanished(now_s))
             case code:
                 left = decode_headers(header).get("Nats-Pending-Messages")
-                number = int(subject.rpartition(b".")[2])
-                refused = code not in ORDINARY
-                self._share.went_without(now_s)
-                self._feed(Ended(now_s, number, None if left is None else int(left), refused))
+                number = int(subject.rpartition(b".")[2])  # as `_obey` named it
+                if not is_completed(header):
+                    self._share.went_without(now_s)
+                refused = code not in ORDINARY and not is_completed(header)
+                self._feed(Ended(now_s, number, int(left) if left else None, refused))
 
     def _feed(self, event: Event, delivery: QueueDelivery | None = None) -> None:
         if self._share.alone:
-            self._step(event, self._slots.total, None, delivery)
+            total, usable = self._slots.total, self._slots.usable
+            self._step(event, total, usable if usable < total else None, delivery)
             return
         held = self._share.held
-        self._step(event, held + max(0, self._slots.free), 0, delivery)
+        self._step(event, held + max(0, self._slots.free), 0, delivery)  # a limit of 0: it asks for nothing
         # What it may ask for depends on what the event has changed.
         now_s = time.monotonic()
         limit = self._share.limit(now_s)
@@ -236,7 +239,7 @@ class Puller:
 
     def _step(self, event: Event, slots: int, limit: int | None, delivery: QueueDelivery | None) -> None:
         credit = self._credit
-        if (credit.slots, credit.limit) != (slots, limit):
+        if (credit.slots, credit.limit) != (slots, limit):  # a copy each time would cost more than the step
             credit = msgspec.structs.replace(credit, slots=slots, limit=limit)
         self._credit, commands = step(credit, event)
         self._share.busy, self._share.asked = self._credit.busy, self._credit.asked
@@ -248,12 +251,9 @@ class Puller:
         match command:
             case Ask(number, batch):
                 how = {"no_wait": True} if self._share.brief else self._request
-                body = msgspec.json.encode({"batch": batch, **how})
-                self._link.post(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
-                    body,
-                    reply=f"{self._inbox}.{number}",
-                )
+                terms = msgspec.json.encode({**how, **pull_terms(batch, self._link.max_payload)})
+                following = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+                self._link.post(following, terms, reply=f"{self._inbox}.{number}")
             case "start":
                 assert delivery is not None
                 self._in_flight.add(delivery)

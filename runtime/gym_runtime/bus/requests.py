@@ -34,6 +34,7 @@ def random_names() -> Iterator[str]:
             yield pool[start : start + 24]
 
 
+# `gc=False`: thousands may wait, and `end` removes each, so the collector need not look at them.
 class _Long(msgspec.Struct, frozen=True, gc=False):
     """A wait that is looked after together with others."""
 
@@ -77,6 +78,7 @@ class Requests:
 
     def _look(self) -> None:
         now_s = self._loop.time()
+        # Nothing is removed here: `end` does so when the waiting task runs.
         for wait in self._long.values():
             if wait.end_s <= now_s:
                 _expire(wait.future, wait.subject, wait.within_s)
@@ -89,7 +91,9 @@ class Requests:
 
     def answer(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A message on the inbox."""
+        # An answer to a request that was cancelled or ran out of time finds no entry.
         _, future = self._waiting.get(int(subject[self._length :]), ("", None))
+        # It may have failed a moment ago, and its task not have run since to remove it.
         if future is not None and not future.done():
             future.set_result(RawAnswer(header, payload))
 
@@ -101,6 +105,7 @@ class Requests:
 
     def deny(self, subject: str, why: str) -> None:
         """The broker does not let us ask on a subject."""
+        # The broker's error names the subject only, so all requests on it fail.
         for asked, future in self._waiting.values():
             if asked == subject and not future.done():
                 future.set_result(BrokerError(why))

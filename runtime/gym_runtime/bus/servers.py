@@ -34,6 +34,7 @@ class Server:
 
     @property
     def url(self) -> str:
+        # `urlsplit` has removed the brackets of an IPv6 address.
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
 
@@ -51,6 +52,7 @@ class Servers:
 
     def next(self) -> Server:
         """The server that failed least, rather another than the one just lost; the choice is random."""
+        # Shuffled: thousands of workers whose server died must not all go to the same one.
         candidates = random.sample(self._known, len(self._known))
         lost = self.current
         return min(candidates, key=lambda server: (server.failures, server.leaving, server is lost))
@@ -69,6 +71,7 @@ class Servers:
         told = {
             (parts.hostname or "", parts.port or 0) for parts in (urlsplit(f"//{u}") for u in connect_urls)
         }
+        # A server that says nothing of its cluster is no reason to forget what others said.
         if told:
             self._known = [
                 server

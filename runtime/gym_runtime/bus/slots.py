@@ -11,6 +11,7 @@ as long as it is asked, and a busy one could take them all. The laws:
    tasks share the slots evenly.
 4. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
    the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
+5. Behind a slow link only a part of the slots is used: rollouts would wait there that others could make.
 
 A pull with slots of its own asks for all of them.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gym_runtime.timing import KEEN_S, PROBE_S
+from gym_runtime.timing import KEEN_S, PROBE_S, SLOW_LINK_S
 
 
 class Share:
@@ -43,6 +44,7 @@ class Share:
         self._wake = wake
         self._fed = False
         self._fed_s = 0.0
+        # A new pull may ask at once.
         self._probed_s = -PROBE_S
 
     @property
@@ -70,11 +72,12 @@ class Share:
         """How much it may hold now; never less than it does."""
         others = [share for share in self._slots.shares if share is not self]
         if not others:
-            return self._slots.total
+            return self._slots.usable
         free = self._slots.free
         scarce = free <= len(others)
         if self.keen(now_s):
             self.brief = False
+            # A slot that another pull must get first is not taken.
             owed = sum(share._is_owed(self, now_s) for share in others)
             return self.held + max(0, min(free - owed, self.busy + 1 - self.asked))
         self.brief = scarce
@@ -106,16 +109,26 @@ class Share:
 
 
 class Slots:
-    """A number of tasks that may be in progress at once, over all pulls that are given the same slots."""
+    """A number of tasks that may be in progress at once, over all pulls that are given the same slots.
+
+    Attributes:
+        usable: how many of them are asked for now; what is in progress beyond them is finished.
+    """
 
     def __init__(self, total: int) -> None:
-        self.total = total
+        self.total = self.usable = total
         self.shares: list[Share] = []
 
     @property
     def free(self) -> int:
         """Slots that are neither busy nor reserved by a credit."""
-        return self.total - sum(share.held for share in self.shares)
+        return self.usable - sum(share.held for share in self.shares)
+
+    def fit(self, round_trip_s: float) -> None:
+        """Use as many as a link allows on which pings take so long: half of them at twice `SLOW_LINK_S`."""
+        slowness = max(1.0, round_trip_s / SLOW_LINK_S)
+        # At least one: a system whose only worker is behind a slow link must go on.
+        self.usable = max(1, int(self.total / slowness))
 
     def join(self, wake: Callable[[], None]) -> Share:
         """One more pull uses them."""

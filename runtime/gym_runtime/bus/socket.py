@@ -1,4 +1,4 @@
-"""One TCP connection to a broker: the asyncio shell around `gym_runtime.bus.wire`.
+"""One TCP connection to a broker: the asyncio shell around `gym_runtime.bus.protocol`.
 
 Messages go from the event loop's read callback to a plain function; no task lies between. Lines are kept for
 `Socket.readline` while the two sides introduce themselves, and handed to a function afterwards.
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from gym_runtime.bus.wire import Decoder, OutOfStep, Receive
+from gym_runtime.bus.protocol import Decoder, OutOfStep, Receive
 
 
 class Traffic:
@@ -55,9 +55,11 @@ class Socket(asyncio.Protocol):
         return self._full or self.lost.is_set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # asyncio names the base class; over TCP it is this one.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # The first cause counts: after `abort` asyncio reports none.
         self.failure = self.failure or exc
         self.lost.set()
         self._wake()
@@ -103,6 +105,7 @@ class Socket(asyncio.Protocol):
 
     def hand_lines_to(self, take: Callable[[bytes], None]) -> None:
         """From here on lines go to a function, which must not raise."""
+        # Before the function is set, so that the order is kept.
         while self._lines:
             take(self._lines.popleft())
         self._take_line = take
@@ -123,11 +126,18 @@ class Socket(asyncio.Protocol):
             self._traffic.sent_bytes += len(data)
             self._transport.write(data)
 
+    def write_parts(self, parts: list[bytes]) -> None:
+        """As `write`, without joining them."""
+        if self._transport is not None and not self.lost.is_set():
+            self._traffic.sent_bytes += sum(map(len, parts))
+            self._transport.writelines(parts)
+
     def close(self) -> None:
         """Close once everything written is sent."""
         if self._transport is not None:
             self._transport.close()
         else:
+            # Never connected: `connection_lost` will not be called.
             self.lost.set()
 
     def abort(self) -> None:
@@ -135,6 +145,7 @@ class Socket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         else:
+            # As in `close`.
             self.lost.set()
 
 

@@ -16,18 +16,21 @@ import anyio
 import msgspec
 
 from gym_runtime.bus import consumers
-from gym_runtime.bus.jetstream import Kept, Stamp
+from gym_runtime.bus.jetstream import Kept, Stamp, is_completed
 from gym_runtime.bus.link import Link
+from gym_runtime.bus.protocol import decode_headers, status
 from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.wire import decode_headers, description, status
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, INACTIVE_S, READ_PAUSE_S
 
 BATCH = 256
 LOW_WATER = 128
 BATCH_BYTES = 4 * 1024 * 1024
+# In heartbeats: two may be lost or late.
 SILENCE = 2.5
-COMPLETED = ("Batch Completed", "Message Size Exceeds MaxBytes")
-"""What a pull with a limit of bytes ends with."""
+GAPS = 16
+"""With more messages deleted while it reads, as by a purge, it reads again with a new consumer."""
+DISTURBED = 5
+"""After so many of these, what was found is what there is."""
 NS = 10**9
 
 
@@ -74,31 +77,48 @@ class Reader:
                 self._ask({"expires": int(EXPIRES_S * NS), "idle_heartbeat": heartbeat})
             await self._wait()
         kept = self._buffer.popleft()
+        # The next batch is asked for while this one is still being read, so that the reader does not wait for
+        # it.
         if self._left == 0 and len(self._buffer) == LOW_WATER and not self._stale:
             heartbeat = int(self._heartbeat_s * NS)
             self._ask({"expires": int(EXPIRES_S * NS), "idle_heartbeat": heartbeat})
         return kept
 
     async def newest(self) -> list[Kept]:
-        """The newest message of each subject, in stored order; does not follow."""
+        """The newest message of each subject, in stored order; does not follow.
+
+        A subject whose message is replaced while this reads has the newer one. The broker then answers a pull
+        that it has nothing, although something is pending: it goes on behind the gap when it is asked again.
+        """
+        disturbed = 0
         while True:
             self._buffer.clear()
             await self._open({"deliver_policy": "last_per_subject"})
-            found: list[Kept] = []
-            while self._pending and not self._stale and not self._drained:
+            found: dict[bytes, Kept] = {}
+            gaps = 0
+            while self._pending and not self._stale and gaps <= GAPS:
                 if self._left == 0:
                     self._ask({"no_wait": True})
                 await self._wait()
-                found += self._buffer
+                # Something is pending and the broker says that nothing is there: a gap (see above).
+                gaps += self._drained
+                self._drained = False
+                for kept in self._buffer:
+                    # A dict keeps the place of a replaced key; the newer message must move to the end.
+                    found.pop(kept.subject, None)
+                    found[kept.subject] = kept
                 self._buffer.clear()
-            if not self._stale:
-                return found
+            disturbed += gaps > GAPS
+            if not self._stale and (gaps <= GAPS or disturbed == DISTURBED):
+                return list(found.values())
 
     async def _open(self, policy: dict[str, Any]) -> None:
         self._drop()
         if self._fruitless:
+            # A broker that answers and fails each time would otherwise be asked without pause.
             await anyio.sleep(READ_PAUSE_S * self._fruitless)
         await self._link.wait_up()
+        # Reset by the first thing that is heard.
         self._fruitless = min(self._fruitless + 1, 10)
         # From here on the loss of the connection makes it stale again.
         self._stale = False
@@ -110,11 +130,13 @@ class Reader:
             "filter_subject": self._pattern,
             "ack_policy": "none",
             "inactive_threshold": int(INACTIVE_S * NS),
+            # It is replaced when it is lost, so it need not be written to a disk.
             "mem_storage": True,
             **policy,
         }
         try:
             consumer = await consumers.create_ephemeral(self._link, self._streams, self._stream, config)
+        # Also for a cancellation: the next read must not wait on a consumer that does not exist.
         except BaseException:
             self._stale = True
             raise
@@ -123,6 +145,7 @@ class Reader:
         self.opened_s = consumer.ts.timestamp() if consumer.ts else 0.0
 
     def _drop(self) -> None:
+        # First: what is still on its way to the old inbox is ignored from here on.
         self._stale = True
         self._link.unlisten(self._sid)
         if self._name:
@@ -132,6 +155,7 @@ class Reader:
     def _ask(self, terms: dict[str, Any]) -> None:
         self._left = BATCH
         self._pull += 1
+        # A message larger than the limit would end each pull, and never be delivered.
         max_bytes = max(BATCH_BYTES, self._link.max_payload)
         self._link.post(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}",
@@ -153,6 +177,7 @@ class Reader:
             self._wake.set()
 
     def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        # Also when stale: the waiting reader then sees that it needs a new consumer.
         self._wake.set()
         if self._stale:
             return
@@ -169,6 +194,8 @@ class Reader:
                 self._fruitless = 0
                 self._buffer.append(Kept(subject, header, payload, stamp.sequence, stamp.stored_s))
             case 100:
+                # A heartbeat says what was delivered last: a message that was lost at the end shows here
+                # only.
                 consumed = int(decode_headers(header).get("Nats-Last-Consumer", self._consumed))
                 self._stale = consumed != self._consumed
                 self._fruitless = 0
@@ -176,7 +203,7 @@ class Reader:
                 if self._is_current(subject):
                     self._left = 0
                     self._drained = True
-            case 409 if description(header) in COMPLETED:
+            case 409 if is_completed(header):
                 if self._is_current(subject):
                     self._left = 0
             case _:

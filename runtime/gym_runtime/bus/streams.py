@@ -1,4 +1,4 @@
-"""What the broker stores: the six streams, and asking JetStream patiently.
+"""What the broker stores, in five streams, and asking JetStream patiently.
 
 A store or management request waits for the connection and is repeated until it is answered, for
 `PATIENCE_S` at most; each is safe to repeat. A stored message carries an id, by which the broker recognises a
@@ -18,28 +18,23 @@ import structlog
 
 from gym_runtime.bus.jetstream import (
     ALREADY_STORED,
-    ESSENTIALS,
-    JETSTREAM_OFF,
-    NO_JETSTREAM,
+    NO_LEADER,
     NO_MESSAGE,
-    NO_PEERS,
-    STREAM_NAME_IN_USE,
-    STREAM_STORE_FAILED,
     UNAVAILABLE,
-    AccountInfo,
+    ApiAnswer,
     Found,
     Kept,
     Purged,
     Stored,
     StreamInfo,
-    definition,
 )
 from gym_runtime.bus.link import Link, RawAnswer
+from gym_runtime.bus.protocol import decode_headers, encode_headers, status
 from gym_runtime.bus.requests import random_names
+from gym_runtime.bus.stream_setup import StreamSetup
 from gym_runtime.bus.subjects import Names
-from gym_runtime.bus.wire import decode_headers, encode_headers, status
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
-from gym_runtime.timing import API_ANSWER_S, PATIENCE_S, PAUSES_S, STORE_ANSWER_S
+from gym_runtime.timing import PATIENCE_S, PAUSES_S, STORE_ANSWER_S
 
 log = structlog.get_logger(__name__)
 
@@ -49,102 +44,25 @@ OURS = "Gym-Id"
 STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound=ApiAnswer)
 _decode_stored = msgspec.json.Decoder(Stored).decode
 
 
 class Streams:
-    """JetStream over one link."""
+    """JetStream over one link.
+
+    Attributes:
+        setup: creates the streams.
+    """
 
     def __init__(self, link: Link, names: Names, replicas: int | None) -> None:
         self._link = link
         self.names = names
-        self._replicas = replicas
+        self.setup = StreamSetup(link, names, replicas)
+        # `fast_acquire`: no turn of the event loop is spent where a place is free.
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
         self._in_trouble = False
         self._nonces = random_names()
-        self._missing = ""
-
-    async def open(self, *, create: bool = True, needed: bool = False) -> None:
-        """Create the streams that are missing. Without ``create`` only where there are none of any system.
-
-        Args:
-            needed: those that are missing and may not be created are an error, which is ``silent``: a client
-                may create them later.
-
-        Raises:
-            BrokerError: The broker has no JetStream, or refuses a stream that is to be created.
-        """
-        if create:
-            for kind in ESSENTIALS:
-                await self._ensure(kind)
-            return
-        account = await self._once("INFO", None, AccountInfo)
-        if account.error is not None:
-            raise BrokerError(f"{NO_JETSTREAM} ({account.error.description})")
-        if account.streams < len(ESSENTIALS) and not await self.restored(quiet=needed) and needed:
-            raise BrokerError(
-                "the broker has no streams for this system yet, and these credentials may not create them: "
-                "run 'gym-runtime status' with a client's",
-                silent=True,
-            )
-
-    async def _ensure(self, kind: str) -> None:
-        replicas = self._replicas or (3 if self._link.clustered else 1)
-        wanted = definition(self.names, kind, replicas)
-        name = wanted["name"]
-        info = await self._created(name, wanted)
-        if info.error is not None and info.error.err_code in NO_PEERS and self._replicas is None:
-            log.warning("a stream is stored once only", stream=name, reason=info.error.description)
-            wanted = definition(self.names, kind, 1)
-            info = await self._created(name, wanted)
-        if info.error is None:
-            return
-        if info.error.err_code in JETSTREAM_OFF:
-            raise BrokerError(f"{NO_JETSTREAM} ({info.error.description})")
-        if info.error.err_code != STREAM_NAME_IN_USE:
-            raise BrokerError(f"the broker refuses the stream {name}: {info.error.description}")
-        present = await self._once(f"STREAM.INFO.{name}", None, StreamInfo)
-        wrong = {
-            key: value for key, value in ESSENTIALS[kind].items() if present.config.get(key, False) != value
-        }
-        if not wrong:
-            return
-        present = await self._once(f"STREAM.UPDATE.{name}", present.config | wrong, StreamInfo)
-        if present.error is not None:
-            raise BrokerError(
-                f"the stream {name} exists with other settings and cannot be changed to {wrong} "
-                f"({present.error.description}): delete it, or use another prefix"
-            )
-
-    async def _created(self, name: str, wanted: dict[str, Any]) -> StreamInfo:
-        info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
-        for pause_s in PAUSES_S:
-            if info.error is None or info.error.err_code != STREAM_STORE_FAILED:
-                break
-            # A stream deleted a moment ago still occupies its directory.
-            await anyio.sleep(pause_s)
-            info = await self._once(f"STREAM.CREATE.{name}", wanted, StreamInfo)
-        return info
-
-    async def _once(self, verb: str, body: dict[str, Any] | None, kind: type[T]) -> T:
-        payload = b"" if body is None else msgspec.json.encode(body)
-        try:
-            answer = await self._link.ask(f"$JS.API.{verb}", payload, within_s=API_ANSWER_S)
-        except NoWorker as error:
-            raise BrokerError(f"{NO_JETSTREAM} ({error})") from error
-        except DeadlineExceeded as error:
-            raise BrokerError(
-                f"the broker's JetStream does not answer ({error}): see its log; a cluster may have no "
-                "leader",
-                silent=True,
-            ) from error
-        except BrokerError as error:
-            raise BrokerError(
-                f"{error}: streams that are missing are created by 'gym-runtime status' with a client's "
-                "credentials"
-            ) from error
-        return msgspec.json.decode(answer.payload, type=kind)
 
     async def ask(
         self, subject: str, payload: bytes, *, header: bytes = b"", patience_s: float | None = None
@@ -160,6 +78,7 @@ class Streams:
         while True:
             try:
                 attempts += 1
+                # At least one try, also when the pause before has used up the rest.
                 left_s = max(0.1, give_up - time.monotonic())
                 answer = await self._link.ask(
                     subject, payload, header=header, within_s=min(STORE_ANSWER_S, left_s)
@@ -174,34 +93,26 @@ class Streams:
                         "see its log; is its disk full?",
                         silent=True,
                     ) from error
+                # The broker answers "no responders" for a stream that is missing; for consumers JetStream
+                # itself answers (`consumers.create`).
                 missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
-                if missing and await self.restored() and attempts == 1:
+                # At once only the first time: streams that exist and still do not answer are waited for.
+                if missing and await self.setup.restored() and attempts == 1:
                     continue
                 await anyio.sleep(PAUSES_S[min(attempts, len(PAUSES_S)) - 1] * random.uniform(0.5, 1.5))
-
-    async def restored(self, *, quiet: bool = False) -> bool:
-        """Create the streams that are missing; says whether they are there.
-
-        Why they are not is logged once, unless ``quiet``: this is tried again and again.
-        """
-        # We are the first here, or a broker that lost its state directory has lost the streams as well.
-        try:
-            await self.open()
-        except (BrokerError, ConnectionLost) as error:
-            if not quiet and str(error) != self._missing:
-                self._missing = str(error)
-                log.warning("streams not created", error=str(error))
-            return False
-        self._missing = ""
-        return True
 
     async def api(
         self, verb: str, body: dict[str, Any] | None, kind: type[T], *, patience_s: float | None = None
     ) -> T:
-        """A request to JetStream's management interface."""
+        """A request to JetStream's management interface; it is repeated while a cluster elects a leader."""
         payload = b"" if body is None else msgspec.json.encode(body)
-        answer, _ = await self.ask(f"$JS.API.{verb}", payload, patience_s=patience_s)
-        return msgspec.json.decode(answer.payload, type=kind)
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            answer, _ = await self.ask(f"$JS.API.{verb}", payload, patience_s=patience_s)
+            found = msgspec.json.decode(answer.payload, type=kind)
+            if found.error is None or found.error.err_code != NO_LEADER or time.monotonic() > give_up:
+                return found
+            await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
 
     async def store(
         self, subject: str, payload: bytes, headers: dict[str, str], *, expect: int | None = None
@@ -230,7 +141,9 @@ class Streams:
                         self._note_trouble("")
                     return stored
                 if expect is not None and stored.error.err_code in ALREADY_STORED:
+                    # Only a repeated request can have met its own earlier attempt.
                     return await self._ours(subject, nonce) if attempts > 1 else None
+                # 503 passes: no leader at the moment, or too much waits. Any other refusal would come again.
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up:
                     said = stored.error.description
                     remedy = FULL_REMEDY if any(word in said for word in FULL) else ""
@@ -272,6 +185,7 @@ class Streams:
     async def direct(self, subject: str) -> Kept | None:
         """The newest message under a wire subject as any replica has it, which may be a moment old."""
         answer, _ = await self.ask(f"$JS.API.DIRECT.GET.{self._stream(subject)}.{subject}", b"")
+        # A found message has headers without a status; 404 says that no message was found.
         if status(answer.header):
             return None
         return Kept(subject=subject.encode(), header=answer.header, payload=answer.payload, sequence=0)
@@ -291,11 +205,13 @@ class Streams:
         """How many messages are stored under each wire subject of a wire pattern."""
         found: dict[str, int] = {}
         while True:
+            # The broker sends at most 100,000 subjects at a time.
             body = {"subjects_filter": pattern, "offset": len(found)}
             info = await self.api(f"STREAM.INFO.{self._stream(pattern)}", body, StreamInfo)
             if info.error is not None:
                 raise BrokerError(f"the broker does not count {pattern!r}: {info.error.description}")
             page = info.state.subjects or {}
             found |= page
+            # The total may shrink while this reads; an empty page ends it in any case.
             if not page or len(found) >= info.total:
                 return found

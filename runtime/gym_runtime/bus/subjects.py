@@ -10,6 +10,7 @@ import re
 
 from gym_runtime.errors import UsageError
 
+# A broker's control line has 4 KB by default, which a subject shares with a reply subject and sizes.
 MAX_SUBJECT_BYTES = 1024
 MAX_PREFIX_CHARS = 128
 
@@ -69,11 +70,13 @@ class Names:
         known = self._known.get(subject)
         if known is not None:
             return known
+        # A subject from a message could otherwise end the line and begin another command.
         if not _SUBJECT.fullmatch(subject) or len(subject) > MAX_SUBJECT_BYTES:
             raise UsageError(
                 f"subject {subject[:200]!r}: tokens without spaces, '*' or '>', separated by '.'"
             )
         whole = subject if subject.startswith(_INBOX) else self._root + subject
+        # Subjects with ids come once each and would fill the table.
         if subject.startswith(_REPEATED) and len(self._known) < KNOWN:
             self._known[subject] = whole
         return whole
@@ -90,6 +93,7 @@ class Names:
 
     def bare(self, subject: bytes) -> str:
         """A subject from the wire, without the prefix."""
+        # Not checked: the broker sends only what was subscribed to, which has the prefix.
         return subject[self._length :].decode("utf-8", "replace")
 
     def stream(self, subject: str) -> str:

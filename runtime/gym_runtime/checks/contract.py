@@ -20,16 +20,14 @@ from gym_runtime.environment import examples, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
-from gym_runtime.environment.replay import session_of
+from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.tools import hearing_errors
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
+from gym_runtime.timing import CHECK_BLOCKED_S
 
-BLOCKED_S = 0.5
-"""How long one step of the event loop may take: ten times the 50 ms of a worker, because the machine may be
-busy."""
 EXAMPLES = 5
 MAX_LINES = 150
 SPARE_ANSWER = "done"
@@ -69,7 +67,7 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
     for rule, problems in rules.items():
         blocked: list[str] = []
-        async with watching(BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
+        async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
             findings.append(await _finding(rule, problems, subject))
         if blocked:
             findings.append(_blocking(rule, blocked[0]))
@@ -86,9 +84,9 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
 
 def _blocking(rule: str, place: str) -> Finding:
     detail = (
-        f"while '{rule}' was checked, {place} blocked the event loop for more than {BLOCKED_S:g} s, which "
-        "stops every other rollout of a worker; await code that waits, and set isolated=True for code that "
-        "computes"
+        f"while '{rule}' was checked, {place} blocked the event loop for more than {CHECK_BLOCKED_S:g} s, "
+        "which stops every other rollout of a worker; await code that waits, and set isolated=True for code "
+        "that computes"
     )
     return Finding("nothing blocks the event loop", False, detail)
 

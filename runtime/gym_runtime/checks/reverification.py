@@ -8,20 +8,17 @@ and the other rows are still judged.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
-from weakref import WeakValueDictionary
+from typing import Any
 
 import anyio
 import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec import Raw
 
+from gym_runtime.checks.judged_file import JudgedFile, column_of, next_lines, skip_lines
 from gym_runtime.checks.stored_groups import StoredGroups, StoredLine
 from gym_runtime.checks.stored_row import FILE_LINE as FILE_LINE
 from gym_runtime.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
@@ -33,14 +30,7 @@ from gym_runtime.environment.role_answers import RecordedAnswers, RoleAnswers
 from gym_runtime.environment.roles import Asker, Models, RoleLog
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import (
-    DeadlineExceeded,
-    GymError,
-    ResourceError,
-    TaskError,
-    UsageError,
-    from_fault,
-)
+from gym_runtime.errors import DeadlineExceeded, GymError, ResourceError, TaskError, UsageError, from_fault
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 
@@ -48,27 +38,6 @@ ROWS_PER_SLOT = 16
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
-_byte_position = re.compile(r"\(byte (\d+)\)")
-
-
-class _File:
-    """A file whose rows are judged.
-
-    Attributes:
-        judged: rows whose group was compared before their turn came, by their lines.
-        wants: whether the row of a line is to be judged.
-    """
-
-    def __init__(self, path: Path, wants: Callable[[int], bool]) -> None:
-        self.path = path
-        self.wants = wants
-        self.groups = StoredGroups(path)
-        self.judged: dict[int, ReverifiedRow | GymError] = {}
-        self._locks: WeakValueDictionary[bytes, anyio.Lock] = WeakValueDictionary()
-
-    def lock(self, group: bytes) -> anyio.Lock:
-        """What is held while a group is compared."""
-        return self._locks.setdefault(group, anyio.Lock())
 
 
 class Reverifier:
@@ -128,7 +97,7 @@ class Reverifier:
         verdict = await _judge(environment, filled_row, bytes(stored.response), models)
         return Read(environment, row, filled_row, stored, answers, verdict)
 
-    async def _judge_in_group(self, line: bytes, number: int, file: _File) -> ReverifiedRow:
+    async def _judge_in_group(self, line: bytes, number: int, file: JudgedFile) -> ReverifiedRow:
         """The verdict on a row that waits for the comparison of its group, which is made once.
 
         Raises:
@@ -142,7 +111,7 @@ class Reverifier:
             raise found
         return found
 
-    async def _compare(self, lines: Sequence[tuple[StoredLine, bytes]], file: _File) -> None:
+    async def _compare(self, lines: Sequence[tuple[StoredLine, bytes]], file: JudgedFile) -> None:
         """Compare the rows of a group; those that cannot be read, or have a verdict, take no part."""
         reads: list[tuple[StoredLine, Read, Candidate]] = []
         for place, line in lines:
@@ -187,11 +156,11 @@ class Reverifier:
             skip: numbers of further lines to skip.
         """
         limiter = CapacityLimiter(concurrency)
-        judging = _File(path, lambda number: number > done and number not in skip)
+        judging = JudgedFile(path, lambda number: number > done and number not in skip)
         with path.open("rb") as file:
-            await to_thread.run_sync(_skip_lines, file, done)
+            await to_thread.run_sync(skip_lines, file, done)
             first = done + 1
-            while lines := await to_thread.run_sync(_next_lines, file, concurrency * ROWS_PER_SLOT):
+            while lines := await to_thread.run_sync(next_lines, file, concurrency * ROWS_PER_SLOT):
                 # No task group may be open across a yield, so rows go in batches.
                 judged: dict[int, ReverifiedRow | RejectedRow] = {}
                 async with anyio.create_task_group() as tasks:
@@ -205,7 +174,7 @@ class Reverifier:
     async def _judge_line(
         self,
         line: bytes,
-        file: _File,
+        file: JudgedFile,
         number: int,
         judged: dict[int, ReverifiedRow | RejectedRow],
         limiter: CapacityLimiter,
@@ -215,7 +184,7 @@ class Reverifier:
             _decode_fields(line)
         except msgspec.DecodeError as error:
             fault = TaskError(f"not a JSON object: {error}").fault()
-            column = _column(line, str(error))
+            column = column_of(line, str(error))
             judged[number] = RejectedRow(where=f"{where}:{column}", line=number, fault=fault, row=None)
             return
         async with limiter:
@@ -225,7 +194,7 @@ class Reverifier:
             except GymError as error:
                 judged[number] = RejectedRow(where=where, line=number, fault=error.fault(), row=Raw(line))
 
-    async def _judge(self, line: bytes, number: int, file: _File) -> ReverifiedRow:
+    async def _judge(self, line: bytes, number: int, file: JudgedFile) -> ReverifiedRow:
         if number not in file.judged:
             read = await self._read(line)
             if not isinstance(read.verdict, Pending):
@@ -285,19 +254,3 @@ def _runnable(ref: str) -> LoadedEnvironment:
     environment = catalogue.known_environment(catalogue.resolve_agent_ref(ref))
     requirements.require(environment)
     return environment
-
-
-def _skip_lines(file: BinaryIO, count: int) -> None:
-    for _ in islice(file, count):
-        pass
-
-
-def _next_lines(file: BinaryIO, count: int) -> list[bytes]:
-    return list(islice(file, count))
-
-
-def _column(line: bytes, message: str) -> int:
-    """The column of the JSON error, in characters from 1."""
-    match = _byte_position.search(message)
-    end = int(match[1]) if match else math.inf
-    return len(line.rstrip()[: int(min(end, len(line)))].decode(errors="replace")) + 1

@@ -54,7 +54,10 @@ class StoredGroups:
         Raises:
             msgspec.DecodeError: the line is no row.
         """
-        row = _decode(line)
+        try:
+            row = _decode(line)
+        except RecursionError as error:
+            raise msgspec.DecodeError(str(error)) from error
         run = row.about.rollout_id.partition(".")[0]
         if row.about.compared:
             named = f"{run} {row.task_index} {row.about.compared}".encode()

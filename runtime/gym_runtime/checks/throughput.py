@@ -180,7 +180,7 @@ class _Measurement:
             meter.start()
             await self._resource.step(session, response)
             meter.stop()
-        elif not self._resource.stateless:
+        elif self._resource.tools or not self._resource.stateless:
             for call in decode_items(decode_response(response).output):
                 if isinstance(call, FunctionCall):
                     meter = self._tool(call.name)

@@ -9,7 +9,7 @@ import msgspec
 
 from gym_runtime.checks.subject import Subject
 from gym_runtime.environment import examples, schema_examples
-from gym_runtime.environment.replay import session_of
+from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.schemas import schema_problems
 from gym_runtime.environment.tools import SERVER_ERROR, hearing_errors

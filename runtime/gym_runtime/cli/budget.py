@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gym_runtime.cli.options import BudgetOptions
+from gym_runtime.cli.options.run_options import BudgetOptions
 from gym_runtime.errors import UsageError
-from gym_runtime.files.metrics import Metrics
+from gym_runtime.files.run_metrics import Metrics
 
 PER = 1_000_000
 """Prices are of so many tokens."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
-    from gym_runtime.files.metrics import Summary
     from gym_runtime.files.results import OutputFiles
+    from gym_runtime.files.run_metrics import Summary
 
 REDRAWS_PER_S = 4
 RATE_WINDOW_S = 30

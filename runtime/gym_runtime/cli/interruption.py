@@ -4,50 +4,73 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from functools import wraps
 from types import FrameType
-from typing import ParamSpec
-
-P = ParamSpec("P")
 
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C or SIGTERM ended."""
 MORE = "run the same command with --resume to make the other rollouts"
 RESUME = f"interrupted; {MORE}"
+AGAIN_S = 0.02
 
 
 @contextmanager
 def terminable() -> Generator[None]:
     """In this context SIGTERM raises KeyboardInterrupt, as Ctrl-C does: what was begun is cleaned up.
 
+    Python drops an exception that a callback of the interpreter raises, such as that of an import's lock, and
+    an interrupt may come just then. It is raised once more, a moment later.
+
     For what runs without an event loop, and only in the main thread, where Python handles signals.
     """
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGALRM)}
+    hook = sys.unraisablehook
+
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            hook(unraisable)
+
+    sys.unraisablehook = dropped
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def resumable(command: Callable[P, int]) -> Callable[P, int]:
-    """A command that can be resumed; if it is interrupted while it prepares, it prints how to resume."""
+@contextmanager
+def held_back() -> Generator[list[int]]:
+    """In this context SIGINT and SIGTERM are noted, and raise nothing, until an event loop handles them.
 
-    @wraps(command)
-    def call(*args: P.args, **kwargs: P.kwargs) -> int:
-        from gym_runtime.errors import leaf
+    A loop that an exception ends while it starts can be neither run again nor closed.
+    """
+    noted: list[int] = []
 
-        try:
-            with terminable():
-                return command(*args, **kwargs)
-        except BaseException as error:
-            if not isinstance(leaf(error), KeyboardInterrupt):
-                raise
-            print(RESUME, file=sys.stderr, flush=True)
-            return INTERRUPTED
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
 
-    return call
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def was_interrupt(error: BaseException | None) -> bool:
+    """Whether an interrupt led to an error.
+
+    Up to Python 3.11 the making of a class raises a RuntimeError from what a ``__set_name__`` raised: an
+    interrupt, if it comes while a module is imported.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -12,10 +12,11 @@ import os
 import re
 import sys
 import traceback
+from contextlib import nullcontext
 from contextvars import ContextVar
 
 from gym_runtime import __version__
-from gym_runtime.cli.interruption import INTERRUPTED
+from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable, was_interrupt
 from gym_runtime.system import ahead
 
 _as_json = ContextVar("as_json", default=False)
@@ -23,15 +24,18 @@ _as_json = ContextVar("as_json", default=False)
 
 def main() -> None:
     """Run the command line of this process; never returns."""
+    arguments = sys.argv[1:]
+    runs = _runs(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        if sys.argv[1:2] == ["run"] and not {"--help", "-h"} & set(sys.argv):
-            ahead.start()
-        status = run(sys.argv[1:])
+        with terminable() if runs else nullcontext():
+            if runs:
+                ahead.start()
+            status = run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        status = INTERRUPTED
+        status = _interrupted(runs)
     except BrokenPipeError:
         status = 1
     if status:
@@ -41,29 +45,39 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; its exit status. What went wrong stands on standard error."""
+    _as_json.set("--json" in arguments)
+    try:
+        return _call(arguments)
+    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it is becomes a line and a status
+        return report(error, resumable=_runs(arguments))
+
+
+def _call(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
 
-    from gym_runtime.cli.commands import app
+    from gym_runtime.cli.app import app
 
-    _as_json.set("--json" in arguments)
     try:
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return status if isinstance(status, int) else 0
     except CycloptsError as error:
         return _complain(_reword(str(error)), 2)
-    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it is becomes a line and a status
-        return report(error)
 
 
-def report(error: BaseException) -> int:
+def _runs(arguments: list[str]) -> bool:
+    """Whether it is a run, which can be resumed."""
+    return arguments[:1] == ["run"] and not {"--help", "-h"} & set(arguments)
+
+
+def report(error: BaseException, *, resumable: bool = False) -> int:
     """Say what went wrong; the exit status that it means."""
     from gym_runtime.errors import GymError, UsageError, leaf
 
     cause = leaf(error)
     if isinstance(cause, SystemExit):
         return cause.code if isinstance(cause.code, int) else 1
-    if isinstance(cause, KeyboardInterrupt):
-        return INTERRUPTED
+    if was_interrupt(cause):
+        return _interrupted(resumable)
     if isinstance(cause, BrokenPipeError):
         _settle_output()
         return 1
@@ -74,6 +88,12 @@ def report(error: BaseException) -> int:
         return _complain(said, 2 if isinstance(cause, UsageError) else 1)
     traceback.print_exception(error)
     return _complain(f"this is a bug of gym-runtime {__version__}; please report it with the lines above", 1)
+
+
+def _interrupted(resumable: bool) -> int:
+    if resumable:
+        print(RESUME, file=sys.stderr, flush=True)
+    return INTERRUPTED
 
 
 def _complain(message: str, status: int) -> int:

@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from gym_runtime.cli.config import load_config
-from gym_runtime.cli.options import (
+from gym_runtime.cli.options.run_options import RunOptions
+from gym_runtime.cli.options.shared_options import (
     DEFAULT_MODEL,
     BrokerOptions,
     ModelOptions,
     RoleOptions,
     RolePoolOptions,
-    RunOptions,
 )
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.roles import check_role_sampling
+from gym_runtime.environment.settings import check_role_sampling
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -118,6 +118,15 @@ def parse_role_sampling(given: Iterable[str]) -> dict[str, dict[str, Any]]:
         found.setdefault(role, {})[field] = value
     check_role_sampling(found)
     return found
+
+
+def parse_agent_options(given: Iterable[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` s; values as in `parse_row_fields`.
+
+    Raises:
+        UsageError: one is not of this form, or comes twice.
+    """
+    return parse_row_fields(given, "--agent-set")
 
 
 def _pairs(option: str, given: Iterable[str], what: str) -> dict[str, list[str]]:

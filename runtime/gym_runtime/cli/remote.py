@@ -9,10 +9,9 @@ from typing import TypeVar
 import anyio
 
 from gym_runtime.cli.model_choice import require_broker
-from gym_runtime.cli.options import BrokerOptions
+from gym_runtime.cli.options.shared_options import BrokerOptions
 from gym_runtime.client import Client, connect
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.workers.adapter import ModelSettings
 
 T = TypeVar("T")
 
@@ -33,14 +32,6 @@ def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
             return await question(gym)
 
     return anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
-
-
-def served_model(workers: Iterable[Heartbeat], pool: str) -> ModelSettings | None:
-    """The model that workers serve under a name; None if no worker does."""
-    for worker in workers:
-        if worker.kind == "model" and pool in worker.pools and not worker.draining:
-            return ModelSettings.parse(worker.detail.get("model", ""))
-    return None
 
 
 def unserved(

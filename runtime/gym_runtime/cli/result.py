@@ -13,7 +13,7 @@ from rich.table import Table
 from gym_runtime.cli import formatting
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.files.metrics import Metrics, Summary
+from gym_runtime.files.run_metrics import Metrics, Summary
 
 if TYPE_CHECKING:
     from gym_runtime.cli.tally import Tally
@@ -124,6 +124,10 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     if result.run:
         yield "run", result.run
     yield "mean reward", f"{formatting.reward(summary.mean_reward)}  (of {_counted(judged, 'rollout')})"
+    scores = {"": summary.score, **{name: part.score for name, part in result.environments.items()}}
+    for name, score in scores.items():
+        if score:
+            yield f"score {name}".strip(), "  ".join(f"{what} {value:.4g}" for what, value in score.items())
     passes = [f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items()]
     if len(passes) > SHOWN_PASSES:
         passes = [*passes[: SHOWN_PASSES - 1], passes[-1]]

@@ -17,8 +17,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Sparkline, Static
 
-from gym_runtime.cli import formatting, tables
-from gym_runtime.cli.lines import Lines
+from gym_runtime.cli import formatting, system_tables
+from gym_runtime.cli.table_view import Lines
 from gym_runtime.client.status import Status
 from gym_runtime.errors import GymError
 from gym_runtime.messages import calls
@@ -44,6 +44,10 @@ class Watched(Protocol):
 
     async def control(self, command: calls.Control, *, model: str) -> object:
         """Pause a model, or resume it."""
+        ...
+
+    async def drain(self, *names: str) -> object:
+        """Ask workers to leave."""
         ...
 
 
@@ -74,8 +78,8 @@ class Top(App[None]):
     """The screen.
 
     Args:
-        system: whom to ask.
-        address: which system, for the title.
+        system: the running system, or its client.
+        address: the system's address, for the title.
     """
 
     CSS = """
@@ -91,6 +95,7 @@ class Top(App[None]):
         Binding("slash", "filter", "filter"),
         Binding("c", "cancel", "cancel run"),
         Binding("p", "pause", "pause/resume weights"),
+        Binding("d", "drain", "drain worker"),
         Binding("q", "quit", "quit"),
     ]
     TITLE = "gym-runtime top"
@@ -153,7 +158,7 @@ class Top(App[None]):
         found = self._view
         if found is None:
             return
-        self.query_one("#title", Static).update(f"{self._address}   {tables.headline(found)}")
+        self.query_one("#title", Static).update(f"{self._address}   {system_tables.headline(found)}")
         self._say(limit(found))
         head, rows = self._rows(found)
         if self._wanted:
@@ -163,22 +168,22 @@ class Top(App[None]):
             rows = sorted(
                 rows,
                 key=lambda row: _key(row.cells[self._sort % len(head)]),
-                reverse=column in tables.NUMBERS,
+                reverse=column in system_tables.NUMBERS,
             )
         shown = tuple(f"{name} ▾" if self._sort and name == column else name for name in head)
-        self.query_one(Lines).show(shown, rows, [name in tables.NUMBERS for name in head])
+        self.query_one(Lines).show(shown, rows, [name in system_tables.NUMBERS for name in head])
 
-    def _rows(self, found: View) -> tuple[tuple[str, ...], Sequence[tables.Row]]:
+    def _rows(self, found: View) -> tuple[tuple[str, ...], Sequence[system_tables.Row]]:
         match self._table:
             case "runs":
                 active_first = sorted(found.runs, key=lambda run: (run.state != "active", -run.created_s))
-                return tables.RUNS, tables.runs(active_first)
+                return system_tables.RUNS, system_tables.runs(active_first)
             case "engines":
-                return tables.ENGINES, tables.engines(found)
+                return system_tables.ENGINES, system_tables.engines(found)
             case "failures":
-                return tables.FAILURES, tables.failures(found)
+                return system_tables.FAILURES, system_tables.failures(found)
             case _:
-                return tables.WORKERS, tables.workers(found.workers)
+                return system_tables.WORKERS, system_tables.workers(found.workers)
 
     def _say(self, text: str) -> None:
         self.query_one("#limit", Static).update(formatting.shorten(text, 300))
@@ -240,6 +245,21 @@ class Top(App[None]):
             f"{op.capitalize()} model '{pool}', on all of its workers? {effect}",
             lambda: self._system.control(calls.Control(op=op), model=pool),
             f"{op}d model '{pool}'",
+        )
+
+    def action_drain(self) -> None:
+        """Drain the chosen worker, if the user says so."""
+        found = self._view
+        chosen = self.query_one(Lines).chosen
+        one = next((one for one in found.workers if one.name == chosen), None) if found else None
+        if one is None or one.state == "draining" or self._table not in ("workers", "engines"):
+            self.notify("choose a worker that does not drain yet: 1 shows them")
+            return
+        self._ask(
+            f"Drain {one.kind} worker {one.worker} on {one.host}? It takes no new work, finishes "
+            f"{one.in_use:,} in flight and leaves; its supervisor starts no other for it.",
+            lambda: self._system.drain(one.worker),
+            f"{one.worker} drains",
         )
 
     @work

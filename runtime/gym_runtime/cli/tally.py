@@ -9,7 +9,7 @@ from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
 
 if TYPE_CHECKING:
-    from gym_runtime.files.metrics import Summary
+    from gym_runtime.files.run_metrics import Summary
 
 
 class Tally:
@@ -48,7 +48,7 @@ class Tally:
 
     @property
     def trouble(self) -> str:
-        """Failed and cancelled rollouts, by kind; empty if there are none."""
+        """Failed and cancelled rollouts, by kind; empty without any."""
         failures = self.failures.copy()  # another thread may be adding
         failed = sum(failures.values())
         parts = [f"{failed:,} failed ({formatting.breakdown(failures)})"] if failed else []

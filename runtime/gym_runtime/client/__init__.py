@@ -11,9 +11,9 @@ asks for.
 
 from gym_runtime.client.client import Client as Client
 from gym_runtime.client.connecting import connect as connect
+from gym_runtime.client.environment_session import EnvironmentSession as EnvironmentSession
+from gym_runtime.client.environment_session import Observation as Observation
 from gym_runtime.client.pools import make_pools as make_pools
-from gym_runtime.client.sessions import EnvironmentSession as EnvironmentSession
-from gym_runtime.client.sessions import Observation as Observation
 from gym_runtime.client.standing_run import StandingRun as StandingRun
 from gym_runtime.client.status import Status as Status
 from gym_runtime.client.sync import SyncClient as SyncClient

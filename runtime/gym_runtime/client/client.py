@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from os import PathLike
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from anyio.abc import TaskGroup
 
@@ -14,19 +14,39 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.client import weights
 from gym_runtime.client.control import control
 from gym_runtime.client.lifetime import Lifetime
+from gym_runtime.client.new_runs import POLICY
 from gym_runtime.client.progress import look
-from gym_runtime.client.rollouts import POLICY, Rollouts
+from gym_runtime.client.rollouts import Rollouts
 from gym_runtime.client.status import RunProgress, Status
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import NotThereYet, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import is_token, token
+from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.draining import drain, named
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import fresh
 from gym_runtime.timing import CONTROL_S
+from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime.workers.current_weights import stored
 
-Joining = Callable[["Client"], AbstractAsyncContextManager[None]]
+
+class Joined(NamedTuple):
+    """A connection to a system.
+
+    Attributes:
+        urls: the broker's.
+        tasks: lasts as long as the connection.
+        served: the model that was started as the pool ``policy``, if one was.
+    """
+
+    urls: Sequence[str]
+    bus: Bus
+    tasks: TaskGroup
+    served: ModelSettings | None = None
+
+
+Joining = Callable[[], AbstractAsyncContextManager[Joined]]
 
 
 class Client(Rollouts):
@@ -69,6 +89,7 @@ class Client(Rollouts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        # Before the exit, so that the client can be opened again whatever that raises.
         entered, self._entered = self._entered, None
         return None if entered is None else await entered.__aexit__(kind, error, trace)
 
@@ -83,6 +104,7 @@ class Client(Rollouts):
         self._lifetime = Lifetime(self._join())
         try:
             await self._lifetime.open()
+        # Also for a cancellation: the client is not open, and may be opened again.
         except BaseException:
             self._lifetime = None
             raise
@@ -98,19 +120,51 @@ class Client(Rollouts):
         if lifetime is not None:
             await lifetime.close()
 
-    def _join(self) -> AbstractAsyncContextManager[None]:
-        if self._joining is None or self._bus is not None:
+    @asynccontextmanager
+    async def _join(self) -> AsyncGenerator[None]:
+        if self._joining is None or self.driver.connected:
             raise UsageError("the client is open already; connect(...) makes another one")
-        return self._joining(self)
+        async with self._joining() as joined:
+            self.urls, self.served = tuple(joined.urls), joined.served
+            self.driver.connect(joined.bus, joined.tasks)
+            try:
+                yield
+            finally:
+                self.driver.connect(None, None)
+                # They hold the old connection; the next one makes its own.
+                self._router = self._environments = None
 
-    def joined(self, urls: Sequence[str], bus: Bus, tasks: TaskGroup) -> None:
-        """It is connected to the broker behind ``urls``; ``tasks`` lasts until `left`."""
-        self.urls = tuple(urls)
-        self._bus, self._background = bus, tasks
+    # -- runs -----------------------------------------------------------------------------------------
 
-    def left(self) -> None:
-        """It is not connected any more."""
-        self._bus = self._background = self._router = self._environments = None
+    async def run(self, run: str) -> RunInfo:
+        """What is known of a run.
+
+        Raises:
+            UsageError: there is no such run, or this cannot be the name of one.
+        """
+        return await self.driver.run(run)
+
+    async def runs(self) -> list[RunInfo]:
+        """All runs that the broker remembers, oldest first."""
+        return await self.driver.runs()
+
+    async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
+        """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
+
+        Raises:
+            UsageError: there is no such run, or a rollout is named without its task.
+        """
+        await self.driver.cancel(run, task_index, rollout_index)
+
+    def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
+        """The records of a run that was published elsewhere, until it is finished or cancelled.
+
+        They stay at the broker until the run is over; the last client that follows the run then frees them.
+
+        Raises:
+            UsageError: there is no such run, or it is over and not all of its records are stored any more.
+        """
+        return self.driver.collect(run)
 
     # -- looking around -------------------------------------------------------------------------------
 
@@ -126,17 +180,19 @@ class Client(Rollouts):
             ModelRefused: an engine cannot do it.
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
-        return await control(self.bus, await self._serving(model)(), command, limit_s=limit_s)
+        async with stored(self.driver.bus, model, command):
+            return await control(self.driver.bus, await self._serving(model)(), command, limit_s=limit_s)
 
     async def update_weights(
         self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
     ) -> None:
         """Have all engines of a model load weights; rollouts in progress wait and go on with the new ones.
 
-        When it returns, every worker serves this version; an engine that was paused before is an error.
+        When it returns, every worker serves this version; an engine that was paused before is an error. A
+        worker that starts later, or again, loads them before it serves.
 
         Args:
-            path: where each engine finds the weights.
+            path: where each engine finds the weights, also later.
             version: names them in the rows, such as ``step-12``.
 
         Raises:
@@ -145,7 +201,8 @@ class Client(Rollouts):
             GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
                 another version; call it again, because the others may have changed.
         """
-        await weights.update(self.bus, self._serving(model), str(path), version, limit_s=limit_s)
+        workers = self._serving(model)
+        await weights.update(self.driver.bus, workers, str(path), version, model=model, limit_s=limit_s)
 
     def weights_paused(
         self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -158,13 +215,16 @@ class Client(Rollouts):
         Raises:
             GymError: as `update_weights`.
         """
-        return weights.paused(self.bus, self._serving(model), version, limit_s=limit_s)
+        workers = self._serving(model)
+        return weights.paused(self.driver.bus, workers, version, model=model, limit_s=limit_s)
 
     def _serving(self, model: str) -> weights.Workers:
         async def workers() -> list[str]:
             found = [one.worker for one in await self.workers() if one.kind == "model" and model in one.pools]
             if not found:
-                raise UsageError(f"no worker serves model '{model}'; start one with: gym-runtime start model")
+                raise NotThereYet(
+                    f"no worker serves model '{model}'; start one with: gym-runtime start model"
+                )
             return found
 
         return workers
@@ -184,27 +244,22 @@ class Client(Rollouts):
             GymError: a worker did not answer, or these credentials may not ask.
         """
         chosen = named(await self.workers(), names)
-        answers = await drain(self.bus, chosen)
+        answers = await drain(self.driver.bus, chosen)
         return [(worker, answers[worker.worker]) for worker in chosen if worker.worker in answers]
-
-    async def dead_engine(self, model: str = POLICY) -> str:
-        """The engine's last error, if every worker of the model has had only errors so far; else empty."""
-        asked = [one for one in await self.workers() if one.kind == "model" and model in one.pools]
-        said = [one.detail.get("only_errors", "") for one in await fresh(self.bus, asked)]
-        return said[0] if said and all(said) else ""
 
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
-        workers = await fresh(self.bus, await self.workers())
+        workers = await fresh(self.driver.bus, await self.workers())
         agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
         runs = await self.runs()
         agents.update(agent for run in runs if run.state == "active" for agent in run.agents)
         queues = {
-            agent: await self.bus.depth(f"agent-{token(agent, 'agent')}")
+            agent: await self.driver.bus.depth(f"agent-{token(agent, 'agent')}")
+            # The agents of active runs were named by other clients, which may not have checked them.
             for agent in sorted(filter(is_token, agents))
         }
         return Status(workers=workers, queues=queues, runs=runs, progress=await self.progress(runs))
 
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """How far runs are, by their ids."""
-        return await look(self.bus, runs)
+        return await look(self.driver.bus, runs)

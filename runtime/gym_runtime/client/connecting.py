@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.client.client import Client
+from gym_runtime.client.client import Client, Joined
+from gym_runtime.client.new_runs import POLICY
 from gym_runtime.client.pools import make_pools
-from gym_runtime.client.roles import require_declared, require_roles
-from gym_runtime.client.rollouts import POLICY
+from gym_runtime.client.role_checks import require_declared, require_roles
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import SystemSpec
@@ -61,12 +61,13 @@ def connect(
     served = {role: role if role in own else POLICY for role in roles or {}}
 
     @asynccontextmanager
-    async def joining(gym: Client) -> AsyncGenerator[None]:
+    async def joining() -> AsyncGenerator[Joined]:
         async with AsyncExitStack() as stack:
-            found = urls
+            found, started = urls, None
             if environments:
                 if not agents:
                     require_declared(tuple(served), environments)
+                # At a broker that others use, a worker of theirs may serve the role.
                 if not urls:
                     require_roles(environments, served, "connect(roles={{'{}': 'PROVIDER/NAME'}}, …)".format)
                 pools = make_pools(
@@ -75,13 +76,9 @@ def connect(
                 system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
                 found = [(await stack.enter_async_context(running(system))).url]
                 if model is not None:
-                    gym.served = ModelSettings.parse(model) if isinstance(model, str) else model
+                    started = ModelSettings.parse(model) if isinstance(model, str) else model
             bus = await stack.enter_async_context(connect_bus(found, prefix=prefix))
-            gym.joined(found, bus, await stack.enter_async_context(background()))
-            try:
-                yield
-            finally:
-                gym.left()
+            yield Joined(found, bus, await stack.enter_async_context(background()), started)
 
     return Client(roles=served, joining=joining, prefix=prefix)
 
@@ -94,13 +91,9 @@ def rejoin(urls: Sequence[str], prefix: str, roles: Mapping[str, str]) -> Client
     """
 
     @asynccontextmanager
-    async def joining(gym: Client) -> AsyncGenerator[None]:
+    async def joining() -> AsyncGenerator[Joined]:
         async with connect_bus(urls, prefix=prefix) as bus, background() as tasks:
-            gym.joined(urls, bus, tasks)
-            try:
-                yield
-            finally:
-                gym.left()
+            yield Joined(urls, bus, tasks)
 
     return Client(roles=roles, joining=joining, prefix=prefix)
 

@@ -33,6 +33,7 @@ async def control(
             raise from_fault(reply.fault)
         answers[worker] = calls.decode_control_answer(reply.body)
 
+    # `cancel=False`: the context ends when all have answered.
     async with background(cancel=False) as tasks:
         for worker in workers:
             tasks.start_soon(ask, worker)

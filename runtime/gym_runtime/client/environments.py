@@ -42,12 +42,31 @@ class ServedEnvironments:
             environment in self._known or catalogue.exists("environments", environment)
         ):
             return self._known
-        workers = await all_workers(self._bus)
-        served = {pool for worker in workers if worker.kind == "resource" for pool in worker.pools}
+        served = await self._names()
         for name in sorted(served if environment is None else served & {environment}):
-            if name not in self._known and not catalogue.exists("environments", name):
+            # A file in the working directory is taken only where the user has named it.
+            found = catalogue.exists if environment is not None else catalogue.is_known
+            if name not in self._known and not found("environments", name):
                 self._known[name] = await self._ask(name)
         return self._known
+
+    async def all(self) -> dict[str, LoadedEnvironment]:
+        """Every environment that is served now, by its name.
+
+        Raises:
+            GymError: the workers of one do not answer.
+        """
+        served: dict[str, LoadedEnvironment] = {}
+        for name in await self._names():
+            if not catalogue.is_known("environments", name):
+                served[name] = self._known[name] = self._known.get(name) or await self._ask(name)
+            else:
+                served[name] = catalogue.known_environment(name)
+        return served
+
+    async def _names(self) -> set[str]:
+        workers = await all_workers(self._bus)
+        return {pool for worker in workers if worker.kind == "resource" for pool in worker.pools}
 
     async def _ask(self, name: str) -> LoadedEnvironment:
         request = calls.Request(body=calls.pack(calls.Declare()), deadline_s=clock.now() + DECLARED_S)

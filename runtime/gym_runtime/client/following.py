@@ -10,13 +10,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
-from gym_runtime.client.runs import Runs
+from gym_runtime.client.publishing import Publishing, queue_of
 from gym_runtime.client.streaming import background
 from gym_runtime.client.window import Window
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import RolloutRecord, decode_record
+from gym_runtime.messages.outcomes import RolloutRecord, read_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.comparisons import Comparisons
@@ -27,7 +27,7 @@ SHED = 10_000
 """Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""
 
 
-class Following(Runs):
+class Following(Publishing):
     """Reads what the workers commit, and publishes the comparisons of groups that are complete."""
 
     async def follow(
@@ -61,14 +61,18 @@ class Following(Runs):
         expected = total if callable(total) else lambda: float(total)
         comparisons = comparisons or Comparisons(skip, resumed=skip is not None)
         count = 0
+        # Not a set: it holds an entry for each rollout of a run, which may be millions.
         had = KeyCounts()
         mark = 0
+        # Infinite while a record is handed over: a reader that takes long must not look like silence.
         waiting_since_s = math.inf
 
         async def stop_when_over(scope: anyio.CancelScope) -> None:
             async for record in self.bus.records(f"runs.{run}"):
                 if decode_run(record.payload).state != "active":
                     break
+            # The run is over, but results of what was in flight may still come; it ends when none came for a
+            # while.
             while True:
                 await anyio.sleep(CANCEL_GRACE_S / 4)
                 if anyio.current_time() >= waiting_since_s + CANCEL_GRACE_S:
@@ -87,6 +91,7 @@ class Following(Runs):
                     await taken
                 count += 1
 
+        # First `followed`: from now on no other client frees the records.
         async with self.followed(run), background() as tasks:
             tasks.start_soon(stop_when_over, tasks.cancel_scope)
             if recount is not None:
@@ -95,7 +100,7 @@ class Following(Runs):
                 waiting_since_s = anyio.current_time()
                 async for stored in self.bus.records(f"rollout.{run}.>"):
                     waiting_since_s = math.inf
-                    record = decode_record(stored.payload)
+                    record = read_record(stored.payload)
                     # An attempt may be so late that the broker has shed the record of the one before.
                     if had.increase(record.task_index, record.rollout_index) == 1:
                         before = count // SHED
@@ -106,6 +111,7 @@ class Following(Runs):
                         self._sweep_up(record, tasks, skip)
                         if shed and count // SHED > before:
                             if mark:
+                                # Up to the mark before this one: so `SHED` records at least stay.
                                 tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
                             mark = stored.sequence
                     if count >= expected():
@@ -135,6 +141,7 @@ class Following(Runs):
                 waited = ready is not record and not is_comparison(record.rollout_index)
                 back = [(ready.task_index, ready.rollout_index)] if waited else []
             if window is not None:
+                # Places are taken back before the record is handed over, which gives them up again.
                 for key in back:
                     window.take_again(*key)
             if isinstance(ready, RolloutRecord):
@@ -152,6 +159,7 @@ class Following(Runs):
         self, record: RolloutRecord, tasks: TaskGroup, skip: Callable[[int, int], bool] | None
     ) -> None:
         """Forget the journals that this record was the last to need."""
+        # A client that has published nothing of a run has no sweep for it.
         sweep = self._sweeps.get(record.run)
         if sweep is None or (skip is not None and skip(record.task_index, record.rollout_index)):
             return
@@ -161,10 +169,3 @@ class Following(Runs):
             done = sweep.committed(record.task_index)
         if done is not None:
             tasks.start_soon(self.bus.forget, done)
-
-
-def queue_of(task: RolloutSpec) -> str:
-    """The subject under which a rollout waits for its agent."""
-    token(task.model, "model")
-    agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
-    return f"task.{agent}.{environment}.{token(task.run, 'run')}"

@@ -34,9 +34,11 @@ class Lifetime:
         self._task = asyncio.get_running_loop().create_task(self._hold())
         try:
             await self._opened.wait()
+        # Otherwise the task would hold the context open for ever.
         except asyncio.CancelledError:
             self._closing.set()
             raise
+        # It ended while it was entered: `close` raises why.
         if self._closed.is_set():
             await self.close()
 
@@ -51,6 +53,10 @@ class Lifetime:
         if self._failure is not None:
             raise self._failure
 
+    def end(self) -> None:
+        """Have the context left, without waiting for it; tasks within the context may call it."""
+        self._closing.set()
+
     async def _hold(self) -> None:
         try:
             async with self._context:
@@ -59,5 +65,6 @@ class Lifetime:
         except Exception as error:  # noqa: BLE001 - not handled: raised by `open` or `close`
             self._failure = error
         finally:
+            # Before `_opened`, so that `open` sees it when it wakes up.
             self._closed.set()
             self._opened.set()

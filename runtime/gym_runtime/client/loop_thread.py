@@ -54,6 +54,7 @@ class LoopThread:
         future = self.portal.start_task_soon(work, *arguments)
         try:
             return future.result()
+        # Also for Ctrl-C, which reaches the waiting thread and not the loop.
         except BaseException:
             future.cancel()
             raise
@@ -64,6 +65,7 @@ class LoopThread:
             return
         if threading.current_thread() is not self._thread:
             self.call(work)
+        # To wait here would wait for this very thread.
         elif self._tasks is not None:
             self._tasks.start_soon(work)
 
@@ -74,6 +76,7 @@ class LoopThread:
     def stop(self) -> None:
         """Stop the loop, cancel what runs there, and wait for its thread."""
         self.stopped = True
+        # Not `call`: the loop ends before it could answer.
         self.portal.start_task_soon(self.portal.stop, True)
         self._thread.join()
 

@@ -26,7 +26,10 @@ def make_pools(
     """
     # Each one, also where the agents are given: rows may name it from now on.
     loaded = [catalogue.environment(name) for name in environments]
-    wanted = tuple(sorted(set(agents) or {environment.definition.agent for environment in loaded}))
+    asked = {agent for environment in loaded for agent in environment.definition.agent_names}
+    chosen = {catalogue.address(catalogue.known_name("agents", name), "agents") for name in agents}
+    wanted = tuple(sorted(chosen or asked))
+    # Rounded up: fewer slots than were asked for would leave some of the engine idle.
     slots = -(-concurrency // workers)
     pools = [
         PoolSpec(kind="agent", names=wanted, processes=workers, capacity=slots),

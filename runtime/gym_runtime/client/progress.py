@@ -6,17 +6,19 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 
+import msgspec
 from msgspec.structs import replace
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.status import RunProgress
-from gym_runtime.errors import GymError
+from gym_runtime.errors import Fault, GymError
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import is_token, token
-from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord
+from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
@@ -28,36 +30,91 @@ def results(subjects: Iterable[str]) -> int:
     return sum(not is_comparison(subject.rpartition(".")[2]) for subject in subjects)
 
 
+class _Own(msgspec.Struct, frozen=True):
+    """What this runtime notes on a row under ``_gym``."""
+
+    rollout_id: str
+    environment: str = ""
+    outcome: Outcome = Completed()
+    turns: int = 0
+    tool_calls: int = 0
+    duration_s: float = 0.0
+    roles: dict[str, RoleUse] = {}
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: float = 0
+    output_tokens: float = 0
+
+
+class _Response(msgspec.Struct, frozen=True):
+    usage: _Usage | None = None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    own: _Own = msgspec.field(name="_gym")
+    reward: float | None = None
+    response: _Response | None = None
+
+
+_decode_row = msgspec.json.Decoder(_Row).decode
+_NO_FAULT = Fault(kind="", name="")
+
+
 class Counter:
     """Counts the records of an attached run, and tells them in its client's heartbeat.
 
-    Each record reaches the client once, so what it counts is exact, whichever workers are killed.
+    Each record reaches the client once, so what it counts is exact, whichever workers are killed. A client
+    that takes up the run of one that was killed also counts the rows which that one wrote (`add_rows`), since
+    the last of them were not told. So its figures replace the other's: both say that they begin with the run.
+
+    Attributes:
+        done, failed: the records that this client has had.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, since_s: float = 0.0) -> None:
         self.done = self.failed = 0
         self.started_s = clock.now()
-        self._meter = Meter()
+        self._meter = Meter(since_s)
 
     def add(self, record: RolloutRecord) -> None:
         self.done += 1
-        outcome = record.outcome
-        failed = isinstance(outcome, Failed)
-        self.failed += failed
-        environment = record.environment
-        meter, numbers = self._meter, record.numbers
-        error, stage = (outcome.fault.name, outcome.fault.stage) if failed else ("", "")
-        meter.add(metric_names.ROLLOUTS, environment, type(outcome).__name__.lower(), error, stage)
-        if record.reward is not None:
-            meter.observe(metric_names.ROLLOUT_REWARD, record.reward, environment)
-        meter.observe(metric_names.ROLLOUT_DURATION, record.duration_s, environment)
-        meter.add(metric_names.ROLLOUT_TURNS, environment, by=record.turns)
-        meter.add(metric_names.ROLLOUT_TOOL_CALLS, environment, by=record.tool_calls)
-        for kind in ("input", "output"):
-            tokens = int(numbers.get(f"{kind}_tokens", 0))
-            meter.add(metric_names.ROLLOUT_TOKENS, environment, kind, by=tokens)
-        meter.add(metric_names.ROLLOUT_ROWS, environment, by=len(record.row))
-        for role, use in record.roles.items():
+        self.failed += isinstance(record.outcome, Failed)
+        tokens = record.numbers.get("input_tokens", 0), record.numbers.get("output_tokens", 0)
+        self._count(record, record.outcome, record.environment, record.reward, tokens, len(record.row))
+
+    def add_rows(self, lines: Iterable[bytes], run: str) -> None:
+        """Count the rows of a run in the lines of its files; those of earlier runs there are left out."""
+        for line in lines:
+            with suppress(msgspec.DecodeError):  # it is in no run's numbers
+                row = _decode_row(line)
+                own, usage = row.own, (row.response and row.response.usage) or _Usage()
+                if own.rollout_id.startswith(f"{run}."):
+                    # A record's row has no line break; the same rows must count the same.
+                    tokens, size = (usage.input_tokens, usage.output_tokens), len(line.rstrip(b"\n"))
+                    self._count(own, own.outcome, own.environment, row.reward, tokens, size)
+
+    def _count(
+        self,
+        what: RolloutRecord | _Own,
+        outcome: Outcome,
+        environment: str,
+        reward: float | None,
+        tokens: tuple[float, float],
+        size: int,
+    ) -> None:
+        meter = self._meter
+        fault = outcome.fault if isinstance(outcome, Failed) else _NO_FAULT
+        meter.add(metric_names.ROLLOUTS, environment, type(outcome).__name__.lower(), fault.name, fault.stage)
+        if reward is not None:
+            meter.observe(metric_names.ROLLOUT_REWARD, reward, environment)
+        meter.observe(metric_names.ROLLOUT_DURATION, what.duration_s, environment)
+        meter.add(metric_names.ROLLOUT_TURNS, environment, by=what.turns)
+        meter.add(metric_names.ROLLOUT_TOOL_CALLS, environment, by=what.tool_calls)
+        for kind, count in zip(("input", "output"), tokens, strict=True):
+            meter.add(metric_names.ROLLOUT_TOKENS, environment, kind, by=int(count))
+        meter.add(metric_names.ROLLOUT_ROWS, environment, by=size)
+        for role, use in what.roles.items():
             meter.add(metric_names.ROLE_CALLS, environment, role, by=use.calls)
             meter.add(metric_names.ROLE_TOKENS, environment, role, "input", by=use.input_tokens)
             meter.add(metric_names.ROLE_TOKENS, environment, role, "output", by=use.output_tokens)
@@ -83,6 +140,7 @@ async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
     Raises:
         GymError: the broker is not reachable.
     """
+    # Other programs may have stored runs under names that no subject can hold.
     runs = [run for run in runs if is_token(run.run)]
     asked = [Heartbeat(worker=run.run, kind="client", pools=[]) for run in runs if run.state == "active"]
     answers = {answer.worker: answer for answer in await fresh(bus, asked)}

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import anyio
 import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
+from gym_runtime.client.progress import Counter
 from gym_runtime.client.runs import tasks_of
 from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import token
-from gym_runtime.messages.outcomes import Cancelled, Failed, decode_record
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.journal import journal_subject
@@ -42,11 +44,15 @@ class Remains(msgspec.Struct, frozen=True):
         results: rollouts whose results are stored and stand in no file; they need not be made.
         begun: rollouts that have a journal, from which their next attempt goes on.
         settled: whether a rollout, by its task's and its own index, stands in a file.
+        counted: the rows of this run that stand in a file.
+        created_s: when the run was begun, in seconds since the epoch.
     """
 
     results: KeyCounts
     begun: KeyCounts
     settled: Callable[[int, int], bool] = _nothing_settled
+    counted: Counter = msgspec.field(default_factory=Counter)
+    created_s: float = 0.0
 
     def has_result(self, task_index: int, rollout_index: int) -> bool:
         """The rollout's result only has to be read."""
@@ -69,10 +75,11 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
     """
     run = token(run, "run")
     found = await bus.latest(f"runs.{run}")
-    if not found or decode_run(found[0].payload).state != "active":
+    if not found or (info := decode_run(found[0].payload)).state != "active":
         return None
     if await _answers(bus, run):
         raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
+    # First: no worker may begin one while the rest is read. They are published again.
     for pattern in tasks_of(run):
         await bus.forget(pattern)
     results, begun = KeyCounts(), KeyCounts()
@@ -91,7 +98,10 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
             results.put(*key, 1)
     for subject in await bus.counts(f"journal.{run}.>"):
         begun.put(*_key(subject, 3), 1)
-    return Remains(results, begun, progress.settled)
+    counted = Counter(info.created_s)
+    # The files may have gigabytes.
+    await anyio.to_thread.run_sync(counted.add_rows, progress.lines(), run)
+    return Remains(results, begun, progress.settled, counted, info.created_s)
 
 
 async def _forget(bus: Bus, *patterns: str) -> None:
@@ -102,7 +112,7 @@ async def _forget(bus: Bus, *patterns: str) -> None:
 async def _failed(bus: Bus, subject: str) -> bool:
     """Whether a comparison failed: it is made again, of the rollouts that wait, which are not."""
     stored = await bus.latest(subject)
-    return bool(stored) and decode_record(stored[0].payload).comparison is None
+    return bool(stored) and not isinstance(decode_record(stored[0].payload).outcome, Completed)
 
 
 async def _answers(bus: Bus, run: str) -> bool:
@@ -112,6 +122,7 @@ async def _answers(bus: Bus, run: str) -> bool:
         # No client answers, or these credentials may not ask; the files' lock still prevents two writers.
         return False
     except GymError:
+        # Silence may be a client that blocks its loop: then it counts as alive.
         pass
     return True
 

@@ -9,14 +9,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
+from gym_runtime.client.environment_session import EnvironmentSession, Said
 from gym_runtime.client.environments import ServedEnvironments
-from gym_runtime.client.publishing import Flow
 from gym_runtime.client.row_sources import AnyRow, line
-from gym_runtime.client.sessions import EnvironmentSession, Said
+from gym_runtime.client.run_driver import RunDriver
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import GymError, leaf
+from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -27,7 +27,7 @@ from gym_runtime.timing import CLIENT_CLOSE_S
 Declared = Mapping[str, LoadedEnvironment]
 
 
-class Resources(Flow):
+class Resources:
     """What a client asks of resource workers.
 
     An environment whose module this process cannot find is read as its workers declare it.
@@ -45,11 +45,26 @@ class Resources(Flow):
         tasks: TaskGroup | None = None,
         roles: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(bus, tasks)
+        self.driver = RunDriver(bus, tasks)
         self.roles = dict(roles or {})
         self._router: Router | None = None
         self._environments: ServedEnvironments | None = None
         self._sessions_run, self._sessions = new_run_id(), 0
+
+    async def environments(self, *names: str) -> list[LoadedEnvironment]:
+        """The environments that resource workers serve now, or those of these names, sorted.
+
+        Raises:
+            UsageError: none is served, or one of the names is not.
+            GymError: the workers of one do not answer.
+        """
+        served = await self._served().all()
+        # Without names, and with nothing served, one empty name: it leads to the error.
+        for name in names or ("",) * (not served):
+            if name not in served:
+                what = f"environment '{name}'" if name else "an environment"
+                raise UsageError(f"no worker serves {what}: gym-runtime start resource:{name or 'NAME'}")
+        return [served[name] for name in sorted(set(names) or served)]
 
     @asynccontextmanager
     async def session(
@@ -72,6 +87,7 @@ class Resources(Flow):
             await session.open()
             yield session
         finally:
+            # Shielded: a caller that was cancelled releases its session as well.
             with anyio.move_on_after(CLIENT_CLOSE_S, shield=True), suppress(GymError):
                 await session.close()  # if the workers do not hear of it, its time limit releases it
 
@@ -94,6 +110,7 @@ class Resources(Flow):
         try:
             return await session.judge(response)
         finally:
+            # As in `session`.
             with anyio.move_on_after(CLIENT_CLOSE_S, shield=True), suppress(GymError):
                 await session.close()
 
@@ -114,20 +131,25 @@ class Resources(Flow):
         return EnvironmentSession(task, known, self._routed())
 
     async def _declared(self, environment: str | None) -> Declared:
+        return await self._served().needed(environment)
+
+    def _served(self) -> ServedEnvironments:
         if self._environments is None:
-            self._environments = ServedEnvironments(self.bus, self._routed)
-        return await self._environments.needed(environment)
+            self._environments = ServedEnvironments(self.driver.bus, self._routed)
+        return self._environments
 
     def _routed(self) -> Router:
         """The way to the resource workers; it is followed who they are from the first use on."""
         if self._router is None:
-            self._router = Router(self.bus, "resource", watches=False)
-            self._tasks.start_soon(self._follow_workers, self._router)
+            self._router = Router(self.driver.bus, "resource", watches=False)
+            # In the group of the connection: the router outlives the session that needed it first.
+            self.driver.tasks.start_soon(self._follow_workers, self._router)
         return self._router
 
     async def _follow_workers(self, router: Router) -> None:
         try:
             await router.run()
+        # `except*`: the router runs in a task group, which wraps what it raises.
         except* GymError as group:
             # A broker that was configured before clients had sessions refuses; nothing else must end by that.
             logger().warning("the client does not hear which workers there are", error=str(leaf(group)))

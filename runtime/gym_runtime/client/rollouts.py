@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from gym_runtime import clock
-from gym_runtime.client.engine_check import check_engine
-from gym_runtime.client.publishing import IN_FLIGHT
-from gym_runtime.client.resources import Resources
-from gym_runtime.client.roles import require_declared, with_served_roles
+from gym_runtime.client.recorded_runs import Expecting, RecordedRuns
 from gym_runtime.client.row_sources import AnyRow, InputOrder, RowSources, line
+from gym_runtime.client.run_driver import IN_FLIGHT
 from gym_runtime.client.standing_run import StandingRun, opened
 from gym_runtime.client.streaming import ResultStream
 from gym_runtime.client.window import Window
-from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
+from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.trackers.tracker import About, TrackerName
 from gym_runtime.trackers.tracking import Tracking, tracked
-from gym_runtime.workers.adapter import ModelSettings
-
-POLICY = "policy"
-"""The pool of the policy, which may also answer in a role."""
-Declared = Mapping[str, LoadedEnvironment]
 
 
-class Rollouts(Resources):
-    """Has rollouts made.
+class _Begun(NamedTuple):
+    made: AsyncGenerator[RolloutRecord]
+    run: RunInfo
 
-    Attributes:
-        served: the model that `connect` has started as the pool ``policy``, if it has.
-    """
 
-    served: ModelSettings | None = None
-
-    async def workers(self) -> list[Heartbeat]:
-        """Every worker that is alive. Its load is that of its last announcement; `status` asks each."""
-        return await all_workers(self.bus)
+class Rollouts(RecordedRuns):
+    """Has rollouts made."""
 
     def rollouts(
         self,
-        rows: Iterable[AnyRow],
+        rows: Iterable[AnyRow] | Dataset,
         settings: RolloutSettings | None = None,
         *,
         environment: str | None = None,
         in_flight: int = IN_FLIGHT,
         ordered: bool = False,
         track: TrackerName | None = None,
+        output: str | Path | None = None,
+        resume: bool = False,
         **keywords: Any,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
@@ -70,68 +58,92 @@ class Rollouts(Resources):
         None and their ``outcome`` says why.
 
         Args:
-            rows: dataset rows, as mappings or JSON text. A list is checked whole before anything starts;
-                any other iterable is read as places become free, so memory does not grow with it.
+            rows: dataset rows, as mappings or JSON text; or what `open_dataset` has opened. A list is
+                checked whole before anything starts; any other iterable is read as places become free, so
+                memory does not grow with it.
             settings: how rollouts are made.
             environment: for rows without an ``agent_ref``.
             in_flight: rollouts published and not yet yielded, at most.
             ordered: yield in the order of the rows instead; a record that overtook others waits in memory.
             track: an experiment tracker that is told of the run every few seconds and at its end: aggregates
                 and a few examples. TensorBoard's files are put into ``runs/RUN``.
+            output: write the rows to this file, with the files beside it that ``gym-runtime run -o`` writes;
+                a row is there within moments. All rows are read before anything starts.
+            resume: go on with the files of ``output``: what they have is not made, and not yielded. The rows
+                and the settings must be the same; without files it is a new run.
             keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
                 over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
                 those of ``responses_create_params``.
 
         Raises:
             TaskError, UsageError: a row, a name or a value is wrong, the model's engine does not have a
-                sampling parameter, or no worker serves a role; of a list, nothing was started.
+                sampling parameter, or no worker serves a role; of a list, nothing was started. Or the files
+                of ``output`` are in use, or are not of this run.
         """
         _refuse_one_row(rows)
-        return self._rollouts(RowSources(rows), settings, environment, in_flight, ordered, track, keywords)
+        if resume and output is None:
+            raise UsageError("resume goes on with the files of an output: give output=FILE too")
+        # Not a generator itself: the checks above are made at the call, not at the first record.
+        return self._rollouts(
+            partial(self._begun, rows, settings, environment, in_flight, output, resume, keywords),
+            ordered,
+            track,
+            (settings or RolloutSettings()).with_keywords(keywords),
+        )
 
     async def _rollouts(
         self,
-        sources: RowSources,
+        begin: Callable[[Expecting | None], AbstractAsyncContextManager[_Begun]],
+        ordered: bool,
+        track: TrackerName | None,
+        settings: RolloutSettings,
+    ) -> AsyncGenerator[RolloutRecord]:
+        order = InputOrder[RolloutRecord]()
+
+        def expecting(specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
+            return order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
+
+        async with begin(expecting if ordered else None) as begun:
+            made = begun.made
+            if track is not None:
+                made = tracked(made, _tracking(track, begun.run, settings))
+            # A generator that is dropped without `aclose` is closed some time later, in another task.
+            async with aclosing(made) as records:
+                async for record in records:
+                    if not ordered:
+                        yield record
+                        continue
+                    for due in order.arrived((record.task_index, record.rollout_index), record):
+                        yield due
+            for due in order.rest():
+                yield due
+
+    @asynccontextmanager
+    async def _begun(
+        self,
+        rows: Iterable[AnyRow] | Dataset,
         settings: RolloutSettings | None,
         environment: str | None,
         in_flight: int,
-        ordered: bool,
-        track: TrackerName | None,
+        output: str | Path | None,
+        resume: bool,
         keywords: Mapping[str, Any],
-    ) -> AsyncGenerator[RolloutRecord]:
-        specs, run = await self._specs(sources, settings, environment, keywords)
-        order = InputOrder[RolloutRecord]()
-        if ordered:
-            specs = order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
-        made = self.make(specs, run, in_flight=in_flight)
-        if track is not None:
-            made = self._tracked(track, made, run, settings, keywords)
-        async with aclosing(made) as records:
-            async for record in records:
-                if not ordered:
-                    yield record
-                    continue
-                for due in order.arrived((record.task_index, record.rollout_index), record):
-                    yield due
-        for due in order.rest():
-            yield due
-
-    def _tracked(
-        self,
-        track: TrackerName,
-        made: AsyncGenerator[RolloutRecord],
-        run: RunInfo,
-        settings: RolloutSettings | None,
-        keywords: Mapping[str, Any],
-    ) -> AsyncGenerator[RolloutRecord]:
-        chosen = (settings or RolloutSettings()).with_keywords(keywords)
-        asked = {"model": run.model, "environments": run.environments, "sampling": chosen.sampling}
-        about = About(
-            run=run.run,
-            folder=Path("runs") / run.run,
-            settings={**asked, "repeats": chosen.repeats, "rollouts": run.total},
-        )
-        return tracked(made, Tracking(track, about, logger().warning, repeats=chosen.repeats))
+        expecting: Expecting | None,
+    ) -> AsyncGenerator[_Begun]:
+        """What makes the records, while they are read."""
+        if output is not None:
+            chosen = self._settings(settings, keywords)
+            async with self._recording(rows, chosen, environment, output, resume=resume) as recorded:
+                made = self.recorded(recorded, in_flight=in_flight, expecting=expecting)
+                yield _Begun(made, recorded.plan.info(recorded.run, recorded.missing, recorded.model))
+            return
+        if isinstance(rows, Dataset):
+            specs, run = await self._planned(rows, self._settings(settings, keywords))
+        else:
+            sources = RowSources(rows, remembered=False)
+            specs, run = await self._specs(sources, settings, environment, keywords)
+        specs = expecting(specs) if expecting else specs
+        yield _Begun(self.driver.make(specs, run, in_flight=in_flight), run)
 
     async def groups(
         self,
@@ -161,7 +173,7 @@ class Rollouts(Resources):
             TaskError, UsageError: as `rollouts`; of a list, nothing was started.
         """
         _refuse_one_row(rows)
-        sources = RowSources(rows, keys)
+        sources = RowSources(rows, keys, remembered=True)
         specs, run = await self._specs(sources, settings, environment, keywords)
         groups, comparisons = Groups(on_failure), Comparisons()
         specs = groups.noting(specs)
@@ -179,10 +191,12 @@ class Rollouts(Resources):
             for command in commands:
                 match command:
                     case Make(task):
+                        # Before it is published, and so before its record can come.
                         comparisons.expect(task)
-                        await self.publish([task])
+                        # Without the window: its place was not released (above).
+                        await self.driver.publish([task])
                     case Cancel(task_index):
-                        await self.cancel(record.run, task_index)
+                        await self.driver.cancel(record.run, task_index)
                     case Group():
                         row, key = sources.take(command.task_index)
                         group = msgspec.structs.replace(command, row=row, key=key)
@@ -190,13 +204,13 @@ class Rollouts(Resources):
                             await stream.send(due)
 
         async def work() -> None:
-            await self._drive(
+            await self.driver.drive(
                 specs, run, window, take, comparisons=comparisons, more=lambda: groups.replacements
             )
             for due in order.rest():
                 await stream.send(due)
 
-        async with aclosing(self._yielded(work, stream)) as complete:
+        async with aclosing(self.driver.yielded(work, stream)) as complete:
             async for group in complete:
                 yield group
 
@@ -220,8 +234,9 @@ class Rollouts(Resources):
             UsageError: a name or a value is wrong.
         """
         chosen = self._settings(settings, keywords)
-        if chosen.repeats != 1:
+        if chosen.repeats not in (None, 1):
             raise UsageError(f"repeats is {chosen.repeats}; a standing run makes one rollout for each row")
+        chosen = replace(chosen, repeats=1)
         declared = await self._declared(environment)
         numbering = Numbering(apart=True)
         info = self._run_info(chosen, environments=[environment] if environment else [])
@@ -237,64 +252,18 @@ class Rollouts(Resources):
                 declared=declared,
             )
 
-        async with opened(self, info, made) as run:
+        async with opened(self.driver, info, made) as run:
             yield run
 
-    async def _specs(
-        self,
-        sources: RowSources,
-        settings: RolloutSettings | None,
-        environment: str | None,
-        keywords: Mapping[str, Any],
-    ) -> tuple[Iterable[RolloutSpec], RunInfo]:
-        """The rollouts of a new run, and what others are told of it."""
-        chosen = self._settings(settings, keywords)
-        info = self._run_info(chosen, environments=[environment] if environment else [])
-        declared = await self._declared(environment)
-        specs = sources.noting(
-            expand(
-                sources.lines(),
-                chosen,
-                run=info.run,
-                environment=environment,
-                attached=True,
-                numbering=Numbering(apart=sources.apart),
-                declared=declared,
-            )
-        )
-        named = () if chosen.agent else self._named_roles(settings, keywords)
-        if not sources.listed:
-            require_declared(named, info.environments, declared)
-            return await with_served_roles(self.workers, specs), info
-        listed = whole_groups(list(specs))
-        require_declared(named, {spec.environment for spec in listed}, declared)
-        listed = list(await with_served_roles(self.workers, listed))
-        return listed, msgspec.structs.replace(
-            info,
-            total=len(listed),
-            environments=sorted({spec.environment for spec in listed}),
-            agents=sorted({spec.agent for spec in listed}),
-        )
 
-    def _settings(self, settings: RolloutSettings | None, keywords: Mapping[str, Any]) -> RolloutSettings:
-        chosen = (settings or RolloutSettings()).with_keywords(keywords)
-        if self.served is not None and chosen.model_pool == POLICY:
-            check_engine(self.served, check_sampling(chosen.sampling))
-        return replace(chosen, roles={**self.roles, **chosen.roles})
-
-    @staticmethod
-    def _named_roles(settings: RolloutSettings | None, keywords: Mapping[str, Any]) -> tuple[str, ...]:
-        """The roles that the caller names, apart from those that `connect` serves."""
-        chosen = (settings or RolloutSettings()).with_keywords(keywords)
-        return tuple({**chosen.roles, **chosen.role_sampling})
-
-    def _run_info(self, settings: RolloutSettings, *, environments: Sequence[str]) -> RunInfo:
-        model = settings.model_pool
-        if self.served is not None and model == POLICY:
-            model = f"{self.served.provider}/{self.served.name}"
-        return RunInfo(
-            run=new_run_id(), total=0, environments=list(environments), created_s=clock.now(), model=model
-        )
+def _tracking(name: TrackerName, run: RunInfo, settings: RolloutSettings) -> Tracking:
+    asked = {"model": run.model, "environments": run.environments, "sampling": settings.sampling}
+    about = About(
+        run=run.run,
+        folder=Path("runs") / run.run,
+        settings={**asked, "repeats": settings.repeats, "rollouts": run.total},
+    )
+    return Tracking(name, about, logger().warning, repeats=settings.repeats or 1)
 
 
 def _refuse_one_row(rows: object) -> None:

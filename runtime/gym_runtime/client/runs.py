@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from gym_runtime import clock
 from gym_runtime.bus import blobs
@@ -20,10 +22,15 @@ from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run, encode_ru
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.timing import ABANDONED_S, CLIENT_ANSWER_S, CLIENT_RECONNECT_S, LATE_S
 
+NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
+LATE_RUNS = 16
+"""So many runs, those that ended last, are looked at for what came after their end."""
+
 
 def tasks_of(run: str) -> tuple[str, str]:
     """The patterns of a run's tasks: its rollouts, and the comparisons of its groups."""
     run = token(run, "run")
+    # Two: a pattern with `>` does not cover the subject before it.
     return f"task.*.*.{run}", f"task.*.*.{run}.>"
 
 
@@ -31,11 +38,12 @@ class Runs:
     """What is known of runs to everybody on one bus.
 
     Args:
-        bus: None for a client that is opened later.
+        bus, tasks: as of `connect`; None for a client that is opened later.
     """
 
-    def __init__(self, bus: Bus | None = None) -> None:
+    def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
         self._bus = bus
+        self._tasks = tasks
         self._sweeps: dict[str, Sweep] = {}
         self._counted: dict[str, Counter] = {}
 
@@ -47,8 +55,28 @@ class Runs:
             UsageError: the client is not open.
         """
         if self._bus is None:
-            raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
+            raise UsageError(NOT_OPEN)
         return self._bus
+
+    @property
+    def tasks(self) -> TaskGroup:
+        """What lasts as long as the connection, and outlives every run that is begun here.
+
+        Raises:
+            UsageError: the client is not open.
+        """
+        if self._tasks is None:
+            raise UsageError(NOT_OPEN)
+        return self._tasks
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is open."""
+        return self._bus is not None
+
+    def connect(self, bus: Bus | None, tasks: TaskGroup | None) -> None:
+        """Use a connection from now on; None for none."""
+        self._bus, self._tasks = bus, tasks
 
     async def open_run(self, run: RunInfo) -> None:
         """Make a run known, so that others can collect, list and cancel it.
@@ -56,6 +84,7 @@ class Runs:
         Raises:
             UsageError: the name of the run, of an agent or of an environment cannot be one.
         """
+        # Only for the errors: what cannot be a part of a subject could never be reached.
         for agent in run.agents:
             token(agent, "agent")
         for environment in run.environments:
@@ -101,13 +130,16 @@ class Runs:
         parts = "".join(f".{part:d}" for part in (task_index, rollout_index) if part is not None)
         info = await self.run(run)
         if parts:
+            # Stored before it is signalled: a worker that starts in between reads it.
             await self.bus.append(f"runs.{run}.cancelled{parts}", b"")
             await self.bus.publish(f"cancel.{run}{parts}", b"")
             return
+        # The queue first: no worker takes up what is about to be cancelled.
         for pattern in tasks_of(run):
             await self.bus.forget(pattern)
         done = results(await self.bus.counts(f"rollout.{run}.>"))
         info = msgspec.structs.replace(info, state="cancelled", done=done)
+        # Stored before it is signalled: a worker that starts in between reads it.
         await self.bus.append(f"runs.{run}", encode_run(info))
         await self.bus.publish(f"cancel.{run}", b"")
         await self._close_unless_followed(info)
@@ -136,6 +168,7 @@ class Runs:
         await self.bus.publish(f"cancel.{name}", CLOSED)
         self._sweeps.pop(name, None)
         await self._free(name)
+        # A finished run has all of its results; nothing of it is on its way.
         if state != "finished":
             for pause_s in LATE_S:
                 await anyio.sleep(pause_s)
@@ -152,6 +185,7 @@ class Runs:
         """While this lasts, other clients do not free the run's records."""
 
         async def answer(incoming: Incoming) -> None:
+            # A client that gets no answer takes it that the run is followed.
             with suppress(GymError):
                 await self.bus.publish(incoming.reply, b"")
 
@@ -177,12 +211,20 @@ class Runs:
             pass
         return True
 
-    async def close_abandoned(self, older_than_s: float = ABANDONED_S) -> None:
+    async def close_abandoned(self, older_than_s: float = ABANDONED_S, *, looked_s: float = math.inf) -> None:
         """Close the attached runs whose clients died ``older_than_s`` after they began, or later.
 
-        Until then such a run can be resumed with what is stored of it.
+        Until then such a run can be resumed with what is stored of it. What was stored for a run after it was
+        closed is freed, too: by a worker that was frozen or cut off when it was told. For that the last runs
+        are looked at, and those that began since ``looked_s``, when that was done before.
         """
-        for info in await self.runs():
+        known = await self.runs()
+        closed = [info for info in known if info.closed]
+        earlier, last = closed[:-LATE_RUNS], closed[-LATE_RUNS:]
+        for info in [*(info for info in earlier if info.created_s >= looked_s), *last]:
+            if await self.bus.counts(f"rollout.{token(info.run, 'run')}.>"):
+                await self._free(info.run)
+        for info in known:
             due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()
             subject = f"alive.client.{token(info.run, 'run')}"
             if due and not await self._answers(subject):

@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import msgspec
 
-from gym_runtime.client.publishing import AttachedRun, Flow
 from gym_runtime.client.row_sources import AnyRow
+from gym_runtime.client.run_driver import AttachedRun, RunDriver
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -42,12 +42,13 @@ class StandingRun:
         run: its id.
     """
 
-    def __init__(self, flow: Flow, info: RunInfo, expand: Expand) -> None:
+    def __init__(self, driver: RunDriver, info: RunInfo, expand: Expand) -> None:
         self.run = info.run
-        self._flow = flow
+        self._driver = driver
         self._expand = expand
         self._awaited: dict[tuple[int, int], _Awaited] = {}
         self._why_over = ""
+        self._ended = anyio.Event()
 
     async def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
         """Have one rollout made of a row, and return its record; a failed one has no reward.
@@ -70,14 +71,16 @@ class StandingRun:
                 "with repeats of at least 2"
             )
         name = spec.task_index, spec.rollout_index
+        # Before it is published: its record may come before `publish_one` returns.
         awaited = self._awaited[name] = _Awaited()
         try:
-            await self._flow.publish_one(spec)
+            await self._driver.publish_one(spec)
             await awaited.event.wait()
+        # Also for a failed publication: the broker may have stored it all the same.
         except BaseException:
             # What stopped the waiting is what the caller must see.
             with anyio.move_on_after(ROLLOUT_CANCEL_S, shield=True), suppress(GymError):
-                await self._flow.cancel(self.run, *name)
+                await self._driver.cancel(self.run, *name)
             raise
         finally:
             del self._awaited[name]
@@ -95,6 +98,10 @@ class StandingRun:
         """No more records come."""
         return bool(self._why_over)
 
+    async def ended(self) -> None:
+        """Return when the run is over."""
+        await self._ended.wait()
+
     def take(self, record: RolloutRecord) -> None:
         """A record arrived."""
         awaited = self._awaited.get((record.task_index, record.rollout_index))
@@ -105,14 +112,16 @@ class StandingRun:
     def end(self, why: str) -> None:
         """No more records come."""
         self._why_over = why
+        self._ended.set()
         for awaited in self._awaited.values():
+            # They wake up without a record, and raise why.
             awaited.event.set()
 
 
 @asynccontextmanager
-async def opened(flow: Flow, info: RunInfo, expand: Expand) -> AsyncGenerator[StandingRun]:
+async def opened(driver: RunDriver, info: RunInfo, expand: Expand) -> AsyncGenerator[StandingRun]:
     """A run that is open as long as this context lasts; what is in progress at its end is cancelled."""
-    run = StandingRun(flow, info, expand)
+    run = StandingRun(driver, info, expand)
 
     async def follow(attached: AttachedRun) -> None:
         def take(record: RolloutRecord) -> None:
@@ -121,16 +130,17 @@ async def opened(flow: Flow, info: RunInfo, expand: Expand) -> AsyncGenerator[St
 
         why = "it was cancelled"
         try:
-            await flow.follow(info.run, lambda: math.inf, take, shed=True)
+            await driver.follow(info.run, lambda: math.inf, take, shed=True)
         except GymError as error:
             why = str(error)
         run.end(why)
 
-    async with flow.attach(info) as attached, background() as tasks:
+    async with driver.attach(info) as attached, background() as tasks:
         tasks.start_soon(follow, attached)
         try:
             yield run
         finally:
+            # Read before `end`, which lets those that wait go.
             attached.finished = not run.pending
             attached.run = msgspec.structs.replace(attached.run, total=attached.records.done)
             run.end("it was closed")

@@ -32,6 +32,7 @@ class ResultStream(Generic[T]):
 
     async def send(self, result: T) -> None:
         """Hand over a result; waits while `READ_AHEAD` results are not read."""
+        # One sender only: a second one would replace the event that the first waits for.
         while len(self._waiting) >= READ_AHEAD:
             self._taken = anyio.Event()
             await self._taken.wait()
@@ -58,6 +59,7 @@ class ResultStream(Generic[T]):
                 yield result
             if self._ended:
                 break
+            # No await since the queue was seen empty, so no arrival is lost.
             self._arrived = anyio.Event()
             await self._arrived.wait()
         if self._failure is not None:
@@ -79,5 +81,6 @@ async def background(*, cancel: bool = True) -> AsyncGenerator[TaskGroup]:
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         failure = leaf(group)
+    # Outside of the handler: else its traceback would show the group as the context.
     if failure is not None:
         raise failure

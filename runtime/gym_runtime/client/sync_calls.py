@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, TypeVar
 
+from gym_runtime.client.environment_session import EnvironmentSession, Observation, Said
 from gym_runtime.client.loop_thread import LoopThread
 from gym_runtime.client.row_sources import AnyRow
-from gym_runtime.client.sessions import EnvironmentSession, Observation, Said
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.messages.outcomes import RolloutRecord

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+
+import anyio
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.control import control
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer
+from gym_runtime.timing import WORKERS_LOOK_S
+from gym_runtime.workers.current_weights import stored
 
 ROUNDS = 8
 """How often workers that joined meanwhile are asked too."""
@@ -31,25 +36,40 @@ async def commanded(
         new = [worker for worker in await workers() if worker not in answers]
         if not new:
             return answers
-        answers |= await control(bus, new, command, limit_s=limit_s)
+        # The watcher of deaths runs for ever; `background` cancels it when all have answered.
+        async with background() as tasks:
+            tasks.start_soon(_fail_without, workers, new)
+            answers |= await control(bus, new, command, limit_s=limit_s)
     raise ModelUnavailable(
         f"workers kept joining for {ROUNDS} rounds; not all have new weights", stage="model"
     )
 
 
-async def update(bus: Bus, workers: Workers, path: str, version: str, *, limit_s: float) -> None:
-    """Have all engines load the weights at ``path`` and name them.
+async def update(bus: Bus, workers: Workers, path: str, version: str, *, model: str, limit_s: float) -> None:
+    """Have all engines load the weights at ``path`` and name them; those that start later do so too.
 
     Raises:
         GymError: as `commanded`, or the workers do not agree.
     """
     _require_name(version)
-    answers = await commanded(bus, workers, Control(op="update", path=path, version=version), limit_s=limit_s)
-    require_agreement(answers, version)
+    command = Control(op="update", path=path, version=version)
+    async with stored(bus, model, command):
+        require_agreement(await commanded(bus, workers, command, limit_s=limit_s), version)
+
+
+async def _fail_without(workers: Workers, asked: Sequence[str]) -> None:
+    """Fail when a worker that was asked is gone: its answer would be awaited until the limit."""
+    while True:
+        await anyio.sleep(WORKERS_LOOK_S)
+        gone = set(asked).difference(await workers())
+        if gone:
+            raise ModelUnavailable(f"{', '.join(sorted(gone))} died before it answered", stage="model")
 
 
 @asynccontextmanager
-async def paused(bus: Bus, workers: Workers, version: str, *, limit_s: float) -> AsyncGenerator[None]:
+async def paused(
+    bus: Bus, workers: Workers, version: str, *, model: str, limit_s: float
+) -> AsyncGenerator[None]:
     """Generation is paused as long as this context lasts; then the engines' weights are named ``version``.
 
     If the body raises, generation stays paused: the weights may be half changed, and nothing must be sampled
@@ -64,17 +84,22 @@ async def paused(bus: Bus, workers: Workers, version: str, *, limit_s: float) ->
         serving = sorted(worker for worker, answer in answers.items() if not answer.paused)
         if serving:
             raise ModelUnavailable(f"not paused: {', '.join(serving)}", stage="model")
+    # Nothing has changed yet, so the workers that are paused may go on.
     except GymError as error:
         await _resume_after(error, bus, workers, limit_s)
         raise
     try:
         yield
+    # Also for Ctrl-C: the note says that the engines wait.
     except BaseException as error:
         error.add_note(
             "generation stays paused, as the weights may be half changed: gym-runtime weights resume"
         )
         raise
-    await commanded(bus, workers, Control(op="set_version", version=version), limit_s=limit_s)
+    command = Control(op="set_version", version=version)
+    # Named while they are paused: no answer carries the old name with the new weights.
+    async with stored(bus, model, command):
+        await commanded(bus, workers, command, limit_s=limit_s)
     require_agreement(await commanded(bus, workers, Control(op="resume"), limit_s=limit_s), version)
 
 

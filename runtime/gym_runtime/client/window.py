@@ -38,6 +38,7 @@ class Window:
 
     async def take(self) -> None:
         """Take a place; wait while no place is free."""
+        # A loop: another waiter may have taken the place.
         while not self._free:
             self._refilled.clear()
             await self._refilled.wait()
@@ -47,10 +48,12 @@ class Window:
         """The rollout of this record was handed over, or waits for others of its group."""
         if (record.task_index, record.rollout_index) in self._without:
             return
+        # A rollout whose group is complete gets this place, see `take_again`.
         if self._owed:
             self._owed -= 1
             return
         self._free += 1
+        # Nothing waits for a place.
         if self._refilled.is_set():
             return
         if self._free >= self._share:

@@ -7,7 +7,9 @@
 ``ca.pem``, ``ca.key``      the certificate authority; its key signs the brokers' certificates
 ``NODE.pem``, ``NODE.key``  the certificate and key of a broker
 ``ROLE.seed``               the secret key of a client, agent, resource or model
+``site.seed``               the secret key of the brokers of other sites, if there are any
 ``join/ROLE.join``          all that a process of this role needs: addresses, authority and key
+``join/trainer.join``       the same for a trainer that serves its own engine: the keys of client and model
 ==========================  ==============================================================================
 
 What is there is kept, so it may run again for another node. Several nodes may share the folder.
@@ -28,16 +30,20 @@ from gym_runtime.bus.join import Join, write_join
 from gym_runtime.errors import UsageError
 
 ROLES = ("client", "agent", "resource", "model")
+JOINS = {**{role: (role,) for role in ROLES}, "trainer": ("client", "model")}
+"""The roles whose keys each join file holds."""
+SITE = "site"
 DAYS = "3650"
 
 
-def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str]) -> None:
+def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], leaves: bool = False) -> None:
     """Fill a folder for one broker.
 
     Args:
         node: the broker's name, which its files get.
         hosts: the names and addresses that its certificate is for.
         urls: where workers and clients reach the broker, or all of a cluster.
+        leaves: there are other sites.
 
     Raises:
         UsageError: openssl is missing or fails, or the folder cannot be written.
@@ -55,11 +61,13 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str]) 
             pair = folder / f"{node}.pem", folder / f"{node}.key"
             _sign(*pair, f"/CN={node}", f"subjectAltName={names}", *by)
             seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
-            public = [f'{role.upper()}: "{nkeys.public_key(seed)}"\n' for role, seed in seeds.items()]
+            keys = {**seeds, SITE: _seed(folder / f"{SITE}.seed")} if leaves else seeds
+            public = [f'{role.upper()}: "{nkeys.public_key(seed)}"\n' for role, seed in keys.items()]
             write_secret(folder / "identities.conf", "".join(public))
-            for role, seed in seeds.items():
-                join = Join(urls=tuple(urls), authority=authority.read_text(), seed=seed)
-                write_secret(folder / "join" / f"{role}.join", write_join(join, role))
+            for name, roles in JOINS.items():
+                chosen = {role: seeds[role] for role in roles}
+                join = Join(urls=tuple(urls), authority=authority.read_text(), seeds=chosen)
+                write_secret(folder / "join" / f"{name}.join", write_join(join))
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: {error.strerror or error}") from error
 

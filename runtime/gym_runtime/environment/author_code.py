@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Raw
 
 from gym_runtime.environment.blocked_loop import raised_at
 from gym_runtime.environment.tools import ToolError
 from gym_runtime.errors import GymError, ResourceError
+from gym_runtime.messages.items import user_message
 
 R = TypeVar("R")
 
@@ -39,3 +43,24 @@ def returned(value: object, kind: type[R], stage: str) -> R:
     if not isinstance(value, kind):
         raise ResourceError(f"{stage} returned {value!r}; it must return a {kind.__name__}", stage=stage)
     return value
+
+
+def observed(observation: object, stage: str) -> list[Raw]:
+    """An episode's observation as items.
+
+    Raises:
+        ResourceError: it is not an observation.
+    """
+    if observation is None:
+        return []
+    if isinstance(observation, str):
+        return [user_message(observation)]
+    try:
+        items = msgspec.convert(observation, list[dict[str, Any]])
+    except msgspec.ValidationError as error:
+        raise ResourceError(
+            f"{stage} returned the observation {observation!r}; "
+            "it must be a text, a list of items (each a dict), or None",
+            stage=stage,
+        ) from error
+    return [Raw(msgspec.json.encode(item)) for item in items]

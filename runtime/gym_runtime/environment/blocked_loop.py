@@ -1,13 +1,15 @@
 """Finds the code that blocks an event loop: a verifier or a tool that computes or waits without ``await``.
 
 A thread checks whether the loop still runs. When it has not run for `limit_s` seconds, the thread reads the
-stack of the loop's thread and reports the innermost frame that is not of an installed library. The thread
-wakes a few times per limit, which has no measurable cost.
+stack of the loop's thread and reports the innermost frame that is not of an installed library. A loop that
+only waits for events, or for a processor of a busy machine, is not blocked. The thread wakes a few times per
+limit, which has no measurable cost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import selectors
 import sys
 import sysconfig
 import threading
@@ -32,22 +34,28 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
             (``FILE:LINE in FUNCTION``) and the seconds until then.
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    native, runner = threading.get_native_id(), _runner()
     stop = threading.Event()
-    beat = [time.monotonic()]
+    beat = [(time.monotonic(), _queued_s(native))]
 
     def tick() -> None:
-        beat[0] = time.monotonic()
+        beat[0] = (time.monotonic(), _queued_s(native))
 
     def watch() -> None:
-        reported_s = 0.0
+        reported_s, own_queued_s = 0.0, 0.0
         while not stop.wait(limit_s / _LOOKS_PER_LIMIT):
-            since_s = beat[0]
+            since_s, queued_s = beat[0]
             blocked_s = time.monotonic() - since_s
             if blocked_s > limit_s and since_s != reported_s:
-                reported_s = since_s
+                # What a thread waits for just now counts once it has got it; this thread has.
+                own_s = _queued_s(threading.get_native_id()) - own_queued_s
+                blocked_s -= max(_queued_s(native) - queued_s, own_s)
                 frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
-                report(describe(frame), blocked_s)
+                if blocked_s > limit_s and not _is_idle(frame, runner):
+                    reported_s = since_s
+                    report(describe(frame), blocked_s)
             elif blocked_s <= limit_s:
+                own_queued_s = _queued_s(threading.get_native_id())
                 try:
                     loop.call_soon_threadsafe(tick)
                 except RuntimeError:  # the loop is closed
@@ -61,6 +69,29 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
     finally:
         stop.set()
         watcher.join()
+
+
+def _runner() -> FrameType | None:
+    """The frame that runs this event loop, if the loop has no frames of its own, as uvloop."""
+    task = asyncio.current_task()
+    frame = getattr(task and task.get_coro(), "cr_frame", None)
+    return frame and frame.f_back
+
+
+def _is_idle(frame: FrameType | None, runner: FrameType | None) -> bool:
+    """Whether a loop waits for events: asyncio's in ``select``, uvloop's in no frame of Python."""
+    if frame is None or frame is runner:
+        return True
+    return frame.f_code.co_name == "select" and frame.f_code.co_filename == selectors.__file__
+
+
+def _queued_s(native: int) -> float:
+    """How long a thread has waited for a processor, in seconds; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/self/task/{native}/schedstat", "rb") as statistics:
+            return int(statistics.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def describe(frame: FrameType | None) -> str:

@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from gym_runtime.environment.shapes import Task
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, ResourceError
-from gym_runtime.messages.comparison import Candidate
+from gym_runtime.messages.comparison import Candidate, ComparedVerdict
+
+_encode = msgspec.json.Encoder().encode
 
 T = TypeVar("T", bound=Task)
 F = TypeVar("F")
@@ -70,3 +73,26 @@ def as_features(features: Any) -> msgspec.Raw:
         return msgspec.Raw(msgspec.json.encode(features))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ResourceError(f"the features of Pending are not JSON: {error}", stage="verify") from error
+
+
+def compared(verdict: object, rollout_index: int) -> ComparedVerdict:
+    """What an environment's ``compare`` returned for one candidate, as it travels.
+
+    Raises:
+        ResourceError: it is not a verdict that may be given.
+    """
+    if isinstance(verdict, GymError):
+        verdict.stage = verdict.stage or "compare"
+        return ComparedVerdict(rollout_index=rollout_index, fault=verdict.fault())
+    if not isinstance(verdict, Verdict):
+        raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
+    try:
+        verdict.checked()
+        fields = {name: Raw(_encode(value)) for name, value in verdict.fields.items()}
+    except ResourceError as error:
+        raise ResourceError(error.message, stage="compare") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise no_verdicts(f"fields that are not JSON: {error}") from error
+    return ComparedVerdict(
+        rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
+    )

@@ -1,9 +1,9 @@
 """Finds environments, agents and model adapters by name, when they are needed.
 
 A distribution offers packages under the entry-point groups ``gym_runtime.environments``,
-``gym_runtime.agents`` and ``gym_runtime.models``. Each module of such a package is one entry; if a ``.toml``
-file of its name is beside it, each table of that file is one entry instead. Listing imports nothing; only the
-module of the requested name is imported.
+``gym_runtime.agents``, ``gym_runtime.models``, ``gym_runtime.guests`` and ``gym_runtime.tools`` (tool packs).
+Each module of such a package is one entry; if a ``.toml`` file of its name is beside it, each table of that
+file is one entry instead. Listing imports nothing; only the module of the requested name is imported.
 
 There are two kinds of names, with separate functions:
 
@@ -22,22 +22,23 @@ import importlib
 import importlib.util
 import os
 import pkgutil
-import sys
+import re
 import tomllib
-import traceback
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
+from gym_runtime.environment.author_import import importing
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.environment.named_file import load_file
+from gym_runtime.environment.tool_packs import ToolPack
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, token
 
-Kind = Literal["environments", "agents", "models"]
+Kind = Literal["environments", "agents", "models", "guests", "tools"]
 
 
 @cache
@@ -62,8 +63,11 @@ def names(kind: Kind) -> list[str]:
     return sorted(_modules(kind))
 
 
-_files: dict[Kind, dict[str, Path]] = {"environments": {}, "agents": {}, "models": {}}
+_files: dict[Kind, dict[str, Path]] = {kind: {} for kind in get_args(Kind)}
 """The files that the user has named in this process, by their stems."""
+
+_guests: dict[str, tuple[str, LoadedEnvironment]] = {}
+"""The guests that the user has named in this process: by their environments' names, how they were named."""
 
 
 def load(kind: Kind, name: str) -> ModuleType:
@@ -72,18 +76,35 @@ def load(kind: Kind, name: str) -> ModuleType:
     Raises:
         UsageError: the name is unknown (with the nearest one), its imports are not installed, or it raises.
     """
-    if not _known(kind, name) and (path := _file(name)):
+    found = known_name(kind, name)
+    if found.endswith(".py") and not is_known(kind, found):
+        raise UsageError(f"there is no file '{name}'")
+    return _load_known(kind, found)
+
+
+def known_name(kind: Kind, name: str) -> str:
+    """The name under which data may name what the user has named: that of a file is its stem.
+
+    Raises:
+        UsageError: the file's stem cannot be a name.
+    """
+    if not is_known(kind, name) and (path := _file(name)):
         _files[kind][token(path.stem, kind[:-1])] = path
-        name = path.stem
-    return _load_known(kind, name)
+        return path.stem
+    return name
 
 
 def exists(kind: Kind, name: str) -> bool:
-    """Whether `load` would find something. Imports nothing."""
-    return _known(kind, name) or _file(name) is not None
+    """Whether `load` or `environment` would find something. Imports nothing."""
+    if kind == "environments" and _guest_module(name):
+        return True
+    return is_known(kind, name) or _file(name) is not None
 
 
-def _known(kind: Kind, name: str) -> bool:
+def is_known(kind: Kind, name: str) -> bool:
+    """Whether a name from data is that of something installed, or that the user has named before."""
+    if kind == "environments" and name in _guests:
+        return True
     return name in _files[kind] or name in _modules(kind)
 
 
@@ -101,64 +122,22 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
     if path is None and target is None:
         known = sorted({*names(kind), *_files[kind]})
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
-    with _importing(kind, name):
-        return _load_file(path) if path else importlib.import_module(target or "")
-
-
-@contextmanager
-def _importing(kind: Kind, name: str) -> Generator[None]:
-    """Turn what an author's module raises while it is imported into one line with its place."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if missing.startswith("gym_"):
-            raise
-        own = name in _modules(kind)
-        wanted = f'"gym-runtime[{name.replace("_", "-")}]"' if own else missing.partition(".")[0]
-        raise UsageError(
-            f"{kind[:-1]} '{name}' needs the package '{missing}', which is not installed: "
-            f"pip install {wanted}"
-        ) from error
-    except UsageError:
-        raise
-    except Exception as error:
-        what = str(error)
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{last.filename}:{last.lineno}"
-        if isinstance(error, SyntaxError):
-            what, where = error.msg, f"{error.filename}:{error.lineno}"
-        raise UsageError(
-            f"{kind[:-1]} '{name}' cannot be imported: {type(error).__name__}: {what} ({where})"
-        ) from error
-
-
-def _load_file(path: Path) -> ModuleType:
-    key = f"gym_runtime_file_{path.stem}"
-    loaded = sys.modules.get(key)
-    if loaded is not None and loaded.__file__ == str(path):
-        return loaded
-    spec = importlib.util.spec_from_file_location(key, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module
-    if str(path.parent) not in sys.path:  # it may import modules beside it
-        sys.path.append(str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[key]
-        raise
-    return module
+    with importing(kind[:-1], name, installed=path is None):
+        return load_file(path) if path else importlib.import_module(target or "")
 
 
 def environment(name: str) -> LoadedEnvironment:
     """The environment that the user has named, also by the path of its module. Not for names from data.
 
+    A name may also be that of a guest, ``SCHEME:ADDRESS``, such as ``nemo-gym:http://HOST:PORT``.
+
     Raises:
         UsageError: as `load`, or the module has no ``environment``.
     """
+    if _guest_module(name):
+        return _guest(name)
+    if name in _guests:
+        return _guests[name][1]
     return _environment(load("environments", name))
 
 
@@ -168,13 +147,43 @@ def known_environment(name: str) -> LoadedEnvironment:
     Raises:
         UsageError: no environment has this name, or as `environment`.
     """
+    if name in _guests:
+        return _guests[name][1]
     return _environment(_load_known("environments", name))
 
 
-def address(name: str) -> str:
-    """A name by which another process finds a known environment: its file's path, or the name itself."""
-    path = _files["environments"].get(name)
+def address(name: str, kind: Kind = "environments") -> str:
+    """A name by which another process finds what is known: its file's path, or the name itself."""
+    if kind == "environments" and name in _guests:
+        return _guests[name][0]
+    path = _files[kind].get(name)
     return str(path) if path else name
+
+
+def _guest_module(name: str) -> str:
+    """The module of the scheme in ``SCHEME:ADDRESS``; empty if the name is of another form."""
+    scheme, separator, address = name.partition(":")
+    return _modules("guests").get(scheme.replace("-", "_"), "") if separator and address else ""
+
+
+def _guest(name: str) -> LoadedEnvironment:
+    """The environment of another project's that ``SCHEME:ADDRESS`` names; known from then on."""
+    scheme, _, address = name.partition(":")
+    place = re.sub(r"[^\w-]+", "_", address.partition("://")[2] or address).strip("_")
+    own = token(f"{scheme.replace('-', '_')}_{place}", "environment")
+    if own in _guests:
+        if _guests[own][0] != name:
+            raise UsageError(f"{_guests[own][0]} and {name} would both be named '{own}': use one of them")
+        return _guests[own][1]
+    with importing("guest", scheme.replace("-", "_"), installed=True):
+        module = importlib.import_module(_guest_module(name))
+    definition = module.environment(address)
+    source = Path(module.__file__ or "")
+    loaded = LoadedEnvironment(
+        name=own, definition=definition, resource=definition.build(), source=source, guest=True
+    )
+    _guests[own] = name, loaded
+    return loaded
 
 
 @cache
@@ -182,33 +191,58 @@ def _environment(module: ModuleType) -> LoadedEnvironment:
     definition = getattr(module, "environment", None)
     if not isinstance(definition, Environment):
         raise UsageError(f"{module.__file__} has no global 'environment = Environment(...)'")
-    source = Path(module.__file__ or "")
+    return loaded(definition, Path(module.__file__ or ""))
+
+
+def loaded(definition: Environment, source: Path) -> LoadedEnvironment:
+    """A definition as the environment of a module, with its tool packs.
+
+    Raises:
+        UsageError: there is no such pack, or what it is made of does not fit together.
+    """
+    packs = {name: tool_pack(name) for name in definition.tool_packs}
     return LoadedEnvironment(
-        name=source.stem, definition=definition, resource=definition.build(), source=source
+        name=source.stem,
+        definition=definition,
+        resource=definition.build(packs),
+        source=source,
+        packs=packs,
     )
+
+
+def tool_pack(name: str) -> type[ToolPack]:
+    """The tool pack of a name; its libraries are not imported.
+
+    Raises:
+        UsageError: no such name is installed; the message gives the nearest one.
+    """
+    found = load_class("tools", name)
+    if not issubclass(found, ToolPack):
+        raise UsageError(f"class 'Pack' of tool pack '{name}' must derive from gym_runtime.ToolPack")
+    return found
 
 
 def resolve_agent_ref(ref: str) -> str:
     """The name of the environment that a dataset's ``agent_ref.name`` means, for `known_environment`.
 
     The candidates are the environments that are installed or that the user has named before. The result is
-    the one with this name; or the one whose name is the longest beginning of it in whole words
-    (``mcqa_simple_agent``, ``calendar_v2_simple_agent``); or the one that lists it in its ``agent_refs``. It
-    is never a path.
+    the one with this name; or the one that lists it in its ``agent_refs``; or the one whose name is the
+    longest beginning of it in whole words (``mcqa_simple_agent``, ``calendar_v2_simple_agent``). It is never
+    a path.
 
     Raises:
         UsageError: no environment matches.
     """
-    known = {*names("environments"), *_files["environments"]}
+    known = {*names("environments"), *_files["environments"], *_guests}
     if ref in known:
         return ref
-    candidates = [name for name in known if ref.startswith(f"{name}_")]
-    if candidates:
-        return max(candidates, key=len)
     for name in sorted(known):
         with suppress(UsageError):  # the environment may not be importable here
             if ref in known_environment(name).definition.agent_refs:
                 return name
+    candidates = [name for name in known if ref.startswith(f"{name}_")]
+    if candidates:
+        return max(candidates, key=len)
     shown = ref if len(ref) <= MAX_CHARS else f"{ref[:MAX_CHARS]}…"
     near = suggest(shown, sorted(known), "environments")
     raise UsageError(
@@ -232,14 +266,19 @@ def nearest(name: str, choices: list[str]) -> str | None:
 
 
 def load_class(kind: Kind, name: str) -> type[object]:
-    """The class ``Agent`` of a module of agents, or ``Adapter`` of a module of models.
+    """The class ``Agent`` of a module of agents, ``Adapter`` of one of models, ``Pack`` of one of tools.
 
     Raises:
-        UsageError: as `load`, or the module has no such class.
+        UsageError: as `load`, or the module defines no such class.
     """
     module = load(kind, name)
-    wanted = {"agents": "Agent", "models": "Adapter"}[kind]
+    wanted = {"agents": "Agent", "models": "Adapter", "tools": "Pack"}[kind]
     found = vars(module).get(wanted)
+    file = Path(module.__file__ or name).name
     if not isinstance(found, type):
-        raise UsageError(f"{Path(module.__file__ or name).name} has no class '{wanted}'")
+        raise UsageError(f"{file} has no class '{wanted}'")
+    if getattr(found, "_is_protocol", False):
+        raise UsageError(
+            f"{file} imports '{wanted}' and defines no class of this name; name its own class {wanted}"
+        )
     return found

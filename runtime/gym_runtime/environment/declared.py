@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.assets.asset import Asset
+from gym_runtime.environment.agent_choice import AgentChoice
 from gym_runtime.environment.candidates import Candidates
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.roles import Role
@@ -32,6 +33,8 @@ def declaration(environment: LoadedEnvironment) -> Declaration:
     return Declaration(
         name=environment.name,
         agent=definition.agent,
+        agent_options=definition.agent_options,
+        agents={ref: (choice.name, choice.options) for ref, choice in definition.agents.items()},
         shape=definition.shape,
         max_turns=definition.max_turns,
         timeout_s=definition.timeout_s,
@@ -44,6 +47,8 @@ def declaration(environment: LoadedEnvironment) -> Declaration:
         agent_refs=list(definition.agent_refs),
         settings=definition.agent_settings,
         compares=definition.compare is not None,
+        opens_first=definition.opens_first,
+        repeats=definition.repeats,
     )
 
 
@@ -53,6 +58,8 @@ def loaded(declared: Declaration) -> LoadedEnvironment:
         resource=_resource(declared),
         description="",
         agent=declared.agent,
+        agent_options=declared.agent_options,
+        agents={ref: AgentChoice(name, options) for ref, (name, options) in declared.agents.items()},
         max_turns=declared.max_turns,
         timeout_s=declared.timeout_s,
         parallel_tools=declared.parallel_tools,
@@ -62,6 +69,8 @@ def loaded(declared: Declaration) -> LoadedEnvironment:
         agent_refs=tuple(declared.agent_refs),
         agent_settings=declared.settings,
         compare=_compared_elsewhere if declared.compares else None,
+        opens_first=declared.opens_first,
+        repeats=declared.repeats,
     )
     resource = definition.build()
     resource.tools = {tool.name: tool for tool in map(_DeclaredTool, declared.tools)}
@@ -75,10 +84,9 @@ def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironm
     known = {one.name: one for one in environments}
     if ref in known:
         return known[ref]
+    listed = next((one for one in known.values() if ref in one.definition.agent_refs), None)
     fitting = [name for name in known if ref.startswith(f"{name}_")]
-    if fitting:
-        return known[max(fitting, key=len)]
-    return next((one for one in known.values() if ref in one.definition.agent_refs), None)
+    return listed or (known[max(fitting, key=len)] if fitting else None)
 
 
 def _compared_elsewhere(candidates: Candidates[Task]) -> list[Verdict]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -17,10 +17,14 @@ import msgspec
 
 from gym_runtime.assets import cache as assets
 from gym_runtime.assets.asset import Asset
+from gym_runtime.environment.agent_choice import AgentChoice, fitting
+from gym_runtime.environment.benchmark import Benchmark
 from gym_runtime.environment.candidates import CompareFunction
+from gym_runtime.environment.dataset_source import DatasetSource
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, VerifyFunction
+from gym_runtime.environment.tool_packs import ToolPack
 from gym_runtime.errors import UsageError
 
 Domain = Literal[
@@ -41,46 +45,11 @@ Domain = Literal[
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[float, msgspec.Meta(gt=0)]
-Split = Literal["train", "validation", "example"]
 RowGenerator = Callable[..., Iterator[dict[str, Any]]]
-"""``generate(size, seed, **settings)``: ``size`` rows, the same ones for the same seed and settings."""
+"""``generate(size, seed, **settings)``: ``size`` rows, the same ones for the same seed and settings.
 
-
-class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A public file of rows for an environment, JSONL, in a data set repository on the Hugging Face hub.
-
-    Attributes:
-        repo_id: ``owner/name``.
-        file: its path in the repository.
-        revision: a branch, tag or commit; ``prepare`` records the commit that it resolved to.
-        license: of this file.
-        name: distinguishes several sources of one split, as in ``prepare math_with_judge:stack_overflow``;
-            the source without a name is the default.
-    """
-
-    repo_id: str
-    file: str
-    split: Split = "train"
-    revision: str = "main"
-    license: str
-    name: str = ""
-
-
-def published(
-    repo_id: str,
-    data_license: str,
-    *,
-    train: str = "train.jsonl",
-    validation: str = "validation.jsonl",
-    name: str = "",
-) -> tuple[DatasetSource, ...]:
-    """The sources of a repository with one file per split; pass an empty name for a split that it lacks."""
-    files: dict[Split, str] = {"train": train, "validation": validation}
-    return tuple(
-        DatasetSource(repo_id=repo_id, file=file, split=split, license=data_license, name=name)
-        for split, file in files.items()
-        if file
-    )
+That of a guest may have fewer, and also gets None for all its rows.
+"""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +61,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         domain: for listings and metrics.
         agent: the agent that runs its rollouts unless the run names another; by default ``step_loop`` for an
             `Episode` and ``tool_loop`` for all others.
+        agent_options: options of this agent.
+        agents: other agents that rows may ask for, by the beginning, in whole words, of the name in a row's
+            ``agent_ref``; the longest matching key is used, unless the run names an agent.
         max_turns: model calls per attempt at most; None for no limit.
         timeout_s: how many seconds all attempts of a rollout together may take.
+        repeats: rollouts per row where the run does not say.
         parallel_tools: tool calls of one turn may run concurrently on one session.
         replayable: a session that was lost with its worker may be rebuilt by repeating its calls. So a
             session must depend only on the task and the calls, and calls must have no effects elsewhere.
@@ -103,6 +76,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         verify_timeout_s: the processor time that an isolated verification may take, in seconds.
         roles: models that it asks besides the policy, each a name or a `Role`. Those that verify asks are its
             parameters after the first two, a session's are ``self.models``.
+        tool_packs: names of tool packs whose tools the model gets besides the environment's own.
         review: a second look at the verdict of an isolated verification, by models in roles:
             ``async def review(task, reply, verdict, judge) -> Verdict``. It runs outside of the process,
             where models can be asked.
@@ -112,14 +86,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         data_license: licence of the data it is meant for.
         extra: the extra of the distribution that its imports need, if any.
         datasets: where its rows are published.
+        benchmark: prompt and score, if it is a published benchmark.
         generate: makes rows, for environments whose rows need no download.
         assets: files that rows may need and that are not shipped. If there are any, a rollout opens its
             session (and so runs its task's ``check_assets``) before the first model call.
+        opens_first: a rollout opens its session before the first model call, as it does where there are
+            assets: opening may refuse, because a service is not configured for example.
         agent_refs: further names under which datasets refer to it.
         agent_settings: defaults of row fields (`environment.settings`), by the beginning, in whole words, of
             the agent's name in a row's ``agent_ref``; the longest matching key is used.
         imports: modules that an isolated verification needs and that are slow to import: a process imports
             them before the time of its first verification begins.
+        require: raises a `UsageError` with the remedy if this machine lacks what every row needs.
         gold_reward: the reward of the perfect rollouts of its example rows.
         silence_reward: the reward of an empty answer; above 0 only if the environment's rule demands it.
 
@@ -131,23 +109,30 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     domain: Domain = "other"
     agent: str = ""
+    agent_options: dict[str, Any] = {}
+    agents: dict[str, AgentChoice] = {}
     max_turns: AtLeastOne | None = None
     timeout_s: Duration = 1800.0
+    repeats: AtLeastOne = 1
     parallel_tools: bool = False
     replayable: bool = True
     isolated: bool = False
     verify_timeout_s: Duration = 30.0
     roles: tuple[Role | str, ...] = ()
+    tool_packs: tuple[str, ...] = ()
     review: ReviewFunction | None = None
     compare: CompareFunction | None = None
     data_license: str = ""
     extra: str = ""
     datasets: tuple[DatasetSource, ...] = ()
+    benchmark: Benchmark | None = None
     generate: RowGenerator | None = None
     assets: tuple[Asset, ...] = ()
+    opens_first: bool = False
     agent_refs: tuple[str, ...] = ()
     agent_settings: dict[str, dict[str, Any]] = {}
     imports: tuple[str, ...] = ()
+    require: Callable[[], None] | None = None
     gold_reward: float = 1.0
     silence_reward: float = 0.0
 
@@ -175,8 +160,20 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """The roles, each a `Role`."""
         return tuple(role for role in self.roles if isinstance(role, Role))
 
-    def build(self) -> Resource:
+    def agent_of(self, ref: str) -> AgentChoice:
+        """The agent that runs a row whose ``agent_ref`` has this name; empty for a row without one."""
+        return fitting(self.agents, ref) or AgentChoice(self.agent, self.agent_options)
+
+    @property
+    def agent_names(self) -> set[str]:
+        """The agents that its rows may ask for."""
+        return {self.agent, *(choice.name for choice in self.agents.values())}
+
+    def build(self, packs: Mapping[str, type[ToolPack]] | None = None) -> Resource:
         """The resource, ready to open sessions.
+
+        Args:
+            packs: its tool packs, by name.
 
         Raises:
             UsageError: what it is made of does not fit together; with the file and line.
@@ -187,6 +184,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             isolated=self.isolated,
             review=self.review,
             compare=self.compare,
+            packs=packs,
         )
 
 
@@ -196,7 +194,7 @@ def _checked_types() -> dict[str, Any]:
     return {
         field.name: field.type
         for field in msgspec.structs.fields(Environment)
-        if field.name not in ("resource", "generate", "review", "compare")
+        if field.name not in ("resource", "generate", "review", "compare", "require")
     }
 
 
@@ -245,6 +243,8 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         settings: defaults of row fields that the run sets; `environment.settings.filled` applies them.
+        packs: its tool packs.
+        guest: it stands for another project's environment, to which all rows of a run belong that names it.
     """
 
     name: str
@@ -252,6 +252,8 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     source: Path
     settings: dict[str, Any] = {}
+    packs: dict[str, type[ToolPack]] = {}
+    guest: bool = False
 
     @property
     def asset_folders(self) -> dict[str, str]:

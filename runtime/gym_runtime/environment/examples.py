@@ -4,7 +4,8 @@ An example row carries a ``gold`` beside the dataset's fields: the assistant's f
 the model's turns. A turn is a string (a message of the assistant), an output item, or a list of these.
 What the environment answers stands between the turns when the rollout is played; it is not part of the
 gold. Where models in roles are asked, the gold is an object: ``turns`` (the text or the list), and ``roles``
-with what each role answers, question by question: ``{"turns": "42", "roles": {"judge": ["[[A=B]]"]}}``.
+with what each role answers, question by question: ``{"turns": "42", "roles": {"judge": ["[[A=B]]"]}}``; a
+role that calls tools answers with a response, ``{"output": […]}``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.replay import session_of
+from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_answers import ScriptedAnswers
 from gym_runtime.environment.settings import filled
@@ -26,11 +27,13 @@ from gym_runtime.messages.items import FunctionCall, decode_items, tool_output
 from gym_runtime.messages.responses import decode_response
 
 GoldTurn = list[Any]
+Scripts = dict[str, list[str | dict[str, Any]]]
+"""What each role answers: texts, or whole responses."""
 
 
 class _Gold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turns: str | list[Any]
-    roles: dict[str, list[str]] = {}
+    roles: Scripts = {}
 
 
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
@@ -48,7 +51,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     row: bytes
     fields: dict[str, Any]
     turns: list[GoldTurn]
-    roles: dict[str, list[str]] = {}
+    roles: Scripts = {}
 
     def answers(self) -> ScriptedAnswers:
         """The roles of the perfect rollout, from the first question on."""
@@ -75,7 +78,7 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
     except msgspec.DecodeError as error:
         raise UsageError(f"{where}: not a JSON object: {error}") from error
     gold: Any = fields.get("gold")
-    roles: dict[str, list[str]] = {}
+    roles: Scripts = {}
     if isinstance(gold, dict):
         try:
             scripted = msgspec.convert(gold, _Gold)
@@ -108,7 +111,7 @@ async def play(resource: Resource, example: Example) -> bytes:
 async def _answers(resource: Resource, session: Session[Any], response: bytes) -> list[Raw]:
     if isinstance(session, Episode):
         return (await resource.step(session, response)).items
-    if resource.stateless:
+    if resource.stateless and not resource.tools:
         return []
     calls = [i for i in decode_items(decode_response(response).output) if isinstance(i, FunctionCall)]
     return [

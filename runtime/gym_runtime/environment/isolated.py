@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,7 +22,8 @@ import msgspec
 
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.replay import rejudge
+from gym_runtime.environment.replayed_session import rejudge
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, ResourceError
@@ -36,6 +37,8 @@ REMEMBERED_AT_MOST = 10_000
 _MADE_UP = {"id", "call_id"}
 _R = TypeVar("_R")
 _deaths: OrderedDict[str, int] = OrderedDict()
+_loaded: dict[str, Resource] = {}
+"""In a warm process: what its forks judge with. Each fork would copy hundreds of pages to find it again."""
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -80,7 +83,7 @@ async def judge_recorded(
     """The verdict on a recorded rollout as a worker reaches it: isolated if it must be, and reviewed.
 
     Raises:
-        GymError: as `verify_isolated`, or as `gym_runtime.environment.replay.rejudge`.
+        GymError: as `verify_isolated`, or as `gym_runtime.environment.replayed_session.rejudge`.
     """
     definition, resource = environment.definition, environment.resource
     if not definition.isolated:
@@ -90,20 +93,35 @@ async def judge_recorded(
     return await resource.review(row, response, verdict, models)
 
 
-async def run_isolated(function: Callable[..., _R], *args: object, timeout_s: float) -> _R:
+async def run_isolated(
+    function: Callable[..., _R],
+    *args: object,
+    timeout_s: float,
+    imports: Sequence[str] = (),
+    sources: Sequence[Path] = (),
+    folders: Mapping[str, str] | None = None,
+) -> _R:
     """Call a module's function in a sandboxed process.
 
     Its parameters and its result must be annotated with types that msgspec can decode. The process imports
     its module before the time begins.
 
+    Args:
+        imports: further modules that are slow to import, to be imported as early; a function that imports
+            them where it needs them keeps them out of this process.
+        sources: files of modules that are not installed; their folders can be read and imported from.
+        folders: further folders that can be read, by the environment variables that name them.
+
     Raises:
         TimeoutError: it took more than ``timeout_s`` seconds of processor time, and was killed.
-        ResourceError: the process died or could not be started, the input is quarantined, or the function
-            raised.
+        ResourceError: the process could not be started, or the function raised; with the cause `ProcessDied`:
+            the process died, or such an input has killed too many of them.
         TaskError, UsageError: the function raised it.
         TypeError: the function is not a module's, so the process cannot import it.
     """
-    return await _call(verifier(function), function, args, timeout_s, function.__name__, args)
+    prepare = _import if imports else None
+    calling = verifier(function, prepare, imports, sources=sources, folders=folders)
+    return await _call(calling, function, args, timeout_s, function.__name__, args)
 
 
 async def _call(
@@ -119,7 +137,8 @@ async def _call(
     digest = hashlib.sha256(identity).hexdigest()
     name = f"{what} (sha256 {digest[:12]})"
     if _deaths.get(digest, 0) >= DEATHS_AT_MOST:
-        raise ResourceError(f"quarantined: {name} has killed {DEATHS_AT_MOST} processes", stage="verify")
+        problem = f"quarantined: {name} has killed {DEATHS_AT_MOST} processes"
+        raise ResourceError(problem, stage="verify") from ProcessDied(problem)
     try:
         answer = await processes().call(judging, frames.encode_arguments(args), timeout_s)
         if isinstance(answer, frames.CallFailed):
@@ -133,7 +152,7 @@ async def _call(
         raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
     except NotPrepared as error:
         raise ResourceError(f"no process can be started for {name}: {error}", stage="verify") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ResourceError(f"the verifier's result cannot be read: {error}", stage="verify") from error
 
 
@@ -141,7 +160,7 @@ def _said(response: bytes) -> bytes:
     """A response's output without the ids that the engine generates and that differ each time."""
     try:
         output = _decode_output(response).output
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return response
     return msgspec.json.encode(
         [{name: item[name] for name in item if name not in _MADE_UP} for item in output]
@@ -154,12 +173,18 @@ def _count(digest: str) -> None:
         _deaths.popitem(last=False)
 
 
+def _import(*modules: str) -> None:
+    """Runs in the warm process."""
+    for module in modules:
+        with suppress(ImportError):  # the call itself reports better what is missing
+            importlib.import_module(module)
+
+
 def _load(environment: str) -> None:
     """Runs in the warm process."""
     loaded = catalogue.environment(environment)
-    for module in loaded.definition.imports:
-        with suppress(ImportError):  # the verification itself reports better what is missing
-            importlib.import_module(module)
+    _loaded[environment] = loaded.resource
+    _import(*loaded.definition.imports)
     anyio.run(_rehearse, loaded)
 
 
@@ -191,7 +216,7 @@ class _Judged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
     """Runs in the fork."""
-    judged = _run(rejudge, catalogue.environment(environment).resource, row, response)
+    judged = _run(rejudge, _loaded[environment], row, response)
     if isinstance(judged, Pending):
         return _Judged(features=judged.features)
     return _Judged(reward=judged.reward, components=judged.components, fields=judged.fields)

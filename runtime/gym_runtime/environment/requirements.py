@@ -4,40 +4,72 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
 
 from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.tool_packs import ToolPack
 from gym_runtime.errors import UsageError
 from gym_runtime.sandbox import bubblewrap
 
-SANDBOX = "sandbox"
-"""The extra of environments that run programs in the sandbox."""
+SANDBOXED = frozenset({"coolprop", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"})
+"""The extras of environments and tool packs that run programs, libraries or parsers in the sandbox."""
 
 
 def require(environment: LoadedEnvironment) -> None:
-    """Check that the packages of an environment's extra are installed; nothing is imported.
+    """Check that the packages of an environment's extra, and of its tool packs, are installed; nothing is
+    imported.
 
     If the environment runs programs in the sandbox, or isolates its verification, check also that this
-    machine can isolate.
+    machine can isolate. Then the environment's own ``require`` is asked.
 
     Raises:
         UsageError: packages are missing, with the command that installs them; or the machine cannot isolate,
-            with the remedy.
+            or lacks something else, with the remedy.
     """
-    sandboxed = environment.definition.isolated or environment.definition.extra == SANDBOX
-    if sandboxed and not bubblewrap.weak():
+    definition, packs = environment.definition, environment.packs.items()
+    if definition.isolated:
+        _require_isolation()
+    _require_extra(definition.extra, f"environment '{environment.name}'")
+    for name, pack in packs:
+        require_pack(name, pack)
+    if definition.require is not None:
+        definition.require()
+
+
+def require_pack(name: str, pack: type[ToolPack]) -> None:
+    """As `require`, for a tool pack."""
+    _require_extra(pack.extra, f"tool pack '{name}'")
+
+
+def weak_sandbox(*, allowed: bool) -> bool:
+    """Whether code runs with limits only; if ``allowed``, this is so where the machine cannot isolate."""
+    return bubblewrap.allow_weak() if allowed else False
+
+
+def _require_isolation() -> None:
+    if not bubblewrap.weak():
         bubblewrap.check(os.getpid())
-    extra = environment.definition.extra
-    marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
-    wanted = [entry for entry in requires("gym-runtime") or () if extra and marker.search(entry)]
-    names = [re.split(r"[^A-Za-z0-9._-]", entry, maxsplit=1)[0] for entry in wanted]
-    missing = [name for name in names if not _installed(name)]
+
+
+def _require_extra(extra: str, what: str) -> None:
+    if extra in SANDBOXED:
+        _require_isolation()
+    missing = [name for name in _packages(extra) if not _installed(name)]
     if missing:
         raise UsageError(
-            f"environment '{environment.name}' needs {', '.join(missing)}, "
+            f"{what} needs {', '.join(missing)}, "
             f"which {'is' if len(missing) == 1 else 'are'} not installed: "
             f'pip install "gym-runtime[{extra}]"'
         )
+
+
+@cache
+def _packages(extra: str) -> list[str]:
+    """The distributions of an extra."""
+    marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    wanted = [entry for entry in requires("gym-runtime") or () if extra and marker.search(entry)]
+    return [re.split(r"[^A-Za-z0-9._-]", entry, maxsplit=1)[0] for entry in wanted]
 
 
 def _installed(distribution_name: str) -> bool:

@@ -7,7 +7,7 @@ checked by `gym_runtime.environment.author_code`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -16,17 +16,18 @@ import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.author_code import guarded, returned
-from gym_runtime.environment.candidates import Candidates, CompareFunction, no_verdicts
+from gym_runtime.environment.author_code import guarded, observed, returned
+from gym_runtime.environment.candidates import Candidates, CompareFunction, compared, no_verdicts
 from gym_runtime.environment.roles import Model, Models, Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
 from gym_runtime.environment.task_types import role_parameters, task_type
+from gym_runtime.environment.tool_packs import ToolPack, ToolPacks
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
-from gym_runtime.errors import GymError, ResourceError, TaskError
+from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
-from gym_runtime.messages.items import tool_output, user_message
+from gym_runtime.messages.items import tool_output
 from gym_runtime.timing import CLOSE_LIMIT_S
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -41,10 +42,11 @@ class Resource:
         isolated: verifying happens in a process of its own, where no model can be asked.
         review: what looks at an isolated verification's verdict again.
         compare: what judges the rollouts of a group together.
+        packs: the tool packs that every session has besides its own tools, by name.
 
     Raises:
-        UsageError: the task of a verify function is not a `Task`, a tool has no schema, or a parameter names
-            no role.
+        UsageError: the task of a verify function is not a `Task`, a tool has no schema, two tools have the
+            same name, or a parameter names no role.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Resource:
         isolated: bool = False,
         review: ReviewFunction | None = None,
         compare: CompareFunction | None = None,
+        packs: Mapping[str, type[ToolPack]] | None = None,
     ) -> None:
         self.stateless = not isinstance(shape, type)
         self.roles = tuple(roles)
@@ -65,7 +68,12 @@ class Resource:
         self._review = review and (review, role_parameters(review, roles, given=3))
         self._compare = compare and (compare, role_parameters(compare, roles, given=1))
         self.task_type = task_type(shape)
-        self.tools: dict[str, Tool] = collect_tools(self.session_type)
+        self._own = collect_tools(self.session_type)
+        self._packs = dict(packs or {})
+        packed = ToolPacks(self._packs).tools
+        for name in self._own.keys() & packed.keys():
+            raise UsageError(f"{self.session_type.__name__} and one of its tool packs have a tool '{name}'")
+        self.tools: dict[str, Tool] = {**self._own, **packed}
         self._needs_files = self.task_type.check_assets is not Task.check_assets
         self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
         fields = msgspec.structs.fields(self.task_type)
@@ -109,6 +117,8 @@ class Resource:
             await guarded("open", anyio.to_thread.run_sync, task.check_assets)
         session = await guarded("open", self.session_type, task)
         session.models = models or Models()
+        session.row = bytes(row)
+        session.packs = ToolPacks(self._packs)
         try:
             await guarded("open", session.open)
         except BaseException:
@@ -123,9 +133,11 @@ class Resource:
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
         """Call a tool; return the text that the model reads, also if the call is wrong or the tool raised."""
-        known = self.tools.get(name)
+        known = self._own.get(name)
         if known is not None:
             return await known.call(session, arguments)
+        if name in session.packs:
+            return await session.packs.call(name, arguments)
         try:
             answer = await guarded("tool", session.call_unknown_tool, name, arguments)
         except ResourceError as error:
@@ -189,7 +201,7 @@ class Resource:
         verdicts = list(cast("Sequence[object]", found))
         if len(verdicts) != len(candidates):
             raise no_verdicts(f"{len(verdicts)} verdicts for {len(candidates)} candidates")
-        return [_compared(one, of.rollout_index) for one, of in zip(verdicts, candidates, strict=True)]
+        return [compared(one, of.rollout_index) for one, of in zip(verdicts, candidates, strict=True)]
 
     async def review(
         self, row: Raw | bytes, response: Raw | bytes, verdict: Verdict | Pending, models: Models
@@ -212,7 +224,7 @@ class Resource:
     async def reset(self, session: Episode[Any]) -> list[Raw]:
         """An episode's first observation, as items."""
         session.begun = True
-        return _observation(await guarded("reset", session.reset), "reset")
+        return observed(await guarded("reset", session.reset), "reset")
 
     def offered_tools(self, session: Episode[Any]) -> list[Raw]:
         """The tools that an episode offers in addition to its row's; known after `reset`."""
@@ -236,10 +248,11 @@ class Resource:
         session.last_info = step.info
         outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
         return StepAnswer(
-            items=outputs + _observation(step.observation, "step"),
+            items=outputs + observed(step.observation, "step"),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
+            tools=[Raw(msgspec.json.encode(offered)) for offered in step.tools],
         )
 
 
@@ -249,44 +262,13 @@ async def close_session(session: Session[Any]) -> None:
     Raises:
         ResourceError: its ``close`` raised.
     """
-    if type(session).close is Session.close:  # nothing to release, and `isolated._run` has no loop
-        return
+    if type(session).close is Session.close and session.packs.idle:
+        return  # nothing to release, and `isolated._run` has no loop
     with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-        await guarded("close", session.close)
-
-
-def _compared(verdict: object, rollout_index: int) -> ComparedVerdict:
-    if isinstance(verdict, GymError):
-        verdict.stage = verdict.stage or "compare"
-        return ComparedVerdict(rollout_index=rollout_index, fault=verdict.fault())
-    if not isinstance(verdict, Verdict):
-        raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
-    try:
-        verdict.checked()
-        fields = {name: Raw(_encode(value)) for name, value in verdict.fields.items()}
-    except ResourceError as error:
-        raise ResourceError(error.message, stage="compare") from error
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise no_verdicts(f"fields that are not JSON: {error}") from error
-    return ComparedVerdict(
-        rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
-    )
-
-
-def _observation(observation: object, stage: str) -> list[Raw]:
-    if observation is None:
-        return []
-    if isinstance(observation, str):
-        return [user_message(observation)]
-    try:
-        items = msgspec.convert(observation, list[dict[str, Any]])
-    except msgspec.ValidationError as error:
-        raise ResourceError(
-            f"{stage} returned the observation {observation!r}; "
-            "it must be a text, a list of items (each a dict), or None",
-            stage=stage,
-        ) from error
-    return [Raw(msgspec.json.encode(item)) for item in items]
+        try:
+            await guarded("close", session.close)
+        finally:
+            await guarded("close", session.packs.close)
 
 
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, Protocol
@@ -18,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.verdict import Reply, Verdict
-from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, UsageError
+from gym_runtime.errors import GymError, ModelUnavailable, ResourceError
 from gym_runtime.messages.items import user_message
 from gym_runtime.messages.responses import CreateParams, Usage
 from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use
@@ -118,6 +117,10 @@ class Model:
         self._ask = ask
         self._sampling = dict(sampling or {})
 
+    def under(self, role: Role) -> Model:
+        """The same model, with what another environment says of the role."""
+        return Model(role, self._ask, self._sampling)
+
     async def ask(
         self, prompt: str | Sequence[Mapping[str, Any]], *, system: str = "", **sampling: Any
     ) -> Answer:
@@ -177,6 +180,12 @@ class Models:
     def get(self, role: str) -> Model | None:
         """The model in a role; None for an optional one that was not given."""
         return self._models.get(role)
+
+    def under(self, roles: Sequence[Role]) -> Models:
+        """The same models as another environment declares its roles; without those that are not there."""
+        return Models(
+            {role.name: self._models[role.name].under(role) for role in roles if role.name in self._models}
+        )
 
 
 class JudgedVerdict(Verdict, frozen=True, omit_defaults=True):
@@ -258,26 +267,6 @@ def models_of(
     said = sampling or {}
     chosen = [role for role in roles if not role.optional or given(role)]
     return Models({role.name: Model(role, ask, said.get(role.name)) for role in chosen})
-
-
-def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse what a run says of the sampling of roles if it does not fit.
-
-    Raises:
-        UsageError: there is no such setting, or its value has a wrong type.
-    """
-    for role, said in sampling.items():
-        unknown = [name for name in said if name not in CreateParams.__struct_encode_fields__]
-        if unknown:
-            near = ", ".join(get_close_matches(unknown[0], CreateParams.__struct_encode_fields__, 1))
-            raise UsageError(
-                f"role_sampling of '{role}': there is no field '{unknown[0]}' of responses_create_params"
-                + (f"; did you mean '{near}'?" if near else "")
-            )
-        try:
-            create_params(_encode(said))
-        except msgspec.ValidationError as error:
-            raise UsageError(f"role_sampling of '{role}': {error}") from error
 
 
 def question_digest(role: str, params: Raw, items: Sequence[Raw]) -> str:

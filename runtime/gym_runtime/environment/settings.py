@@ -8,14 +8,18 @@ and these over the defaults that the environment declares for the agent that a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.agent_choice import AgentChoice, fitting
 from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.roles import create_params
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.responses import CreateParams
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -56,6 +60,49 @@ def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironm
             raise UsageError(f"there is no setting '{name}' of {whose}{hint}")
 
 
+def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse what a run says of the sampling of roles if it does not fit.
+
+    Raises:
+        UsageError: there is no such setting, or its value has a wrong type.
+    """
+    for role, said in sampling.items():
+        unknown = [name for name in said if name not in CreateParams.__struct_encode_fields__]
+        if unknown:
+            near = ", ".join(get_close_matches(unknown[0], CreateParams.__struct_encode_fields__, 1))
+            raise UsageError(
+                f"role_sampling of '{role}': there is no field '{unknown[0]}' of responses_create_params"
+                + (f"; did you mean '{near}'?" if near else "")
+            )
+        try:
+            create_params(_encode(said))
+        except msgspec.ValidationError as error:
+            raise UsageError(f"role_sampling of '{role}': {error}") from error
+
+
+def checked_agent(choice: AgentChoice) -> AgentChoice:
+    """The choice, if the agent has such options. Of an agent that only its workers know, they find out.
+
+    Raises:
+        UsageError: there is no such option, with the nearest one; or its value has a wrong type.
+    """
+    agent, options = choice.name, choice.options
+    if not options or not catalogue.exists("agents", agent):
+        return choice
+    kind = vars(catalogue.load("agents", agent)).get("Options")
+    known = sorted(kind.__struct_fields__) if isinstance(kind, msgspec.StructMeta) else []
+    for name in options:
+        if name not in known:
+            near = catalogue.nearest(name, known)
+            hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(known) or 'none'}"
+            raise UsageError(f"agent '{agent}' has no option '{name}'{hint}")
+    try:
+        msgspec.convert(options, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"options of agent '{agent}': {error}") from error
+    return choice
+
+
 def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) -> bytes:
     """The row, with settings in place of missing fields; the same bytes if no field is missing.
 
@@ -72,9 +119,7 @@ def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) ->
 
 def _of_agent(environment: LoadedEnvironment, agent_ref: str) -> dict[str, Any]:
     """The environment's defaults for the longest key that an agent's name begins with, in whole words."""
-    attached = environment.definition.agent_settings
-    fitting = [prefix for prefix in attached if f"{agent_ref}_".startswith(f"{prefix}_")]
-    return attached[max(fitting, key=len)] if fitting else {}
+    return fitting(environment.definition.agent_settings, agent_ref) or {}
 
 
 def _fields(environment: LoadedEnvironment) -> dict[str, Any]:

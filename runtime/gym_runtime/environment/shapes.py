@@ -11,11 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from gym_runtime.environment.roles import Models
+from gym_runtime.environment.tool_packs import ToolPacks
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import ResourceError
 from gym_runtime.messages.responses import CreateParams
@@ -52,12 +53,20 @@ class Session(Generic[T]):
 
     Attributes:
         models: the models in the environment's roles; there from `open` on.
+        packs: the tool packs of the environment, from `open` on, which may take further ones.
+        row: the dataset row as JSON, also with fields that the task does not declare; there from `open` on.
+        judged_by_transcript: ``verify`` needs nothing but the reply. So a recorded rollout is judged again
+            without repeating its calls, which may cost money or find another world.
     """
 
     models: Models = Models()
+    packs: ToolPacks
+    row: bytes = b""
+    judged_by_transcript: ClassVar[bool] = False
 
     def __init__(self, task: T) -> None:
         self.task = task
+        self.packs = ToolPacks()
 
     async def open(self) -> None:
         """Prepare the state. Runs before all other methods."""
@@ -85,6 +94,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         terminated: the episode ended by its own rules.
         truncated: the episode was cut off by a limit.
         tool_outputs: answers to the reply's function calls, by ``call_id``.
+        tools: function tools that the model gets from now on, in addition to those that it has.
         info: further top-level fields of the result row; those of the last step are used.
     """
 
@@ -93,6 +103,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     terminated: bool = False
     truncated: bool = False
     tool_outputs: dict[str, str] = {}
+    tools: list[dict[str, Any]] = []
     info: dict[str, Any] = {}
 
 

@@ -25,6 +25,8 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 NOT_FOUND = '{"detail":"Not Found"}'
 SERVER_ERROR = "Internal Server Error"
+VALIDATION = '{"detail":[{"type":"validation_error"'
+"""How the answer to wrong arguments begins."""
 
 _raised: ContextVar[list[str] | None] = ContextVar("raised", default=None)
 
@@ -45,21 +47,25 @@ Adapt = Callable[[str, dict[str, Any], tuple[str, ...]], dict[str, Any]]
 @overload
 def tool(method: _F, /) -> _F: ...
 @overload
-def tool(*, adapt: Adapt) -> Callable[[_F], _F]: ...
-def tool(method: _F | None = None, /, *, adapt: Adapt | None = None) -> _F | Callable[[_F], _F]:
-    """Mark a method of a `Session` as a tool. It may be ``async``; all its parameters must be annotated.
+def tool(*, name: str = "", adapt: Adapt | None = None) -> Callable[[_F], _F]: ...
+def tool(
+    method: _F | None = None, /, *, name: str = "", adapt: Adapt | None = None
+) -> _F | Callable[[_F], _F]:
+    """Mark a method of a `Session` or a `ToolPack` as a tool. It may be ``async``; all its parameters must be
+    annotated.
 
     The arguments are checked against the annotations before the call; ``Annotated`` with
     `msgspec.Meta` describes and limits them. The docstring's first line is the tool's description.
 
     Args:
+        name: how the model calls it, if not by the method's name.
         adapt: gets the tool's name, the arguments before they are checked, and the parameters' names, and
             returns the arguments to check; a `ToolError` from it answers the call. For environments that
             accept more than their schemas say.
     """
 
     def mark(method: _F) -> _F:
-        method.__dict__["gym_tool"] = True
+        method.__dict__["gym_tool"] = name or method.__name__
         method.__dict__["gym_adapt"] = adapt
         return method
 
@@ -201,13 +207,14 @@ def render(answer: object) -> str:
 
 
 def collect_tools(cls: type) -> dict[str, Tool]:
-    """The tools of a session class, by name, in the order of their definition."""
+    """The tools of a class, by name, in the order of their definition."""
     members: Iterable[tuple[str, Any]] = (
         (name, member) for base in reversed(cls.__mro__) for name, member in vars(base).items()
     )
     found = {
-        name: Tool(name, cast("Callable[..., Any]", member))
+        name: cast("Callable[..., Any]", member)
         for name, member in members
-        if callable(member) and getattr(member, "gym_tool", False)
+        if callable(member) and getattr(member, "gym_tool", "")
     }
-    return {name: found[name] for name in found if getattr(cls, name, None) is not None}
+    kept = [method for name, method in found.items() if getattr(cls, name, None) is not None]
+    return {name: Tool(name, method) for method in kept for name in [method.__dict__["gym_tool"]]}

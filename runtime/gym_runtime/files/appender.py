@@ -49,6 +49,7 @@ class Appender:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         self.end_bytes = os.fstat(self._fd).st_size
         self._synced_s = time.monotonic()
+        # As if it were due, so that the first line is written at once.
         self._flushed_s = self._synced_s - FLUSH_S
         self._dirty = False
 
@@ -60,6 +61,7 @@ class Appender:
         """
         if self._error is not None:
             raise self._error
+        # Within JSON's texts line breaks are escaped, so these are layout and may go.
         if b"\n" in line:
             line = msgspec.json.format(line, indent=-1)
         self._pending += (line, b"\n")
@@ -76,6 +78,7 @@ class Appender:
         now_s = self._flushed_s = time.monotonic()
         if self._pending:
             data = b"".join(self._pending)
+            # Before the write: after an error nothing is written a second time.
             self._pending.clear()
             self._pending_bytes = 0
             self._write(data)
@@ -87,6 +90,7 @@ class Appender:
         try:
             os.fsync(self._fd)
         except OSError as error:
+            # EINVAL: the file is one that cannot be synced, such as a device.
             if error.errno != errno.EINVAL:
                 raise self._failed(error) from None
         self._synced_s = time.monotonic()
@@ -109,9 +113,11 @@ class Appender:
             while written < len(view):
                 written += os.write(self._fd, view[written:])
         except OSError as error:
+            # What stands after the last line break that was written.
             torn_bytes = written - (data.rfind(b"\n", 0, written) + 1)
             if torn_bytes:
                 with contextlib.suppress(OSError):
+                    # If that fails as well, `repair_tail` cuts it off at the next start.
                     os.ftruncate(self._fd, os.fstat(self._fd).st_size - torn_bytes)
             raise self._failed(error) from None
         self._dirty = True
@@ -140,6 +146,7 @@ def repair_tail(path: Path) -> int:
         line = file.read(end - start)
         try:
             msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+            # msgspec does not check the encoding of fields that stay raw.
             line.decode()
         except (msgspec.DecodeError, UnicodeDecodeError):
             file.truncate(start)

@@ -11,9 +11,9 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import repair_tail
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.resume import lines_of, sample_of
+from gym_runtime.files.run_metrics import Metrics
 
 
 class _About(msgspec.Struct, frozen=True):

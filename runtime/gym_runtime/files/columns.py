@@ -24,12 +24,15 @@ class Spill:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 closed below
+                # Closed before the collector finds it open, which would be a warning.
                 weakref.finalize(self, self._file.close)
             self._file.seek(self._size)
             written = self._file.write(block)
         except OSError:
             written = 0
+        # A full disk may take a part of it, without an error.
         if written < len(block) * block.itemsize:
+            # A copy, because the caller empties its block.
             return array(block.typecode, block)
         self._size += written
         return self._size - written

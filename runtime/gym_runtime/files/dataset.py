@@ -22,27 +22,12 @@ import msgspec
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
-from gym_runtime.files.lines import LineFile
+from gym_runtime.files.keys import repeated
+from gym_runtime.files.lines import LineFile, Source
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key, short_key
 
 MAX_LISTED = 20
-
-
-class Source(msgspec.Struct, frozen=True):
-    """A file of rows, and the environment of those rows that name none. ``-`` is standard input."""
-
-    path: str
-    environment: str | None = None
-
-    def require(self) -> None:
-        """Look whether the file is there, before anything costly is begun.
-
-        Raises:
-            UsageError: it is not.
-        """
-        if self.path != "-" and not Path(self.path).exists():
-            raise UsageError(f"there is no file {self.path}")
 
 
 class _Part(NamedTuple):
@@ -61,6 +46,7 @@ class Dataset:
         max_listed: bad rows that an error names one by one.
         shuffle_seed: `read` gives the rows in a random order, the same one each time; their numbers stay.
         earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.
+        declared: environments whose code is elsewhere, by their names.
 
     Attributes:
         rows: how many rows there are.
@@ -68,6 +54,7 @@ class Dataset:
             file name have the same digest.
         environments: how many rows each environment has.
         agents: the agents that those environments ask for.
+        declared: as given.
         earlier_digest: of the first ``earlier_rows`` rows, if they have the same keys without the rows that
             follow; empty if they do not, or if there are fewer.
     """
@@ -82,6 +69,7 @@ class Dataset:
         max_listed: int = MAX_LISTED,
         shuffle_seed: int | None = None,
         earlier_rows: int | None = None,
+        declared: Mapping[str, LoadedEnvironment] | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
@@ -91,6 +79,8 @@ class Dataset:
         self.earlier_digest = ""
         self.environments: Counter[str] = Counter()
         self.agents: set[str] = set()
+        self.declared = declared or {}
+        self._loaded: dict[str, LoadedEnvironment] = {}
         self._limit = limit
         self._rewrite = rewrite
         self._max_listed = max_listed
@@ -102,13 +92,14 @@ class Dataset:
         self._settings = settings or {}
         self._own_index = -1
         self._repeated: dict[int, int] = {}
-        readers = [RowReader(source.environment, settings) for source in sources]
+        readers = [RowReader(source.environment, settings, declared=declared) for source in sources]
         try:
             for source, reader in zip(sources, readers, strict=True):
-                self._parts.append(_Part(source, LineFile(source.path), reader))
+                self._parts.append(_Part(source, LineFile(source.path, str(source)), reader))
             self._check(note_places=shuffle_seed is not None)
             if shuffle_seed is not None:
                 self._shuffle(shuffle_seed)
+        # Without an object there is no `close` for the files that were opened.
         except BaseException:
             self.close()
             raise
@@ -123,6 +114,10 @@ class Dataset:
         """Close the files."""
         for part in self._parts:
             part.file.close()
+
+    def environment(self, name: str) -> LoadedEnvironment:
+        """An environment that rows are of, by its name in `environments`."""
+        return self._loaded[name]
 
     @property
     def repeats_rows(self) -> bool:
@@ -146,7 +141,7 @@ class Dataset:
         if self._repeated or self._own_index >= 0:
             numbering = self.numbering()
             self._numbers = array("q", (numbering.number(row, 1)[0] for row in self._in_file_order()))
-            self._repeated = _repeated(self._numbers)
+            self._repeated = repeated(self._numbers)
         # Random.random is the one method that gives the same numbers in every version of Python.
         order, draw = array("q", range(self.rows)), random.Random(seed).random
         for last in range(self.rows - 1, 0, -1):
@@ -167,7 +162,7 @@ class Dataset:
             try:
                 row = part.reader.read(self._rewrite(line) if self._rewrite else line, check=False)
             except BadRow:
-                raise UsageError(f"{part.source.path} changed while it was being read") from None
+                raise UsageError(f"{part.source} changed while it was being read") from None
             number = position if self._numbers is None else self._numbers[position]
             yield msgspec.structs.replace(row, task_index=number)
         for part in self._parts:
@@ -175,12 +170,13 @@ class Dataset:
 
     def _in_file_order(self) -> Iterator[Row]:
         for source, file, reader in self._parts:
+            # Before, so that nothing begins with a changed file; after, for a change meanwhile.
             file.refuse_change()
             for number, line in file.lines(self._limit):
                 try:
                     yield reader.read(self._rewrite(line) if self._rewrite else line, check=False)
                 except BadRow:
-                    raise UsageError(f"{source.path}:{number} changed while it was being read") from None
+                    raise UsageError(f"{source}:{number} changed while it was being read") from None
             file.refuse_change()
 
     def locate(self, row: int) -> str:
@@ -190,7 +186,7 @@ class Dataset:
         for source, file, _ in self._parts:
             for number, _ in file.lines(self._limit):
                 if seen == row:
-                    return f"{source.path}:{number}"
+                    return f"{source}:{number}"
                 seen += 1
         return f"row {row + 1}"
 
@@ -203,10 +199,11 @@ class Dataset:
         digest = hashlib.sha256()
         keys = array("q")
         earlier_own_index = -1
-        loaded: dict[str, LoadedEnvironment] = {}
         for part in self._parts:
             part.file.mark()
             before = self.rows
+            # A separator that no JSON line holds: moving a row from one file to the next must change the
+            # digest.
             digest.update(b"\x1e%b\n" % (part.source.environment or "").encode())
             places = array("q") if note_places else None
             if places is not None:
@@ -216,19 +213,20 @@ class Dataset:
                 digest.update(b"\n")
                 self.rows += 1
                 self.environments[row.environment.name] += 1
-                loaded[row.environment.name] = row.environment
+                self._loaded[row.environment.name] = row.environment
+                self.agents.add(row.environment.definition.agent_of(row.ref).name)
                 keys.append(self._key(row))
                 if self.rows == self._earlier_rows:
                     self.earlier_digest, earlier_own_index = digest.hexdigest(), self._own_index
             if self.rows == before:
-                raise UsageError(f"{part.source.path} has no rows")
-        require_known(self._settings, loaded.values())
-        self.agents = {environment.definition.agent for environment in loaded.values()}
-        self._repeated = _repeated(keys)
+                raise UsageError(f"{part.source} has no rows")
+        require_known(self._settings, self._loaded.values())
+        self._repeated = repeated(keys)
         # Rows without an index count on from the highest one, which a later row may have raised.
         if (
             self.earlier_digest
             and earlier_own_index != self._own_index
+            # Negative keys are hashes (`short_key`): of rows that bring no index.
             and min(keys[: self._earlier_rows]) < 0
         ):
             self.earlier_digest = ""
@@ -245,7 +243,7 @@ class Dataset:
                 bad += 1
                 if bad <= self._max_listed:
                     column = error.complaint.column
-                    problems.append(f"{part.source.path}:{number}:{column}: {error.message}")
+                    problems.append(f"{part.source}:{number}:{column}: {error.message}")
             else:
                 yield line, row
         if bad > self._max_listed:
@@ -267,6 +265,7 @@ def open_dataset(
     settings: Mapping[str, Any] | None = None,
     shuffle_seed: int | None = None,
     earlier_rows: int | None = None,
+    declared: Mapping[str, LoadedEnvironment] | None = None,
 ) -> Dataset:
     """Open files of rows and check every row; nothing is started on half a dataset.
 
@@ -275,7 +274,7 @@ def open_dataset(
         environment: for sources that name none.
         limit: take the first rows of each file only; the others are not looked at.
         settings: defaults of row fields, for the environments that have them.
-        shuffle_seed, earlier_rows: as `Dataset` has them.
+        shuffle_seed, earlier_rows, declared: as `Dataset` has them.
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
@@ -287,20 +286,5 @@ def open_dataset(
         settings=settings,
         shuffle_seed=shuffle_seed,
         earlier_rows=earlier_rows,
+        declared=declared,
     )
-
-
-def _repeated(keys: array[int]) -> dict[int, int]:
-    """How often the keys are there that are there more than once.
-
-    They are sorted in parts, so that a large dataset needs little.
-    """
-    parts = len(keys) // 2**20 + 1
-    found: dict[int, int] = {}
-    for part in range(parts):
-        last: int | None = None
-        for key in sorted(keys if parts == 1 else (key for key in keys if key % parts == part)):
-            if key == last:
-                found[key] = found.get(key, 1) + 1
-            last = key
-    return found

@@ -31,6 +31,7 @@ class Complaint(msgspec.Struct, frozen=True):
 
 def bad_encoding(line: bytes, error: UnicodeDecodeError) -> Complaint:
     """A line that is not UTF-8."""
+    # Columns count characters, the error counts bytes.
     column = len(line[: error.start].decode(errors="replace")) + 1
     return Complaint(column, f"byte 0x{line[error.start]:02x} is not UTF-8; convert the file to UTF-8")
 
@@ -45,6 +46,7 @@ def bad_json(text: str, error: str) -> Complaint:
         return Complaint(found.pos + 1, f"not JSON: {found.msg[:1].lower()}{found.msg[1:]}")
     except RecursionError:
         return Complaint(1, "not JSON: nested too deeply")
+    # Strings are matched as well, so that words within them are passed over.
     for match in _NOT_JSON_NUMBER.finditer(text):
         if match["bad"]:
             return Complaint(match.start() + 1, f"not JSON: {match['bad']} is not a JSON number; use null")

@@ -19,7 +19,7 @@ def grows(previous: Manifest, now: Manifest) -> bool:
     """Whether a run is asked for more than before, and for nothing else."""
     return (
         not previous.differences(now, but=GROWING)
-        and _repeats(previous) <= _repeats(now)
+        and not _fewer(previous, now)
         and previous.rows <= now.rows
         and previous.rollouts < now.rollouts
     )
@@ -28,8 +28,7 @@ def grows(previous: Manifest, now: Manifest) -> bool:
 def obstacles(previous: Manifest, now: Manifest, earlier_digest: str) -> list[str]:
     """Why a run cannot go on as a larger one; empty if it can."""
     found = previous.differences(now, but=GROWING)
-    if _repeats(previous) > _repeats(now):
-        found.append(f"repeats was {_repeats(previous)}, is {_repeats(now)}: a run only grows")
+    found += _fewer(previous, now)
     if previous.rows > now.rows:
         found.append(f"it had {previous.rows} rows, there are {now.rows}: a run only grows")
     elif earlier_digest != previous.digest:
@@ -49,5 +48,18 @@ def write_inputs(files: OutputFiles, tasks: Iterable[RolloutSpec]) -> None:
     write_whole(files.materialized_inputs, (materialize(task) + b"\n" for task in tasks))
 
 
-def _repeats(manifest: Manifest) -> int:
-    return manifest.settings.get("repeats") or 1
+def _fewer(previous: Manifest, now: Manifest) -> list[str]:
+    """What is wrong with the repeats of an environment that has fewer than before."""
+    before, after = _repeats(previous), _repeats(now)
+    return [
+        f"repeats was {before[name]}, is {after[name]}: a run only grows"
+        for name in before
+        if before[name] > after.get(name, before[name])
+    ][:1]
+
+
+def _repeats(manifest: Manifest) -> dict[str, int]:
+    """The repeats of each environment: one number for all, or one for each."""
+    given: int | dict[str, int] = manifest.settings.get("repeats") or 1
+    environments: dict[str, int] = manifest.settings.get("environments") or {}
+    return given if isinstance(given, dict) else dict.fromkeys(environments, given)

@@ -108,6 +108,7 @@ class Packer:
         """Go on after the records of an index that is there."""
         for table, name in names_in(records):
             (self._faults if table == FAULTS else self._environments).add(name)
+        # Byte 51 is the kind, in both layouts.
         self.rows = len(records) // RECORD_BYTES - records[51::RECORD_BYTES].count(NAME)
 
 
@@ -116,6 +117,7 @@ def read_index(records: bytes) -> Iterator[IndexedRow]:
     environments, faults = IndexNames(OTHER_ENVIRONMENT), IndexNames(OTHER_FAULT, "")
     for table, name in names_in(records):
         (faults if table == FAULTS else environments).add(name)
+    # The last record may be half written: the file is read while a run appends to it.
     whole = len(records) // RECORD_BYTES * RECORD_BYTES
     for found in _ROW.iter_unpack(memoryview(records)[:whole]):
         if found[15] == ROW:
@@ -192,6 +194,7 @@ class IndexFile:
     def append(self, line: bytes, offset: int, size: int) -> None:
         """Add a row; `flush` writes it. ``size`` includes the newline."""
         if not self._started:
+            # Whether the line stands in the file as it is: `Appender` may have laid it out in another way.
             plain = offset == 0 and size == len(line) + 1
             self._pending.append(_header(line + b"\n" if plain else _beginning(self._rows)))
             self._started = True
@@ -236,6 +239,7 @@ def matching_bytes(index_fd: int, rows: Path) -> int:
                     file.seek(end - 1)
                     ending = file.read(2)
                     return keep if end == rows_bytes or b"\n" in ending else 0
+                # After a crash of the machine the index may know rows that the file has lost.
                 keep -= RECORD_BYTES
     except OSError:
         pass

@@ -32,6 +32,7 @@ _U32 = 2**32 - 1
 _U16 = 2**16 - 1
 
 
+# `gc=False`: a reader holds millions of them, and none is part of a cycle.
 class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row in a few numbers.
 
@@ -146,6 +147,7 @@ def _entry(row: _Row, line: bytes, position: int) -> IndexEntry:
     usage = response.usage or _Usage()
     outcome, fault = _ending(row, own, response)
     reward = row.reward
+    # Failed and cancelled: a number there is not a verifier's.
     if reward is None or outcome >= 2:
         reward = math.nan
     return IndexEntry(
@@ -155,8 +157,10 @@ def _entry(row: _Row, line: bytes, position: int) -> IndexEntry:
         outcome=outcome,
         reward=reward,
         fault=fault,
+        # NeMo Gym counts attempts from 0.
         attempt=_within(own.attempt if row.own or row.ng_attempt < 0 else row.ng_attempt + 1, 255),
         turns=_within(own.turns, _U16),
+        # NeMo Gym's rows do not count them; each executed call has left an output.
         tool_calls=_within(own.tool_calls if row.own else line.count(b'"function_call_output"'), _U16),
         input_tokens=_within(usage.input_tokens, _U32),
         output_tokens=_within(usage.output_tokens, _U32),
@@ -187,6 +191,7 @@ def pattern(message: str) -> str:
     >>> pattern("task 17 of run 'abc': no answer from 10.0.0.7:8000 after 30.5 s")
     'task … of run …: no answer from … after … s'
     """
+    # Cut before the search: a message may be megabytes, and is foreign text.
     line = " ".join(message[: 4 * _MESSAGE_CHARACTERS].split())
     return _CHANGING.sub("…", line)[:_MESSAGE_CHARACTERS]
 
@@ -199,6 +204,7 @@ def _key(params: _Params | None) -> int:
     if b"\\u" in raw:  # the same character may stand as itself elsewhere
         with contextlib.suppress(msgspec.DecodeError):  # half a surrogate pair
             raw = _encode(_decode_any(raw))
+    # 0 stands for "no prompt".
     return zlib.crc32(raw.translate(None, _LAYOUT)) or 1
 
 

@@ -47,6 +47,7 @@ class IndexNames:
 
 def name_records(table: int, number: int, name: str) -> bytes:
     """The records of a name."""
+    # A name from a foreign row may hold lone surrogates.
     text = name.encode(errors="replace")
     pieces = [text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)] or [b""]
     return b"".join(

@@ -20,11 +20,13 @@ from msgspec import Raw
 from gym_runtime.errors import TaskError, UsageError
 
 NO_ROLLOUT = -1
+# Without row ids the key is the table, so that nothing is stored twice.
 _CREATE = (
     "CREATE TABLE inputs (task INTEGER, rollout INTEGER, file INTEGER, offset INTEGER, line INTEGER, "
     "PRIMARY KEY (task, rollout)) WITHOUT ROWID"
 )
 _CREATE_TEXTS = "CREATE TABLE texts (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+# The input of this very rollout comes before one of all rollouts, whose number is `NO_ROLLOUT`.
 _OF_ROLLOUT = (
     "SELECT file, offset, line FROM inputs WHERE task = ? AND rollout IN (?, ?) ORDER BY rollout DESC LIMIT 1"
 )
@@ -56,6 +58,7 @@ class StoredInputs:
         self._paths = paths
         self._stack = contextlib.ExitStack()
         self._files: list[IO[bytes]] = []
+        # A stack of its own, which closes what was opened if a later file fails.
         with contextlib.ExitStack() as opening:
             # An empty name stands for a temporary file without a path.
             self._places = opening.enter_context(contextlib.closing(sqlite3.connect("")))
@@ -124,6 +127,7 @@ class StoredInputs:
             known: tuple[int, int, int] = self._places.execute(
                 _OF_ROLLOUT, (numbers.task, rollout, rollout)
             ).fetchone()
+            # The caller is in the middle of this file.
             at = self._files[place[0]].tell()
             same = self._line(known).strip() == line.strip()
             self._files[place[0]].seek(at)

@@ -28,6 +28,7 @@ class KeyTable:
 
     def setdefault(self, key: int, number: int) -> int | None:
         """The number of a key that is known; else None, and the key has this number from now on."""
+        # Other bits than those that choose the slot (below), or each part would use a few slots only.
         return self._parts[((key * _MIX) >> 52) % PARTS].setdefault(key, number)
 
 
@@ -44,6 +45,7 @@ class _Part:
             return self._numbers[slot]
         self._keys[slot], self._numbers[slot] = key, number
         self._count += 1
+        # At most two thirds full: beyond that, searches in open addressing become long.
         if 3 * self._count > 2 * len(self._keys):
             self._grow()
         return None

@@ -6,6 +6,7 @@ about three bytes per rollout, and a single key some 300.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 _PAGE = 128
@@ -35,6 +36,7 @@ class KeyCounts:
         if page is None:
             page = self._pages[where] = bytearray(_PAGE)
         slot = task_index % _PAGE
+        # Two booleans: +1, 0 or -1.
         self._keys += (count > 0) - (page[slot] > 0)
         page[slot] = min(count, _MOST)
 
@@ -57,3 +59,19 @@ class KeyCounts:
             for slot, count in enumerate(page):
                 if count:
                     yield (page_index * _PAGE + slot, rollout_index), count
+
+
+def repeated(keys: array[int]) -> dict[int, int]:
+    """How often the keys are there that are there more than once.
+
+    They are sorted in parts, so that a large dataset needs little.
+    """
+    parts = len(keys) // 2**20 + 1
+    found: dict[int, int] = {}
+    for part in range(parts):
+        last: int | None = None
+        for key in sorted(keys if parts == 1 else (key for key in keys if key % parts == part)):
+            if key == last:
+                found[key] = found.get(key, 1) + 1
+            last = key
+    return found

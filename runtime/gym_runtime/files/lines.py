@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from gym_runtime.errors import UsageError
 
 MAX_LINE_BYTES = 256 * 2**20
@@ -27,15 +29,44 @@ _MAGIC = {
 }
 
 
+class Source(msgspec.Struct, frozen=True):
+    """A file of rows.
+
+    Attributes:
+        path: ``-`` is standard input.
+        environment: that of the rows that name none.
+        called: how errors name the file; its path by default.
+    """
+
+    path: str
+    environment: str | None = None
+    called: str = ""
+
+    def __str__(self) -> str:
+        return self.called or self.path
+
+    def require(self) -> None:
+        """Look whether the file is there, before anything costly is begun.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if self.path != "-" and not Path(self.path).exists():
+            raise UsageError(f"there is no file {self.path}")
+
+
 class LineFile:
     """An open file. ``-`` is standard input, which is copied to a temporary file, as any pipe is.
+
+    Args:
+        called: how errors name it; its path by default.
 
     Raises:
         UsageError: it can't be opened, or the copy can't be written.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, called: str = "") -> None:
+        self.path = called or path
         self._file = _open(path)
         self._marked = (0, 0)
 
@@ -62,6 +93,7 @@ class LineFile:
             UsageError: the file can't be read.
         """
         try:
+            # `pread` leaves the file's position to `lines`.
             data = os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
@@ -108,6 +140,7 @@ class LineFile:
 
     def _read_line(self, number: int) -> bytes:
         try:
+            # With a limit: a file without line breaks would be read into memory as a whole.
             line = self._file.readline(MAX_LINE_BYTES)
         except OSError as error:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from None

@@ -27,6 +27,7 @@ class Lock:
     """
 
     def __init__(self, protected: Path) -> None:
+        # Two links to one file must meet at the same lock.
         real = protected.resolve()
         self.path = real.with_name(f".{real.stem}.lock")
         self._fd = -1
@@ -45,6 +46,8 @@ class Lock:
         """Release the lock and remove its file."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
+                # While it is still locked: another process that has this file open sees that it is not there
+                # any more.
                 self.path.unlink()
             os.close(self._fd)
             self._fd = -1
@@ -69,6 +72,8 @@ class Lock:
             logger().warning("this file system has no locks; do not start a second run", path=str(protected))
             return True
         try:
+            # The holder may have removed the file between our open and our lock; then another process may
+            # lock a new one.
             same = os.path.samestat(os.fstat(fd), self.path.stat())
         except FileNotFoundError:
             same = False

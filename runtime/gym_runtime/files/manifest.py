@@ -54,6 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             but: settings that may differ.
         """
+        # Ours was read from a file, so it is JSON already.
         mine, theirs = self.settings, _plain(other.settings)
         return [
             f"{name} was {_show(mine.get(name))}, is {_show(theirs.get(name))}"

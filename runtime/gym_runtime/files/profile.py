@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.metrics import Metrics, Table
+from gym_runtime.files.run_metrics import Metrics, Table
 from gym_runtime.files.sample import USAGE
 
 _NUMBERS = ("_ng_task_index", "_ng_rollout_index")
@@ -38,6 +38,7 @@ def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[byt
     expected = array("q")
     with materialized_inputs.open("rb") as file:
         expected.extend(_decode_number(line).task_index for line in file)
+    # Sorted, so that the lines of a task are counted by two bisections.
     expected = array("q", sorted(expected))
     tables = [table.read() for table in metrics.agents.values()]
     ordered = [(table, table.order()) for table in tables]
@@ -87,6 +88,7 @@ def _rollout_info(task_index: int, table: Table, position: int) -> dict[str, Any
     }
     for name, column in table.columns.items():
         value = column[position]
+        # Not true of NaN, which stands for a missing value.
         if value == value:
             info[name] = int(value) if name in USAGE else value
     return info

@@ -133,6 +133,7 @@ class ResultWriter:
 
     def close(self) -> None:
         """Flush, wait until all is on the disk, close. Raises what `flush` raises, after closing all."""
+        # A stack closes all of them, also when one raises.
         with contextlib.ExitStack() as stack:
             for appender in self._appenders():
                 stack.callback(appender.close)
@@ -190,6 +191,7 @@ def failure_row(record: RolloutRecord) -> bytes:
     fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
     fields["_ng_failure_class"] = failure_class(fault)
     fields["_ng_failure_terminal"] = fault is not None and fault.kind == "task"
+    # NeMo Gym counts attempts from 0.
     fields["_ng_attempt_index"] = record.attempt - 1
     if fault is not None:
         fields["_ng_failure"] = fault
@@ -224,12 +226,14 @@ def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
     Raises:
         UsageError: the disk is full or broken; the old content stands.
     """
+    # Beside the file, because a rename is atomic within one file system only; hidden, and of this process.
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(draft, "wb", opener=partial(os.open, mode=MODE)) as file:
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
+            # Before the rename: after a crash of the machine the name could otherwise lead to an empty file.
             os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:

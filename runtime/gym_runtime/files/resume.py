@@ -21,9 +21,9 @@ from gym_runtime.files.appender import repair_tail
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.manifest import Manifest, load_manifest
-from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import CANCELLED, OutputFiles
 from gym_runtime.files.rows import materialize
+from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import Sample, sample_row
 from gym_runtime.messages.rollout_spec import RolloutSpec
 
@@ -70,6 +70,7 @@ class Progress:
         self.notices: list[str] = []
         self._attempts = KeyCounts()
         self._compared = KeyCounts()
+        self._paths: tuple[Path, ...] = ()
 
     def __len__(self) -> int:
         """How many rollouts are settled."""
@@ -91,13 +92,20 @@ class Progress:
                 spent = self._attempts.get(task.task_index, task.rollout_index)
                 yield msgspec.structs.replace(task, attempt_base=spent) if spent else task
 
+    def lines(self) -> Iterator[bytes]:
+        """All rows that have been `read`, settled or not."""
+        for path in self._paths:
+            for _, line in lines_of(path):
+                yield line
+
     def read(self, files: OutputFiles, metrics: Metrics) -> None:
         """Read what is there, and take the settled rollouts into the metrics.
 
         Raises:
             UsageError: a line other than the last is no rollout row.
         """
-        for path in (files.rollouts, files.failures):
+        self._paths = (files.rollouts, files.failures)
+        for path in self._paths:
             dropped = repair_tail(path) if path.exists() else 0
             if dropped:
                 self.notices.append(f"{path}: dropped a torn last line of {dropped} bytes")
@@ -108,6 +116,8 @@ class Progress:
                 twice += 1
             else:
                 metrics.add_sample(sample)
+                # A look at the bytes first: most rows have none, and decoding each again would take as long
+                # as reading it.
                 if b'"compared"' in line and _decode_compared(line).about.compared:
                     self._compared.put(sample.task_index, 0, 1)
         if twice:
@@ -126,11 +136,13 @@ class Progress:
             except msgspec.DecodeError as error:
                 raise _not_ours(path, number, error) from None
             key = (row.task_index, row.rollout_index)
+            # NeMo Gym counts attempts from 0.
             self._attempts.put(*key, max(self._attempts.get(*key), row.attempt_index + 1))
             if row.failure_class != CANCELLED:
                 times.increase(*key)
                 if row.terminal:
                     terminal.put(*key, 1)
+        # Only now: a later line may show that a failure is final.
         for key, count in times.items():
             final = key in terminal or count >= MAX_FAILURES or (key[0], 0) in self._compared
             if key not in self.done and final:
@@ -205,6 +217,7 @@ def start_run(
     else:
         _refuse_differences(files, previous, manifest, dataset, tasks)
     progress = Progress(previous)
+    # Before the manifest is saved: rows that cannot be read must leave everything as it was.
     progress.read(files, metrics)
     if tasks is not None and previous.rollouts != manifest.rollouts:
         growth.write_inputs(files, tasks())

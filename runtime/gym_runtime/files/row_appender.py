@@ -19,6 +19,7 @@ class RowAppender(Appender):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._index = IndexFile.open(path)
+        # An index that is behind would get a gap; a reader makes it again from the rows.
         if self._index is not None and self._index.end_bytes != self.end_bytes:
             self._drop_index()
 
@@ -41,6 +42,7 @@ class RowAppender(Appender):
     def close(self) -> None:
         """Flush, sync and close."""
         with contextlib.ExitStack() as stack:
+            # After the rows' own close, which flushes the index once more.
             stack.callback(self._drop_index)
             super().close()
 

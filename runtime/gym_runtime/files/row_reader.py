@@ -1,6 +1,7 @@
 """Reading rows: what a row must be.
 
-A row is one JSON object with ``responses_create_params`` and the fields that its environment declares.
+A row is one JSON object with ``responses_create_params`` and the fields that its environment declares. Rows
+of episodes may leave the former out, as NeMo Gym's do: the environment says what the model reads.
 Its ``agent_ref`` names the environment; rows without one belong to the environment that the caller names.
 A row is checked by decoding it exactly as the workers will.
 """
@@ -23,8 +24,10 @@ from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.sampling import fold, refused
 
 _PARAMS = "responses_create_params"
+_NOTHING = Raw(b'{"input":[]}')
 
 
+# Up to 2**53 a double is exact: other tools read numbers as such.
 _Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -102,6 +105,7 @@ class Row(msgspec.Struct, frozen=True):
         agent_ref: its own ``agent_ref`` if it has one with a name.
         task_index: its own ``_ng_task_index``, if any.
         plain: the line can be used as it is: it carries no number, reference or ``gold`` of its own.
+        ref: the name in its ``agent_ref``, or empty.
     """
 
     line: bytes
@@ -109,6 +113,7 @@ class Row(msgspec.Struct, frozen=True):
     agent_ref: Raw | None
     task_index: int | None
     plain: bool
+    ref: str = ""
 
 
 class RowReader:
@@ -144,6 +149,7 @@ class RowReader:
             BadRow: the line can't be run.
             UsageError: the environment that the row asks for can't be loaded.
         """
+        # `isascii` is faster, and most rows are ASCII; msgspec does not check fields that stay raw.
         if not line.isascii():
             try:
                 line.decode()
@@ -151,17 +157,21 @@ class RowReader:
                 raise BadRow(bad_encoding(line, error)) from None
         try:
             head = _decode_head(line)
+        # Before DecodeError, of which it is a kind: this one has the place of a value.
         except msgspec.ValidationError as error:
             raise BadRow(bad_value(line.decode(), str(error))) from None
         except msgspec.DecodeError as error:
             raise BadRow(bad_json(line.decode(), str(error))) from None
         except RecursionError:
             raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
-        if isinstance(head.responses_create_params, UnsetType):
-            error = f"Object missing required field `{_PARAMS}`"
-            raise BadRow(bad_value(line.decode(), error))
-        environment = self._environment(line, head)
-        complete = filled(environment, _folded(line, head.responses_create_params), head.ref)
+        environment, params = self._environment(line, head), head.responses_create_params
+        if isinstance(params, UnsetType):
+            if environment.definition.shape != "episode":
+                error = f"Object missing required field `{_PARAMS}`"
+                raise BadRow(bad_value(line.decode(), error))
+            params = _NOTHING
+            line = msgspec.json.encode({**_decode_fields(line), _PARAMS: params})
+        complete = filled(environment, _folded(line, params), head.ref)
         if check:
             _check(line, complete, environment)
         return Row(
@@ -170,10 +180,13 @@ class RowReader:
             agent_ref=_decode_ref(line).agent_ref if head.ref else None,
             task_index=head.task_index if isinstance(head.task_index, int) else None,
             plain=head.plain,
+            ref=head.ref or "",
         )
 
     def _environment(self, line: bytes, head: _Head) -> LoadedEnvironment:
         ref = head.ref
+        if self._default is not None and self._default.guest:
+            return self._default
         if not ref:
             if self._default is None:
                 remedy = "run NAME --input FILE, publish FILE --environment NAME"
@@ -181,7 +194,8 @@ class RowReader:
                     Complaint(1, f"the row has no 'agent_ref', and no environment was named for it: {remedy}")
                 )
             return self._default
-        found = self._resolved.get(ref)
+        # Before the catalogue, which would import every module to look for a name that it does not have.
+        found = self._resolved.get(ref) or self._declared.get(ref)
         if found is None:
             try:
                 name = catalogue.resolve_agent_ref(ref)
@@ -189,6 +203,7 @@ class RowReader:
                 found = named(ref, self._declared.values()) or error.message
             else:
                 found = with_settings(catalogue.known_environment(name), self._settings)
+            # Errors are kept as well: a million rows with one wrong name must not search a million times.
             self._resolved[ref] = found
         if isinstance(found, str):
             raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))

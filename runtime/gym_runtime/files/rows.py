@@ -1,9 +1,8 @@
 """How rows become rollouts to be made.
 
 Numbering, as NeMo Gym's: rows with the same text are one task; tasks count from 0 in the order of their
-first appearance; a row's own ``_ng_task_index`` is kept. Rollouts count from 0 within the task, and go on
-counting when the row comes again. So the same rows and settings always give the same keys, in the same
-order (each row's repeats together).
+first appearance; a row's own ``_ng_task_index`` is kept. Rollouts count from 0 within the task, also when the
+row comes again. So the same rows and settings give the same keys, in the same order, repeats together.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec import Raw
 
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
-from gym_runtime.environment.roles import check_role_sampling
+from gym_runtime.environment.settings import check_role_sampling, checked_agent
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.key_table import KeyTable
@@ -64,10 +63,13 @@ class Numbering:
         self, first: int = 0, repeated: Mapping[int, int] | None = None, *, apart: bool = False
     ) -> None:
         self._apart = apart
-        self._next = first
+        self._first = self._next = first
         self._repeated = repeated
         self._tasks = KeyTable()
-        self._first_repeats = KeyTable()
+        self._indices = KeyTable()  # task indices that rows brought themselves
+        self._bring_indices = False
+        self._usual_repeats = 0  # those of the first row; most rows have as many
+        self._first_repeats: dict[int, int] = {}  # of tasks that came first with another number
         self._rollouts: dict[int, int] = {}  # of tasks that came again
 
     def number(self, row: Row, repeats: int) -> tuple[int, int]:
@@ -75,20 +77,27 @@ class Numbering:
         if self._apart:
             self._next += 1
             return self._next - 1, 0
+        self._usual_repeats = self._usual_repeats or repeats
         if row.task_index is not None:
             task_index = row.task_index
             repeated = self._repeated is None or task_index in self._repeated
+            known = self._indices.setdefault(task_index, 0) if repeated else None
+            self._bring_indices = True
+            if repeated and self._first <= task_index < self._next:
+                known = 0  # a row without an index has been given this one
         else:
             key = short_key(row_key(row.line, row.environment.name))
             repeated = self._repeated is None or key in self._repeated
             known = self._tasks.setdefault(key, self._next) if repeated else None
             task_index = self._next if known is None else known
             self._next += known is None
-        if not repeated:
+            if known is None and repeated and self._bring_indices:
+                known = self._indices.setdefault(task_index, 0)
+        if known is None:
+            if repeated and repeats != self._usual_repeats:
+                self._first_repeats[task_index] = repeats
             return task_index, 0
-        first_repeats = self._first_repeats.setdefault(task_index, repeats)
-        if first_repeats is None:
-            return task_index, 0
+        first_repeats = self._first_repeats.get(task_index, self._usual_repeats)
         rollout_index = self._rollouts.get(task_index, first_repeats)
         self._rollouts[task_index] = rollout_index + repeats
         return task_index, rollout_index
@@ -173,17 +182,18 @@ def expand(
     check_role_sampling(settings.role_sampling)
     on_the_wire = {name: getattr(settings, name) for name in _CARRIED}
     given = {name: token(pool, "model") for name, pool in settings.roles.items()}
-    numbering = numbering or Numbering()
-    reader = RowReader(environment, declared=declared)
+    numbering, reader = numbering or Numbering(), RowReader(environment, declared=declared)
     for position, line_or_row in enumerate(rows, 1):
         row = line_or_row if isinstance(line_or_row, Row) else _read(reader, line_or_row, position)
         definition = row.environment.definition
         base = _base_row(row, sampling)
+        agent = checked_agent(definition.agent_of(row.ref).overridden(settings.agent, settings.agent_options))
         spec: dict[str, Any] = {
             **on_the_wire,
             "run": run,
             "environment": row.environment.name,
-            "agent": token(settings.agent or definition.agent, "agent"),
+            "agent": token(agent.name, "agent"),
+            "agent_options": agent.options,
             "model": model,
             "roles": {**required_roles(definition), **given},
             "agent_ref": row.agent_ref or Raw(_encode({"name": row.environment.name})),
@@ -191,14 +201,16 @@ def expand(
             "max_turns": definition.max_turns if settings.max_turns is None else settings.max_turns,
             "parallel_tools": definition.parallel_tools,
             "replayable": definition.replayable,
-            "opens_first": bool(definition.assets) and definition.shape != "episode",
+            "opens_first": (definition.opens_first or bool(definition.assets))
+            and definition.shape != "episode",
             "attached": attached,
         }
-        task_index, first = numbering.number(row, settings.repeats)
+        spec["packed_tokens"], repeats = settings.return_tokens, settings.repeats or definition.repeats
+        task_index, first = numbering.number(row, repeats)
         if definition.compare is not None:
             times = numbering.occurrences(row)
-            spec["group"] = GroupSpan(first if times == 1 else 0, times * settings.repeats)
-        for rollout_index in range(first, first + settings.repeats):
+            spec["group"] = GroupSpan(first if times == 1 else 0, times * repeats)
+        for rollout_index in range(first, first + repeats):
             line = _seeded(base, rollout_index) if settings.seed_repeats else base
             yield RolloutSpec(**spec, task_index=task_index, rollout_index=rollout_index, row=Raw(line))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 from msgspec import Raw
@@ -77,7 +78,7 @@ _decode_referred = msgspec.json.Decoder(_Referred).decode
 _decode_ref = msgspec.json.Decoder(_Ref).decode
 _decode_response = msgspec.json.Decoder[_Response | None](_Response | None).decode
 _decode_own = msgspec.json.Decoder(_Own).decode
-_decode_int = msgspec.json.Decoder(int).decode
+_decode_index = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_fault = msgspec.json.Decoder(Fault).decode
 _decode_components = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -110,16 +111,20 @@ def sample_row(line: bytes) -> Sample:
     Raises:
         msgspec.DecodeError: the line is no rollout row.
     """
-    fields = _decode_fields(line)
     try:
-        task_index = _decode_int(fields["_ng_task_index"])
-        rollout_index = _decode_int(fields["_ng_rollout_index"])
+        fields = _decode_fields(line)
+    except RecursionError as error:
+        raise msgspec.DecodeError(str(error)) from error
+    try:
+        task_index = _decode_index(fields["_ng_task_index"])
+        rollout_index = _decode_index(fields["_ng_rollout_index"])
     except KeyError as error:
         raise msgspec.ValidationError(f"Object missing required field `{error.args[0]}`") from None
     own = _decode_own(fields["_gym"]) if "_gym" in fields else _Own()
     ref = _decode_ref(fields["agent_ref"]) if "agent_ref" in fields else _Ref()
     numbers = _numbers(fields) | role_numbers(own.roles)
     outcome, failure = _ending(fields, own)
+    # A failure is never a reward, whatever a foreign row says.
     if outcome in ("failed", "cancelled"):
         numbers.pop("reward", None)
     return Sample(
@@ -166,11 +171,13 @@ def _numbers(fields: Mapping[str, Raw]) -> dict[str, float]:
 
 def _number(raw: Raw) -> float | None:
     """The value of a JSON number or boolean, or None for anything else."""
+    # No copy: the value may be a transcript of megabytes, and one byte says what it is.
     data = memoryview(raw)
     first = data[0]
     if first in b"-0123456789":
         return float(bytes(data))
     if first in b"tf":
+        # 0x74 is the t of true.
         return float(first == 0x74)
     return None
 

@@ -24,16 +24,22 @@ def describe(values: Sequence[float]) -> tuple[float, float, float, float, float
     mean = fmean(ordered)
     middle = count // 2
     median = ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (count - 1))
+    try:
+        # `fsum`: exact, so that the result does not depend on the order in which rollouts came.
+        spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (count - 1))
+    except OverflowError:  # rewards of 1e200 have no squares; hypot scales them, and rounds otherwise
+        spread = math.hypot(*(value - mean for value in ordered)) / math.sqrt(count - 1)
     return mean, ordered[-1], ordered[0], median, spread
 
 
+# Groups of one size with as many wrong answers come again and again.
 @lru_cache(maxsize=4096)
 def chance_of_pass(count: int, wrong: int, k: int) -> float:
     """That at least one of ``k`` rollouts, drawn without replacement from ``count``, is right.
 
     Source: Chen et al., "Evaluating Large Language Models Trained on Code", 2021, equation 1.
     """
+    # Whole numbers, which Python keeps exact however large they are; only the quotient is a float.
     return 1.0 - math.comb(wrong, k) / math.comb(count, k)
 
 

@@ -7,6 +7,6 @@ dialects, and `capture` the calls of each rollout. `gym_runtime.recordings` has 
 """
 
 from gym_runtime.gateway.admission import Admission as Admission
+from gym_runtime.gateway.gateway_server import Gateway as Gateway
 from gym_runtime.gateway.listener import serving as serving
-from gym_runtime.gateway.server import Gateway as Gateway
-from gym_runtime.gateway.server import Question as Question
+from gym_runtime.gateway.question import Question as Question

@@ -75,6 +75,7 @@ class Admission:
         """
         _check_type(request)
         too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
+        # Refused before a byte is read. The bytes are counted all the same: the header is the client's word.
         if (request.content_length or 0) > MAX_BODY_BYTES:
             raise Refusal(too_large)
         body = bytearray()
@@ -83,6 +84,7 @@ class Admission:
                 if len(body) + len(piece) > MAX_BODY_BYTES:
                     raise Refusal(too_large)
                 self.hold(len(piece))
+                # At once, so that they are given back also when the client leaves in the middle.
                 place.held_bytes += len(piece)
                 body += piece
         if scope.cancelled_caught:

@@ -31,9 +31,11 @@ def check(request: web.BaseRequest, names: Iterable[str]) -> None:
     Raises:
         Refusal: the request is a web page's, or its ``Host`` is not one of the gateway's names.
     """
+    # Browsers send it even where they leave out the origin; other clients send neither.
     site = request.headers.get("sec-fetch-site", "none").lower()
     if "origin" in request.headers or site not in ("none", "same-origin"):
         raise _forbidden("the gateway does not answer requests of web pages (with an Origin)")
+    # Two Host headers may be read differently by a proxy and by us.
     hosts = request.headers.getall("host", [])
     if len(hosts) != 1 or not _is_ours(hosts[0], names):
         shown = ", ".join(hosts)[:100] or "no host"
@@ -42,6 +44,7 @@ def check(request: web.BaseRequest, names: Iterable[str]) -> None:
 
 def _is_ours(host: str, names: Iterable[str]) -> bool:
     try:
+        # A final dot is part of a complete DNS name, and means the same.
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return False

@@ -57,15 +57,18 @@ class Captures:
             UsageError: the file cannot be written.
         """
         if self._file is not None:
+            # First of all: a call that cannot be stored is not answered.
             self._file.append(entry)
         line = encode_entry(entry)
         rollout = self._rollouts.setdefault(entry.rollout_id, _Rollout())
+        # The order is that of the last calls: the first one is the one to be dropped.
         self._rollouts.move_to_end(entry.rollout_id)
         rollout.calls.append(line)
         if entry.error is None:
             rollout.transcript.add(items, entry.output_items, tokens)
         self.size_bytes += len(line)
         while self.size_bytes > self._max_bytes:
+            # It may be this very rollout, if it alone is over the bound.
             self.forget(next(iter(self._rollouts)))
 
     def calls(self, rollout_id: str) -> list[bytes] | None:

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.dialect import Problem, encode
-from gym_runtime.gateway.refusals import refusal
+from gym_runtime.gateway.http_errors import refusal
 from gym_runtime.gateway.responses_api import RESPONSES
 from gym_runtime.gateway.rollout_names import KEY, RolloutNames
 
@@ -30,6 +30,7 @@ def add_routes(app: web.Application, names: RolloutNames, captures: Captures | N
         if calls is None:
             why = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
             return refusal(RESPONSES, Problem(kind="not_found", message=why))
+        # Joined, not encoded again: the calls are JSON already, and may be megabytes.
         body = b'{"rollout_id":%b,"calls":[%b]}' % (encode(rollout), b",".join(calls))
         return web.Response(body=body, content_type="application/json")
 
@@ -45,6 +46,7 @@ def add_routes(app: web.Application, names: RolloutNames, captures: Captures | N
 
 def said(request: web.Request) -> tuple[str, str]:
     """The rollout's name in a request's path, and the request's key."""
+    # Anthropic's clients send the one header, OpenAI's the other.
     key = request.headers.get("x-api-key") or request.headers.get("authorization", "")
     return request.match_info.get("rollout", ""), key.removeprefix("Bearer ").strip()
 

@@ -103,6 +103,7 @@ class Fields:
 
     def __init__(self, body: bytes) -> None:
         try:
+            # `isascii` is faster than decoding, and most bodies are ASCII.
             if not body.isascii():
                 body.decode()  # decoding does not check fields that stay raw
         except UnicodeDecodeError as error:
@@ -169,6 +170,7 @@ def item(**fields: Any) -> Raw:
 
 def reasoning(thought: str) -> Raw:
     """An item with the model's earlier thinking."""
+    # The same thinking has the same id in every call, so that a history stays equal byte by byte.
     identity = blake2b(thought.encode(), digest_size=9).hexdigest()
     return item(type="reasoning", id=f"rs_{identity}", summary=[{"type": "summary_text", "text": thought}])
 

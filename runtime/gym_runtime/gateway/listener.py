@@ -1,21 +1,28 @@
-"""Serves a gateway at an address: closes silent connections, and does not decompress bodies."""
+"""Serves an application at an address: closes silent connections, and does not decompress bodies."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import anyio
 from aiohttp import web
 
-from gym_runtime.gateway.server import Gateway, Handler
+from gym_runtime.gateway.gateway_server import Handler
 from gym_runtime.timing import GATEWAY_STOP_S, HEADERS_S, KEEP_ALIVE_S, LINGER_S
+
+
+class HasApp(Protocol):
+    """What can be served, such as a `Gateway`."""
+
+    def app(self) -> web.Application: ...
 
 
 @asynccontextmanager
 async def serving(
-    gateway: Gateway, *, host: str = "127.0.0.1", port: int = 0, headers_s: float = HEADERS_S
+    served: HasApp, *, host: str = "127.0.0.1", port: int = 0, headers_s: float = HEADERS_S
 ) -> AsyncGenerator[str]:
     """Serve until the context ends, which gives calls in progress `GATEWAY_STOP_S`; yields ``http://HOST:PORT``.
 
@@ -24,11 +31,13 @@ async def serving(
     Raises:
         OSError: the address is in use, or is not this machine's.
     """
-    app = gateway.app()
+    app = served.app()
     accept = _Acceptor(headers_s)
+    # First, so that also a refused request counts as heard.
     app.middlewares.insert(0, accept.heard)
     runner = web.AppRunner(
         app,
+        # aiohttp lets a handler go on when its client has left, unless it is told otherwise.
         handler_cancellation=True,
         access_log=None,
         shutdown_timeout=GATEWAY_STOP_S,
@@ -39,11 +48,14 @@ async def serving(
     await runner.setup()
     accept.server = runner.server
     try:
+        # Thousands of rollouts may connect at the same moment; with asyncio's default of 100 some would have
+        # to retry.
         site = await asyncio.get_running_loop().create_server(accept, host, port, backlog=4096)
         try:
             port = site.sockets[0].getsockname()[1]
             yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         finally:
+            # No new connections; those that are there are ended by `cleanup`.
             site.close()
     finally:
         with anyio.CancelScope(shield=True):

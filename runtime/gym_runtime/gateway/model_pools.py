@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gym_runtime.gateway.server import Question
+from gym_runtime.gateway.question import Question
 from gym_runtime.messages import calls
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
@@ -37,9 +37,7 @@ class Pools:
             key=f"gateway.{question.key}",
             rollout=question.rollout,
         )
+        # Harnesses often have a model name of their own that cannot be changed.
         pool = question.model if question.model in self._names else self._names[0]
-        try:
-            answer = await self._router.ask("model", pool, request, RetryBudget())
-        finally:
-            self._router.settle(question.rollout)
+        answer = await self._router.ask("model", pool, request, RetryBudget())
         return calls.decode_model_answer(answer.body)

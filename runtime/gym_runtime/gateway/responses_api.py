@@ -70,6 +70,7 @@ def read(body: bytes) -> Asked:
         raise TaskError("background: answers are given at once or as a stream")
     model = fields.take("model", str, "")
     stream = fields.take("stream", bool, False)
+    # Taken out, because engines refuse what they do not know.
     fields.take("stream_options", dict[str, Any])
     fields.take("client_metadata", dict[str, Any])  # Codex sends it, different in each turn
     said: str | list[Raw] = fields.require("input", str | Annotated[list[Raw], Meta(max_length=MAX_ITEMS)])
@@ -113,6 +114,7 @@ def events(raw: Raw, asked: Asked) -> Iterator[bytes]:
     """The response as a stream: start events, each item in pieces, and an end event."""
     fields = _fields(raw, asked)
     output: list[dict[str, Any]] = msgspec.json.decode(fields["output"])
+    # The items of the last event must have the ids of the events before it.
     fields["output"] = Raw(encode(output := [_with_id(one) for one in output]))
     numbers = itertools.count()
 

@@ -17,8 +17,10 @@ from gym_runtime.gateway.dialect import Problem, Refusal
 
 KEY = "gym-"
 LEAST_SECRET_CHARS = 16
+# Without `_SEPARATOR`, so that a name can be read in one way only.
 _ID = re.compile(r"[A-Za-z0-9._:@-]{1,200}")
 _SEPARATOR = "~"
+# 128 bits of the HMAC.
 _TAG_CHARS = 32
 
 
@@ -66,6 +68,7 @@ class RolloutNames:
             return self._read(named) if named else ""
         if _SEPARATOR in path:
             return self._read(path)
+        # Only for its error.
         self.of(path)  # it is an id
         if self._is_launcher(key) or (named and self._read(named) == path):
             return path
@@ -82,12 +85,18 @@ class RolloutNames:
 
     def _read(self, name: str) -> str:
         rollout = name.rpartition(_SEPARATOR)[0] or name
-        if not hmac.compare_digest(name.encode(), self.of(rollout).encode()):
+        # In constant time, or the tag could be guessed byte by byte; as bytes, because text must be ASCII.
+        if not hmac.compare_digest(_bytes(name), self.of(rollout).encode()):
             raise _stranger()
         return rollout
 
     def _is_launcher(self, key: str) -> bool:
-        return hmac.compare_digest(key.encode(), self.secret.encode())
+        return hmac.compare_digest(_bytes(key), self.secret.encode())
+
+
+def _bytes(text: str) -> bytes:
+    # aiohttp decodes a header that is not UTF-8 with surrogate escapes, which plain `encode` refuses.
+    return text.encode(errors="surrogateescape")
 
 
 def _stranger() -> Refusal:

@@ -55,6 +55,7 @@ def flatten(tools: list[Raw]) -> tuple[list[Raw], Names]:
     def add(name: str, tool: Raw) -> None:
         if name in taken:
             raise TaskError(f"tools: two of them would be named '{name}'; rename one")
+        # A hosted tool has no name, and there may be several.
         taken.update([name] if name else ())
         flat.append(tool)
 
@@ -72,6 +73,7 @@ def flatten(tools: list[Raw]) -> tuple[list[Raw], Names]:
 
 def flat_call(raw: Raw) -> Raw:
     """A call with the longer name, as the model made it; calls without a namespace keep their bytes."""
+    # A look at the bytes first: nearly no call has one, and decoding each would cost more.
     if b'"namespace"' not in bytes(raw):
         return raw
     fields = _decode_fields(raw)
@@ -106,6 +108,7 @@ def _members(namespace: _Tool) -> list[dict[str, Any]]:
             )
         if described:
             tool = {**tool, "description": "\n\n".join([described, *filter(None, [tool.get("description")])])}
+            # Only before the first tool.
             described = None
         members.append(tool)
     return members

@@ -8,8 +8,13 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
+from gym_runtime.messages.call_tokens import Prefix as Prefix
+from gym_runtime.messages.call_tokens import Tokens as Tokens
+from gym_runtime.messages.call_tokens import WeightSpan as WeightSpan
+from gym_runtime.messages.call_tokens import prefix_after as prefix_after
 from gym_runtime.messages.comparison import Candidate
 from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.role_use import RoleUse
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +63,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to a `Request`: a body, or a fault, how full the worker is (0 idle, 1 full), and how
     many of the rollout's retries it took.
+
+    Attributes:
+        role_use: what models in roles have cost in the session so far, also where the call failed.
     """
 
     body: Raw = NULL
@@ -65,21 +73,10 @@ class RpcReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str = ""
     load: float = 0.0
     retries: int = 0
+    role_use: dict[str, RoleUse] = {}
 
 
 # -- model --------------------------------------------------------------------------------------------
-
-
-class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of a conversation so far.
-
-    Attributes:
-        ids: int32, little-endian, shape (tokens,): the last call's prompt and completion.
-        items: how many of the conversation's items they cover.
-    """
-
-    ids: bytes
-    items: int
 
 
 # In the ``metadata`` of a call: an engine may leave out the hosted tools that it does not have.
@@ -98,6 +95,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         conversation: the name under which the worker keeps the conversation; empty if it must not keep it.
         known: how many items the worker has kept; 0 when an adapter gets the call.
         prefix: the tokens of the turns so far, if they are known.
+        brief: the caller knows the tokens of the turns so far; the answer's prompt may be short on them.
+        mark: what the worker marked the last answer with, so that both mean the same conversation.
     """
 
     params: Raw
@@ -106,30 +105,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     conversation: str = ""
     known: int = 0
     prefix: Prefix | None = None
-
-
-class WeightSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens ``[start, end)`` of a completion were sampled from this version of the weights."""
-
-    version: str
-    start: int
-    end: int
-
-
-class Tokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Exactly what the engine saw and produced in one call.
-
-    Attributes:
-        prompt_ids: int32, little-endian, shape (prompt tokens,).
-        generation_ids: int32, little-endian, shape (generated tokens,).
-        log_probs: float32, little-endian, shape (generated tokens,): natural logarithms.
-        weights: which version of the weights sampled which tokens; empty if the engine does not say.
-    """
-
-    prompt_ids: bytes = b""
-    generation_ids: bytes = b""
-    log_probs: bytes = b""
-    weights: list[WeightSpan] = []
+    brief: bool = False
+    mark: int = 0
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,16 +114,18 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         response: a Responses API response object.
-        tokens: present if ``return_tokens`` was set.
+        tokens: present if ``return_tokens`` was set; an adapter gives them whole.
         weight_version: the version of the weights that answered, if the engine reports it; the last one if
             they changed during the answer.
         kept: how many items of the conversation, including this answer's, the worker keeps.
+        mark: a number that is this answer's alone at its worker, where the worker keeps the conversation.
     """
 
     response: Raw
     tokens: Tokens | None = None
     weight_version: str | None = None
     kept: int = 0
+    mark: int = 0
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -248,7 +227,8 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An observation: items to append to the conversation, and the step's reward.
 
-    The ``tools`` of the first observation are offered to the model in addition to the row's tools.
+    The ``tools`` are offered to the model from now on, in addition to the row's and those of earlier
+    observations.
     """
 
     items: list[Raw] = []
@@ -279,10 +259,3 @@ def opens(call: SessionCall) -> bool:
 def pack(body: object) -> Raw:
     """A call or an answer as the body of an envelope."""
     return Raw(encode(body))
-
-
-def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
-    """The tokens of a conversation of ``items`` items, including its last answer; None if not reported."""
-    if tokens is None or not tokens.prompt_ids:
-        return None
-    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)

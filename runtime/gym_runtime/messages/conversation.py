@@ -6,7 +6,7 @@ Rows come from models, tools and other programs: any field may have any type, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -81,19 +81,28 @@ def tool_error(said: str) -> str:
     return _first_line(said) if _ERROR.match(said) else ""
 
 
-def content_text(content: Any) -> str:
-    """The text of a message's content; other parts by their type."""
+def content_text(content: Any, other: Callable[[Mapping[str, Any]], str] | None = None) -> str:
+    """The text of a message's content.
+
+    Args:
+        other: makes text of a part that has none, such as an image; by default its type in brackets.
+    """
     if content is None or isinstance(content, str):
         return content or ""
+    if not isinstance(content, list):
+        return as_text(content)
     found: list[str] = []
     for part in as_list(content):
         if isinstance(part, str):
             found.append(part)
             continue
         fields = as_object(part)
-        text = fields.get("text") or fields.get("refusal")
-        found.append(text if isinstance(text, str) else f"[{fields.get('type', 'part')}]")
-    return "".join(found) if isinstance(content, list) else as_text(content)
+        texts = (text for text in (fields.get("text"), fields.get("refusal")) if isinstance(text, str))
+        text = next(texts, None)
+        if text is None:
+            text = other(fields) if other is not None else f"[{fields.get('type', 'part')}]"
+        found.append(text)
+    return "".join(found)
 
 
 def as_object(value: Any) -> Mapping[str, Any]:

@@ -25,6 +25,10 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         assets: the names of the files that its rows may need.
         settings: defaults of row fields, by the beginning of an agent's name.
         compares: it compares the rollouts of a row.
+        agent_options: of its agent.
+        agents: other agents and their options, by the beginning of the name in a row's ``agent_ref``.
+        opens_first: a rollout opens its session before the first model call.
+        repeats: rollouts per row where the run does not say.
     """
 
     name: str
@@ -41,6 +45,10 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     agent_refs: list[str] = []
     settings: dict[str, dict[str, Any]] = {}
     compares: bool = False
+    opens_first: bool = False
+    repeats: int = 1
+    agent_options: dict[str, Any] = {}
+    agents: dict[str, tuple[str, dict[str, Any]]] = {}
 
 
 decode_declaration = msgspec.json.Decoder(Declaration).decode

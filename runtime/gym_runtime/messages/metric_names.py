@@ -34,6 +34,8 @@ POOL = "gym.pool"
 AGENT = "gym.agent"
 STATE = "gym.state"
 OPERATION = "gym.operation"
+SERVICE = "gym.service"
+HOW = "gym.answer"
 DIRECTION = "network.io.direction"
 TOKEN_TYPE = "gen_ai.token.type"
 MODEL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
@@ -122,6 +124,12 @@ HOP_DURATION = _histogram(
 )
 RETRIES = _counter(
     "gym.retries", "{retry}", "Attempts (agent) and calls of engines (model) that were repeated.", KIND, ERROR
+)
+OUTSIDE = _counter(
+    "gym.outside.requests",
+    "{request}",
+    "What environments asked services outside, and pages: answered, cached, limited (by a quota), failed.",
+    *(SERVICE, HOW),
 )
 REFUSED = _counter("gym.requests.refused", "{request}", "Requests to full workers.", KIND)
 RESOURCE_DURATION = _histogram(

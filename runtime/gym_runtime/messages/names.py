@@ -46,9 +46,10 @@ def token(name: str, what: str) -> str:
     if is_token(name):
         return name
     shown = name if len(name) <= SHOWN_CHARS else f"{name[:SHOWN_CHARS]}…"
+    article = "an" if what[0] in "aeiou" else "a"
     raise UsageError(
-        f"{shown!r} cannot name a {what}: a name has 1 to {MAX_CHARS} characters, and no white space, "
-        "'.', '*', '>' or control character"
+        f"{shown!r} cannot name {article} {what}: a name has 1 to {MAX_CHARS} characters, and no white "
+        "space, '.', '*', '>' or control character"
     )
 
 

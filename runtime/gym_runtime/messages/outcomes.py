@@ -9,11 +9,13 @@ from msgspec import Raw
 
 from gym_runtime.errors import Fault
 from gym_runtime.messages import notebook
+from gym_runtime.messages.call_tokens import CallTokens
 from gym_runtime.messages.chat import conversation, row_parts
 from gym_runtime.messages.comparison import Comparison, GroupSpan
 from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.sequences import TokenSequence, token_sequences
+from gym_runtime.messages.sequences import TokenSequence, packed_sequences, token_sequences
+from gym_runtime.messages.token_fields import row_with_tokens
 
 
 class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):
@@ -57,6 +59,8 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     Attributes:
         row: the result row as it is written to a file: input fields, response, reward, bookkeeping. A
             failed rollout's row has no reward; it has the transcript up to the failure.
+        tokens: of each model call that reported them. The broker's ``row`` is without them; `read_record`
+            writes them into it.
         reward: None exactly when no verifier returned one.
         numbers: the row's numeric top-level fields, for metrics without decoding the row.
         roles: what models in roles cost, by role.
@@ -84,6 +88,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     group: GroupSpan | None = None
     waiting: Waiting | None = None
     comparison: Comparison | None = None
+    tokens: list[CallTokens] = []
 
     @property
     def rollout_id(self) -> str:
@@ -113,11 +118,14 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             UsageError: it was made without ``return_tokens``; or numpy is not installed.
             TaskError: its row is damaged.
         """
-        return token_sequences(self.row, truncated=isinstance(self.outcome, Truncated))
+        truncated = isinstance(self.outcome, Truncated)
+        if self.tokens:
+            return packed_sequences(self.tokens, truncated=truncated)
+        return token_sequences(self.row, truncated=truncated)
 
     @property
     def response(self) -> dict[str, Any] | None:
-        """The row's ``response`` as plain Python, decoded at each use; None if there is none."""
+        """The row's ``response`` as plain Python, decoded at each use; None without a response."""
         return msgspec.json.decode(row_parts(self.row).response)
 
     @property
@@ -132,3 +140,15 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 encode_record = msgspec.json.Encoder().encode
 decode_record = msgspec.json.Decoder(RolloutRecord).decode
+
+
+def read_record(payload: bytes) -> RolloutRecord:
+    """The record that is stored at the broker, with the whole row.
+
+    Raises:
+        msgspec.DecodeError: it is damaged.
+    """
+    record = decode_record(payload)
+    if not record.tokens:
+        return record
+    return msgspec.structs.replace(record, row=row_with_tokens(record.row, record.tokens))

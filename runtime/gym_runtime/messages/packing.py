@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+ID_BYTES = 4
+
 
 def pack_ids(ids: Sequence[int]) -> bytes:
     """As int32.

@@ -27,13 +27,14 @@ class RolloutSettings:
 
     Attributes:
         agent: The agent that runs the rollouts; by default the environment's.
+        agent_options: Options of that agent, such as ``{"max_time_s": 600}``, over those of the environment.
         model_pool: The name under which workers serve the model that is asked.
         roles: Under which name workers serve the model of each role, such as ``{"judge": "judge"}``; by
             default the role's own name. A role that the environment can do without is asked only if it is
             named here.
         role_sampling: How models in roles sample, such as ``{"judge": {"temperature": 0}}``: fields of
             ``responses_create_params``, which replace what the environment says.
-        repeats: Rollouts per row.
+        repeats: Rollouts per row; by default 1, or as many as a benchmark's authors make.
         seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
         timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
@@ -49,10 +50,11 @@ class RolloutSettings:
     """
 
     agent: str | None = None
+    agent_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     model_pool: str = "policy"
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     role_sampling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    repeats: AtLeastOne = 1
+    repeats: AtLeastOne | None = None
     seed_repeats: bool = False
     max_turns: AtLeastOne | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None

@@ -19,6 +19,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         row: the dataset row, with the run's sampling settings already in its
             ``responses_create_params``.
         agent_ref: what the result row will carry as its ``agent_ref``.
+        agent_options: options of the agent, those of the run over those of the environment.
         model: the model pool to ask.
         roles: the model pool that serves each role of the environment.
         role_sampling: how the models in roles sample, over what the environment says.
@@ -33,6 +34,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             the row if a file is missing.
         durability: ``turn`` keeps a journal, from which another worker can continue; ``result`` does not.
         return_tokens: put token ids and log-probabilities on the row's output items.
+        packed_tokens: the client puts them there: the record has them packed.
         max_staleness: how many versions older than the newest, at the end of the rollout, the weights may be
             that sampled any of its tokens; None for no limit.
         attempt_base: attempts already spent on this rollout in interrupted runs.
@@ -67,6 +69,8 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     opens_first: bool = False
     group: GroupSpan | None = None
     candidates: list[Candidate] = []
+    agent_options: dict[str, Any] = {}
+    packed_tokens: bool = False
 
     @property
     def rollout_id(self) -> str:

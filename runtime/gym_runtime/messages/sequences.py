@@ -9,6 +9,8 @@ the ids themselves, so rows of NeMo Gym give the same sequences as rows of this 
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.messages.calls import WeightSpan
+from gym_runtime.messages.call_tokens import CallTokens, Past, WeightSpan
+from gym_runtime.messages.packing import ID_BYTES, pack_ids, pack_logprobs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +42,8 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_Row).decode
+NAN = pack_logprobs([math.nan])
+NO_TOKENS = "the row has no token ids: make its rollout with return_tokens=True"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -77,32 +82,38 @@ class TokenSequence:
         return list(dict.fromkeys(span.version for span in self.weights))
 
 
+class _Call(msgspec.Struct, frozen=True):
+    """One model call, packed; its prompt is whole."""
+
+    prompt: bytes
+    ids: bytes
+    log_probs: bytes
+    weights: list[WeightSpan]
+
+
 class _Segment:
     """A sequence that is being put together."""
 
-    def __init__(self, prompt: list[int]) -> None:
+    def __init__(self, prompt: bytes) -> None:
         self.prompt = prompt
-        self.ids: list[int] = []
-        self.log_probs: list[float] = []
-        self.mask: list[bool] = []
+        self.whole = bytearray(prompt)
+        self.log_probs: list[bytes] = []
         self.turns: list[tuple[int, int]] = []
         self.weights: list[WeightSpan] = []
 
-    def continues(self, prompt: list[int]) -> bool:
-        """Whether a prompt begins with all ids so far."""
-        first, rest = len(self.prompt), len(self.prompt) + len(self.ids)
-        return prompt[:first] == self.prompt and prompt[first:rest] == self.ids
-
-    def add(self, prompt: list[int], ids: list[int], log_probs: list[float], item: _Item) -> None:
-        between = prompt[len(self.prompt) + len(self.ids) :]
-        start = len(self.ids) + len(between)
-        self.ids += between + ids
-        self.log_probs += [0.0] * len(between) + log_probs
-        self.mask += [False] * len(between) + [True] * len(ids)
-        self.turns.append((start, len(self.ids)))
-        for span in item.weight_versions:
+    def add(self, call: _Call) -> None:
+        """Add a call whose prompt begins with all ids so far."""
+        self.whole += memoryview(call.prompt)[len(self.whole) :]
+        start = self._length()
+        self.whole += call.ids
+        self.log_probs.append(call.log_probs)
+        self.turns.append((start, self._length()))
+        for span in call.weights:
             moved = WeightSpan(version=span.version, start=start + span.start, end=start + span.end)
             self.weights.append(moved)
+
+    def _length(self) -> int:
+        return (len(self.whole) - len(self.prompt)) // ID_BYTES
 
 
 def token_sequences(row: Raw | bytes, *, truncated: bool = False) -> list[TokenSequence]:
@@ -116,44 +127,80 @@ def token_sequences(row: Raw | bytes, *, truncated: bool = False) -> list[TokenS
         TaskError: the row is not one, or an item's ids and log-probabilities do not belong together.
     """
     try:
+        response = _decode(row).response
+    except msgspec.DecodeError as error:
+        raise TaskError(f"not a result row: {error}") from error
+    items = response.output if response is not None else []
+    calls = [
+        _read(number, item, ids) for number, item in enumerate(items) if (ids := item.generation_token_ids)
+    ]
+    if items and not calls:
+        raise UsageError(NO_TOKENS)
+    return _sequences(calls, truncated=truncated)
+
+
+def packed_sequences(chain: Iterable[CallTokens], *, truncated: bool = False) -> list[TokenSequence]:
+    """As `token_sequences`, of the packed tokens that a record has.
+
+    Raises:
+        UsageError: they hold no token; or numpy is not installed.
+        TaskError: a call's ids and log-probabilities do not belong together.
+    """
+    found = _sequences(_read_packed(chain), truncated=truncated)
+    if not found:
+        raise UsageError(NO_TOKENS)
+    return found
+
+
+def _read_packed(chain: Iterable[CallTokens]) -> Iterator[_Call]:
+    past = Past()
+    for one in chain:
+        tokens = one.tokens
+        past.extend(tokens)
+        ids = tokens.generation_ids
+        log_probs = tokens.log_probs or NAN * (len(ids) // ID_BYTES)
+        _check(one.item, ids, log_probs)
+        if ids:
+            prompt = bytes(memoryview(past.ids)[: len(past.ids) - len(ids)])
+            yield _Call(prompt, ids, log_probs, tokens.weights)
+
+
+def _sequences(calls: Iterable[_Call], *, truncated: bool) -> list[TokenSequence]:
+    try:
         import numpy as np
     except ModuleNotFoundError as error:
         what = "token sequences need the package numpy: pip install 'gym-runtime[numpy]'"
         raise UsageError(what) from error
-    try:
-        response = _decode(row).response
-    except msgspec.DecodeError as error:
-        raise TaskError(f"not a result row: {error}") from error
     segments: list[_Segment] = []
-    items = response.output if response is not None else []
-    for number, item in enumerate(items):
-        ids = item.generation_token_ids
-        if not ids:
-            continue
-        prompt, log_probs = _checked(number, item, ids)
-        if not segments or not segments[-1].continues(prompt):
-            segments.append(_Segment(prompt))
-        segments[-1].add(prompt, ids, log_probs, item)
-    if items and not segments:
-        raise UsageError("the row has no token ids: make its rollout with return_tokens=True")
-    return [
-        TokenSequence(
-            prompt_ids=np.array(one.prompt, np.int64),
-            completion_ids=np.array(one.ids, np.int64),
-            log_probs=np.array(one.log_probs, np.float32),
-            mask=np.array(one.mask, np.bool_),
-            turns=tuple(one.turns),
-            weights=tuple(one.weights),
-            segment=number,
-            segments=len(segments),
-            truncated=truncated and number == len(segments) - 1,
+    for call in calls:
+        if not segments or not call.prompt.startswith(segments[-1].whole):
+            segments.append(_Segment(call.prompt))
+        segments[-1].add(call)
+    found: list[TokenSequence] = []
+    for number, one in enumerate(segments):
+        ids = np.frombuffer(one.whole, "<i4")[len(one.prompt) // ID_BYTES :]
+        log_probs, mask = np.zeros(len(ids), np.float32), np.zeros(len(ids), np.bool_)
+        for (start, end), sampled in zip(one.turns, one.log_probs, strict=True):
+            log_probs[start:end] = np.frombuffer(sampled, "<f4")
+            mask[start:end] = True
+        found.append(
+            TokenSequence(
+                prompt_ids=np.frombuffer(one.prompt, "<i4").astype(np.int64),
+                completion_ids=ids.astype(np.int64),
+                log_probs=log_probs,
+                mask=mask,
+                turns=tuple(one.turns),
+                weights=tuple(one.weights),
+                segment=number,
+                segments=len(segments),
+                truncated=truncated and number == len(segments) - 1,
+            )
         )
-        for number, one in enumerate(segments)
-    ]
+    return found
 
 
-def _checked(number: int, item: _Item, ids: list[int]) -> tuple[list[int], list[float]]:
-    """An item's prompt and log-probabilities.
+def _read(number: int, item: _Item, ids: list[int]) -> _Call:
+    """An item's call.
 
     Raises:
         TaskError: there is no prompt, or not one log-probability per token.
@@ -161,8 +208,18 @@ def _checked(number: int, item: _Item, ids: list[int]) -> tuple[list[int], list[
     if item.prompt_token_ids is None:
         raise TaskError(f"output item {number} has generation_token_ids and no prompt_token_ids")
     said: list[Any] = item.generation_log_probs or [None] * len(ids)
-    if len(said) != len(ids):
+    log_probs = pack_logprobs([math.nan if one is None else one for one in said])
+    try:
+        sampled, prompt = pack_ids(ids), pack_ids(item.prompt_token_ids)
+    except struct.error as error:
+        raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
+    _check(number, sampled, log_probs)
+    return _Call(prompt, sampled, log_probs, item.weight_versions)
+
+
+def _check(number: int, ids: bytes, log_probs: bytes) -> None:
+    if len(ids) != len(log_probs):
         raise TaskError(
-            f"output item {number} has {len(ids)} generated tokens and {len(said)} log-probabilities"
+            f"output item {number} has {len(ids) // ID_BYTES} generated tokens and "
+            f"{len(log_probs) // ID_BYTES} log-probabilities"
         )
-    return item.prompt_token_ids, [math.nan if one is None else one for one in said]

@@ -60,6 +60,8 @@ def _values(metric: Metric, labels: tuple[str, ...]) -> list[str]:
 
 
 def _buckets(metric: Metric, one: Distribution) -> list[tuple[str, float]]:
+    # Trailing empty buckets are left out on the way (`rpc.meter`).
     sizes = [*one.buckets, *(0 for _ in metric.bounds), 0][: len(metric.bounds) + 1]
     ends = [*(f"{bound:g}" for bound in metric.bounds), "+Inf"]
+    # Prometheus counts in each bucket all that is below its end.
     return list(zip(ends, accumulate(sizes), strict=True))

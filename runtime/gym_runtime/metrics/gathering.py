@@ -25,7 +25,7 @@ from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Count, Figures, merged
 from gym_runtime.messages.metric_names import Metric
 from gym_runtime.messages.names import is_token, token
-from gym_runtime.messages.outcomes import decode_record
+from gym_runtime.messages.outcomes import read_record
 from gym_runtime.messages.run_info import RunInfo, decode_run
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
@@ -109,9 +109,11 @@ class SystemFigures:
     def _learn(self, worker: Heartbeat) -> None:
         figures = worker.figures
         origin = (worker.name, worker.started_s)
+        # What was folded cannot be replaced any more, and would count twice.
         if figures is None or origin in self._folded:
             return
         known = self._counted.get(origin)
+        # Processor time never goes down, so it tells the order of two answers.
         if known is not None and known.cpu_s > figures.cpu_s:
             return  # an answer that was overtaken by a later one
         cpu = Count(metric_names.CPU_TIME.name, (worker.kind,), figures.cpu_s)
@@ -123,6 +125,7 @@ class SystemFigures:
 
         def gone(incoming: Incoming) -> None:
             if incoming.payload:
+                # A member of another version must not end the listening.
                 with suppress(msgspec.DecodeError):
                     heartbeat = decode_heartbeat(incoming.payload)
                     if heartbeat.kind == "client":
@@ -152,6 +155,7 @@ class SystemFigures:
         def add(metric: Metric, *labels: str, by: float = 1) -> None:
             values[metric.name, labels] = values.get((metric.name, labels), 0) + by
 
+        # So that the series is there before the first one stalls.
         add(metric_names.STALLED, by=0)
         for worker in self._present:
             kind = worker.kind
@@ -163,6 +167,7 @@ class SystemFigures:
             add(metric_names.IN_USE, kind, pool, by=worker.in_use)
             if worker.figures is not None:
                 add(metric_names.MEMORY, kind, by=worker.figures.memory_bytes)
+            # A worker of another version may write something else.
             with suppress(ValueError):
                 add(metric_names.STALLED, by=int(worker.detail.get("stalled", "0")))
         add(metric_names.ACTIVE_RUNS, by=sum(run.active for run in self._runs.values()))
@@ -233,7 +238,7 @@ class _Run:
         with self._counting:
             try:
                 async for stored in bus.records(f"rollout.{token(self.info.run, 'run')}.>"):
-                    record = decode_record(stored.payload)
+                    record = read_record(stored.payload)
                     if not is_comparison(record.rollout_index):
                         self._records.add(record)
             except (GymError, msgspec.DecodeError) as error:

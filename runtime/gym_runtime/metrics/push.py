@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
@@ -128,10 +128,12 @@ def _histogram(metric: Metric, figures: Figures, started_ns: int, now_ns: int) -
             time_unix_nano=now_ns,
             count=one.count,
             sum=one.total,
+            # Trailing empty buckets are left out on the way (`rpc.meter`).
             bucket_counts=[*one.buckets, *[0] * width][:width],
             explicit_bounds=metric.bounds,
-            min=0.0,
-            max=0.0,
+            # The workers keep no extremes. OTLP leaves them out where they are None.
+            min=cast(float, None),
+            max=cast(float, None),
         )
         for one in figures.distributions
         if one.name == metric.name
@@ -140,6 +142,7 @@ def _histogram(metric: Metric, figures: Figures, started_ns: int, now_ns: int) -
 
 
 def _attributes(metric: Metric, labels: tuple[str, ...]) -> dict[str, str]:
+    # A worker of another version may have more labels, or fewer.
     return {name: value for name, value in zip(metric.labels, labels, strict=False) if value}
 
 
@@ -149,6 +152,7 @@ def _interval_s() -> float:
         interval_s = float(said) / 1e3
     except ValueError:
         interval_s = 0.0
+    # Not `<= 0`: this way NaN is refused as well.
     if not interval_s > 0:
         raise UsageError(f"{INTERVAL_VARIABLE} is {said!r}; it must be a number of milliseconds above 0")
     return interval_s

@@ -12,16 +12,17 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.environment.environment import Split
+from gym_runtime.environment.dataset_source import Split
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset, Source
+from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.lines import Source
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.results import write_whole
 from gym_runtime.files.row_reader import Row
 from gym_runtime.prepare import blend, sources
 from gym_runtime.prepare.dataset_metrics import DataMetrics, refuse_conflict, write_metrics
 from gym_runtime.prepare.part import PreparedPart, finished, metrics_of, rows_of
-from gym_runtime.prepare.prompts import PromptTemplate
+from gym_runtime.prepare.prompts import PromptTemplate, checked_prompt
 from gym_runtime.prepare.sources import Downloading, Origins, Wanted
 
 MAX_LISTED = 1000
@@ -101,11 +102,12 @@ class Collation:
         paths: list[Path] = []
         entries: list[dict[str, Any]] = []
         for one, made_here in zip(wanted, generated, strict=True):
+            made = self._folder / f"{split}.{one.environment.name}.{len(paths)}.jsonl"
             if made_here:
-                paths.append(self._folder / f"{split}.{one.environment.name}.{len(paths)}.jsonl")
+                paths.append(made)
                 entries.append({})
             else:
-                path, entry = sources.gather(one, self._origins, self._downloading)
+                path, entry = sources.gather(one, self._origins, self._downloading, made)
                 paths.append(path)
                 entries.append(entry)
         beside = [self._beside(one, split) for one in wanted]
@@ -186,7 +188,7 @@ class Collation:
 
     def _open(self, wanted: Wanted, path: Path, problems: list[str]) -> Dataset | None:
         """A file's rows, checked; None if some are wrong, which are added to the problems."""
-        prompt = self._recipe.prompt
+        prompt = _prompt(self._recipe.prompt, wanted)
         try:
             dataset = self._stack.enter_context(
                 Dataset(
@@ -205,6 +207,17 @@ class Collation:
             if (other := row.environment.name) != own and len(problems) < MAX_LISTED:
                 problems.append(f"{dataset.locate(index)}: the row is of '{other}', not of '{own}'")
         return None
+
+
+def _prompt(own: PromptTemplate | None, wanted: Wanted) -> PromptTemplate | None:
+    """The prompt that was given, else a benchmark's, for rows that are made of published records."""
+    benchmark = wanted.environment.definition.benchmark
+    if benchmark is None or not benchmark.prompt or wanted.made is None:
+        return own
+    if own is not None:
+        return own if own.image else msgspec.structs.replace(own, image=benchmark.image)
+    where = f"the prompt of '{wanted.name}'"
+    return checked_prompt(where, benchmark.prompt, benchmark.system or None, benchmark.image)
 
 
 class _Checked(msgspec.Struct, frozen=True, kw_only=True):

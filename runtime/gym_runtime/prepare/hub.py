@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from gym_runtime import __version__
-from gym_runtime.environment.environment import DatasetSource
+from gym_runtime.environment.dataset_source import DatasetSource
 from gym_runtime.errors import UsageError
 
 Report = Callable[[int, int], None]

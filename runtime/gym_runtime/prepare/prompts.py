@@ -2,7 +2,8 @@
 
 A template is a YAML or TOML file with ``user`` (required) and ``system``; ``{field}`` stands for a field of
 the row, as in NeMo Gym. Fields only: ``{row.attribute}`` and ``{row[0]}`` would reach into Python's objects
-and are refused when the template is read.
+and are refused when the template is read. ``image`` may name a field that holds an image, which then follows
+the user's text and is no field of the row any more.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A checked template. Made by `read_prompt`."""
+    """A checked template. Made by `read_prompt` or `checked_prompt`."""
 
     user: str
     system: str | None = None
+    image: str = ""
 
     def fill(self, line: bytes) -> bytes:
         """A row with its ``input`` made from its fields; one that is no JSON object is left as it is.
@@ -49,19 +51,27 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if "input" in params:
             column = locate(line.decode(), f"$.{_PARAMS}.input") + 1
             raise BadRow(Complaint(column, f"'{_PARAMS}.input' is there already; a prompt would replace it"))
-        return _encode({**fields, _PARAMS: {"input": list(self._messages(row)), **params}})
+        filled = {**fields, _PARAMS: {"input": list(self._messages(row)), **params}}
+        filled.pop(self.image, None)
+        return _encode(filled)
 
-    def _messages(self, row: dict[str, Any]) -> Iterator[dict[str, str]]:
+    def _messages(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        image = row.get(self.image)
+        if image and not isinstance(image, str):
+            raise BadRow(Complaint(1, f"'{self.image}' is no text with an image's address or data: URL"))
         for role, template in (("system", self.system), ("user", self.user)):
             if template is None:
                 continue
             try:
-                yield {"role": role, "content": template.format_map(row)}
+                text = template.format_map(row)
             except KeyError as error:
                 hint = catalogue.suggest(str(error.args[0]), list(row))
                 raise BadRow(Complaint(1, f"the prompt needs '{error.args[0]}'{hint}")) from None
             except (ValueError, TypeError) as error:
                 raise BadRow(Complaint(1, f"the prompt's {role} part cannot be filled: {error}")) from None
+            shown = {"type": "input_image", "image_url": image, "detail": "auto"}
+            parts = [{"type": "input_text", "text": text}, shown]
+            yield {"role": role, "content": parts if image and role == "user" else text}
 
 
 def read_prompt(path: Path) -> PromptTemplate:
@@ -77,10 +87,19 @@ def read_prompt(path: Path) -> PromptTemplate:
     try:
         prompt = msgspec.convert(_parse(path, text), PromptTemplate)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {error}; a prompt has 'user' and may have 'system'") from None
-    for part in (prompt.user, prompt.system or ""):
-        _check(path, part)
-    return prompt
+        raise UsageError(f"{path}: {error}; a prompt has 'user' and may have 'system' and 'image'") from None
+    return checked_prompt(path, prompt.user, prompt.system, prompt.image)
+
+
+def checked_prompt(where: object, user: str, system: str | None = None, image: str = "") -> PromptTemplate:
+    """A template whose places are fields of rows.
+
+    Raises:
+        UsageError: it reaches for more than fields; the message begins with ``where`` it stands.
+    """
+    for part in (user, system or ""):
+        _check(where, part)
+    return PromptTemplate(user=user, system=system, image=image)
 
 
 def _parse(path: Path, text: str) -> Any:
@@ -101,7 +120,7 @@ def _parse(path: Path, text: str) -> Any:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
 
 
-def _check(path: Path, template: str) -> None:
+def _check(path: object, template: str) -> None:
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:

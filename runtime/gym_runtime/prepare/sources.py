@@ -6,18 +6,23 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from gym_runtime.assets.asset import Asset
+from gym_runtime.assets.cache import cached, digest_of, find, folder
+from gym_runtime.assets.fetch import fetch
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.environment import DatasetSource, LoadedEnvironment, Split
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.environment.dataset_source import DatasetSource, Split
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.errors import AssetMissing, TaskError, UsageError
 from gym_runtime.files.results import write_whole
-from gym_runtime.prepare import hub
+from gym_runtime.prepare import hub, installed
+from gym_runtime.prepare.records import make_rows
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 Origin = Literal["huggingface", "file", "generate"]
@@ -82,18 +87,24 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         sources = self.environment.definition.datasets
         return next((s for s in sources if s.split == self.split and s.name == self.dataset), None)
 
+    @property
+    def made(self) -> DatasetSource | None:
+        """Where on the hub the records are of which its rows are made, which lack an input."""
+        source = self.published() if self.choose() == "huggingface" else None
+        return source if source and source.rows else None
+
     def describe(self, repeats: int) -> dict[str, Any]:
         """How NeMo Gym's configurations describe such rows; the beginning of their metrics."""
         origin, source = self.choose(), self.published()
-        from_hub = source if origin == "huggingface" else None
+        published = source if origin == "huggingface" else None
+        from_hub = None if published is None or published.installed else published
         return {
             "name": self.name,
             "type": self.split,
             "jsonl_fpath": str(self.path()) if origin == "file" else None,
             "num_repeats": repeats,
-            "source": from_hub
-            and {"type": "huggingface", "repo_id": from_hub.repo_id, "artifact_fpath": from_hub.file},
-            "license": (from_hub.license if from_hub else self.environment.definition.data_license) or None,
+            "source": from_hub and _described(from_hub),
+            "license": (published.license if published else self.environment.definition.data_license) or None,
         }
 
 
@@ -120,7 +131,8 @@ class Origins:
             UsageError: the text is not a commit; the library uses it as part of a path.
         """
         wanted = _identity(source)
-        for entry in self._entries.get(source.split, ()):
+        recorded = self._entries.get(source.split, ())
+        for entry in [*recorded, *(other for whole in recorded for other in whole.get("further", ()))]:
             if {name: entry.get(name) for name in wanted} == wanted:
                 return self._checked(entry.get("commit"))
         return None
@@ -145,8 +157,19 @@ def _identity(source: DatasetSource) -> dict[str, str]:
     return {"repo_id": source.repo_id, "file": source.file, "revision": source.revision}
 
 
-def gather(wanted: Wanted, origins: Origins, downloading: Downloading) -> tuple[Path, dict[str, Any]]:
+def _described(source: DatasetSource) -> dict[str, str]:
+    if source.asset:
+        return {"type": "url", "url": source.asset.urls.get(source.file, source.asset.page)}
+    return {"type": "huggingface", "repo_id": source.repo_id, "artifact_fpath": source.file}
+
+
+def gather(
+    wanted: Wanted, origins: Origins, downloading: Downloading, made: Path
+) -> tuple[Path, dict[str, Any]]:
     """A file with the rows that are wanted, from the hub or from this machine; and its entry in `Origins`.
+
+    Args:
+        made: where rows go that are made of the records of published files.
 
     Raises:
         UsageError: they are not to be had.
@@ -157,9 +180,63 @@ def gather(wanted: Wanted, origins: Origins, downloading: Downloading) -> tuple[
         path = wanted.path()
         assert path is not None
         return path, {**entry, "path": str(path)}
-    with downloading(f"{source.file} of {source.repo_id}") as report:
-        found = hub.fetch(source, commit=origins.commit(source), report=report)
-    return found.path, {**entry, **_identity(source), "commit": found.commit, "license": source.license}
+    names = (source.file, *source.further_files)
+    if source.installed:
+        files, known = _of_package(source, names)
+    elif source.asset:
+        files, known = _of_asset(wanted, source.asset, names, downloading)
+    else:
+        files, known = _of_hub(source, names, origins, downloading)
+    entry |= {**known, "license": source.license}
+    if source.rows is None:
+        return files[0][1], entry
+    for other in source.further_sources:
+        further, about = _of_hub(other, (other.file, *other.further_files), origins, downloading)
+        files += further
+        entry.setdefault("further", []).append({**about, "license": other.license})
+    make_rows(source.rows, files, made)
+    return made, entry
+
+
+Files = list[tuple[str, Path]]
+
+
+def _of_hub(
+    source: DatasetSource, names: Sequence[str], origins: Origins, downloading: Downloading
+) -> tuple[Files, dict[str, str]]:
+    """The files, of one commit, by their names; and what identifies them."""
+    commit, files = origins.commit(source), Files()
+    for name in names:
+        with downloading(f"{name} of {source.repo_id}") as report:
+            found = hub.fetch(msgspec.structs.replace(source, file=name), commit=commit, report=report)
+        commit = found.commit
+        files.append((name, found.path))
+    return files, {**_identity(source), "commit": commit or ""}
+
+
+def _of_package(source: DatasetSource, names: Sequence[str]) -> tuple[Files, dict[str, str]]:
+    """The files of an installed package; and what identifies them."""
+    found = [installed.find(msgspec.structs.replace(source, file=name)) for name in names]
+    known = {"package": source.repo_id, "file": source.file, "version": found[0].commit}
+    return [(name, one.path) for name, one in zip(names, found, strict=True)], known
+
+
+def _of_asset(
+    wanted: Wanted, asset: Asset, names: Sequence[str], downloading: Downloading
+) -> tuple[Files, dict[str, str]]:
+    """The files of an asset, fetched unless its setting names a folder; and what identifies them."""
+    if asset.urls and folder(asset) == cached(asset):
+        with downloading(asset.description) as report:
+            fetch(asset, report)
+    try:
+        paths = find(asset, wanted.environment.name, *names)
+    except AssetMissing as error:
+        raise UsageError(error.message) from error
+    return list(zip(names, paths, strict=True)), {
+        "asset": asset.name,
+        "file": names[0],
+        "sha256": digest_of(paths[0]),
+    }
 
 
 def generate(wanted: Wanted, count: int, seed: int, path: Path) -> dict[str, Any]:

@@ -5,10 +5,12 @@
        ├──▶ cgroups ──▶ delegation     limits that the kernel enforces, where this process may make groups
        └──▶ tree                       elsewhere: limits that are checked by reading /proc
     priority                           CPU priority among them
+    disturbances                       what SIGTERM to all processes may have ended runs again
 
 `gym_runtime.sandbox` runs models' code in them, and the verifiers of that code.
 """
 
 from gym_runtime.processes.child import Child as Child
 from gym_runtime.processes.child import EndOfProcess as EndOfProcess
+from gym_runtime.processes.disturbances import undisturbed as undisturbed
 from gym_runtime.processes.processor_time import within as within

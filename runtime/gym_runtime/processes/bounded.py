@@ -53,10 +53,16 @@ class Bounded(Child):
                 keep_open=keep_open,
                 with_errors=with_errors,
             )
+        # Without a child there is no `close` that would remove the group.
         except BaseException:
             if self._group:
                 self._group.remove()
             raise
+
+    @property
+    def kept_by_kernel(self) -> bool:
+        """Whether it has a control group."""
+        return self._group is not None
 
     def find_excess(self) -> str | None:
         """Which limit it exceeds, or for which the kernel has killed a part of it, in words; or None.
@@ -71,6 +77,7 @@ class Bounded(Child):
     async def end(self) -> None:
         await super().end()
         if self._group:
+            # Daemons have left the tree, but not the group.
             self._group.kill()
 
     async def close(self) -> None:

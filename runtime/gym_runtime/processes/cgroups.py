@@ -23,9 +23,10 @@ from typing import NamedTuple
 import structlog
 
 from gym_runtime.processes.delegation import PREFIX, own_groups, prepare
+from gym_runtime.processes.kernel_files import said
+from gym_runtime.timing import SWEEP_LIMIT_S, SWEEP_PAUSE_S
 
 SHELL = "/bin/sh"
-SWEEP_LIMIT_S, SWEEP_PAUSE_S = 1.0, 0.005
 log = structlog.get_logger(__name__)
 _turn = count()
 
@@ -73,6 +74,7 @@ class ControlGroup:
     def joining(self, command: Sequence[str]) -> list[str]:
         """The command, started by a shell that joins the group first."""
         join = [f"echo 0 >{shlex.quote(str(folder / 'cgroup.procs'))}" for folder in self.folders]
+        # `PWD` would tell the sandbox a path of the worker.
         return [SHELL, "-c", " && ".join([*join, "unset PWD", 'exec "$@"']), "sh", *command]
 
     def members(self) -> list[int]:
@@ -81,10 +83,10 @@ class ControlGroup:
 
     def excess(self) -> str | None:
         """A message if the kernel killed members because all together took too much memory; or None."""
-        events = _numbers(self.folders[0] / "memory.events")
+        folder = self.folders[0]
+        events = _numbers(f"{folder}/memory.events") or _numbers(f"{folder}/memory.oom_control")
         # ``oom`` excludes kills for the limit of a group above or of the machine; version 1 cannot tell.
-        killed = events.get("oom") and events.get("oom_kill")
-        if killed or _numbers(self.folders[0] / "memory.oom_control").get("oom_kill"):
+        if events.get("oom_kill") and events.get("oom", 1):
             return f"more than {self._memory_bytes >> 20} MiB of memory in all processes together"
         return None
 
@@ -101,6 +103,7 @@ class ControlGroup:
 
 def group(*, memory_bytes: int, tasks: int) -> ControlGroup | None:
     """A new group, or None where this process cannot make one."""
+    # The id as an argument: a fork misses the cache, and tries for itself.
     folders = place(os.getpid()).folders
     if folders:
         try:
@@ -120,6 +123,7 @@ def place(process: int) -> Place:
         groups, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
         folders = prepare(own_groups(groups, mounts))
         _end([left for folder in folders for left in folder.glob(f"{_prefix()}*") if _is_left(left)])
+        # Tried in earnest: the files may be writable and joining still be refused.
         trial = ControlGroup(folders, memory_bytes=64 << 20, tasks=16)
         try:
             subprocess.run(trial.joining(["true"]), check=True, capture_output=True, timeout=30)
@@ -163,8 +167,9 @@ def _end(folders: Iterable[Path]) -> None:
 
 def _members(folder: Path) -> list[int]:
     """The members, without those of other pid namespaces, whose id reads as 0."""
+    # The group may have been removed.
     with suppress(OSError):
-        return [pid for pid in map(int, (folder / "cgroup.procs").read_text().split()) if pid]
+        return [pid for pid in map(int, said(f"{folder}/cgroup.procs").split()) if pid]
     return []
 
 
@@ -191,9 +196,9 @@ def _remove(folder: Path) -> bool:
     return True
 
 
-def _numbers(path: Path) -> dict[str, int]:
+def _numbers(path: str) -> dict[str, int]:
     """The numbers of a file with lines of ``NAME NUMBER``."""
     with suppress(OSError):
-        lines = [line.split() for line in path.read_text().splitlines()]
+        lines = [line.split() for line in said(path).decode().splitlines()]
         return {name: int(number) for name, number in lines}
     return {}

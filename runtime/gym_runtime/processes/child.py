@@ -53,10 +53,13 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if with_errors else subprocess.DEVNULL,
+            # Unbuffered: the pipes are read and written by their descriptors.
             bufsize=0,
             env=environment,
             cwd=directory,
             pass_fds=tuple(keep_open),
+            # Of its own session: a Ctrl-C in the terminal is the worker's, and one signal reaches the whole
+            # group.
             start_new_session=True,
         )
         self.pid = self._popen.pid
@@ -85,6 +88,7 @@ class Child:
         Raises:
             EndOfProcess: it no longer reads.
         """
+        # Slices of a memoryview are no copies; a large request is written in many pieces.
         rest = memoryview(data)
         while rest:
             try:
@@ -98,12 +102,14 @@ class Child:
         """Close its standard input."""
         pipe = self._files[0]
         if pipe and not pipe.closed:
+            # Before the close: the number may belong to another file a moment later.
             anyio.notify_closing(self._pipes[0])
             pipe.close()
 
     async def read(self, *, errors: bool = False) -> bytes:
         """The next bytes of its standard output (or of its errors); empty at the end."""
         descriptor = self._pipes[2 if errors else 1]
+        # Tried first and waited for then: usually there is something to read.
         while True:
             try:
                 return os.read(descriptor, CHUNK_BYTES)
@@ -145,6 +151,7 @@ class Child:
         got = bytearray()
         while len(got) < size:
             try:
+                # In pieces: an announced length costs no memory before the bytes come.
                 piece = os.read(self._pipes[1], min(size - len(got), 16 * CHUNK_BYTES))
             except BlockingIOError:
                 await anyio.wait_readable(self._pipes[1])
@@ -171,6 +178,7 @@ class Child:
     async def end(self) -> None:
         """Kill it and its descendants and wait for its end, also during a cancellation. Repeatable."""
         self.kill()
+        # A limit, because a process in an uninterruptible system call does not end when it is killed.
         with anyio.move_on_after(KILL_LIMIT_S, shield=True):
             await self.wait()
 
@@ -194,6 +202,7 @@ class Child:
 async def wait_for_end(pid: int) -> None:
     """Wait until any process, not only a child, has ended; Linux only."""
     try:
+        # A pidfd stands for this very process, also when its number is used again.
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return

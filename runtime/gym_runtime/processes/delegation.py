@@ -57,6 +57,7 @@ def prepare(own: Mapping[str, tuple[Path, Path]]) -> tuple[Path, ...]:
         OSError: no control groups are mounted, or this process may not make any.
     """
     if all(controller in own for controller in CONTROLLERS):
+        # Both controllers may be mounted together, and then are one folder.
         folders = tuple(dict.fromkeys(own[controller][0] for controller in CONTROLLERS))
     elif UNIFIED in own:
         folders = (own[UNIFIED][0],)
@@ -75,6 +76,7 @@ def _handed_over(own: Path, top: Path) -> Path:
         return top
     for folder in (own, own.parent):
         for name in ("user.delegate", "trusted.delegate"):
+            # Not every file system has such attributes.
             with suppress(OSError):
                 if os.getxattr(folder, name) == b"1":
                     return folder
@@ -86,15 +88,18 @@ def _enable(folder: Path) -> None:
     offered = (folder / "cgroup.controllers").read_text().split()
     if missing := [controller for controller in CONTROLLERS if controller not in offered]:
         raise OSError(f"{folder} does not offer {' and '.join(missing)}")
+    # Several times: a process may be forked there while the others are moved.
     for _ in range(MOVES_AT_MOST):
         try:
             (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in CONTROLLERS))
             return
         except OSError as error:
+            # EBUSY: there are processes beside the groups. They are moved below, and this is tried again.
             if error.errno != errno.EBUSY:
                 raise
         (folder / LEAF).mkdir(exist_ok=True)
         for pid in (folder / "cgroup.procs").read_text().split():
+            # It may have ended meanwhile.
             with suppress(ProcessLookupError):
                 (folder / LEAF / "cgroup.procs").write_text(pid)
     raise OSError(f"processes of {folder} cannot be moved out of the way")

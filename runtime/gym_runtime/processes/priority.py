@@ -14,6 +14,7 @@ LEAST = 19
 def lower(pids: Iterable[int]) -> None:
     """Let processes run only when others leave time, all on one CPU. Repeatable; it cannot be undone."""
     for pid in pids:
+        # It may have ended meanwhile.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, LEAST)
             if sys.platform == "linux":  # the scheduler wakes others on its CPU as if it were idle

@@ -37,6 +37,7 @@ def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
             signal.setitimer(signal.ITIMER_VIRTUAL, limit_s, LIMIT_SIGNAL_S)
             return step()
         finally:
+            # The signal may come in this very line; then the handler below stops the timer.
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except OutOfTime:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -11,14 +11,17 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
+
+from gym_runtime.processes.kernel_files import said
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def members(pid: int) -> list[int]:
     """A process and its descendants, including zombies."""
     found = [pid]
+    # The list grows while it is walked through, down to the last descendant.
     for member in found:
         found += children(member)
     return found
@@ -27,11 +30,21 @@ def members(pid: int) -> list[int]:
 def children(pid: int) -> list[int]:
     """The children of a process; empty if it has ended."""
     found: list[int] = []
+    # It may end while it is read; so may one of its threads.
     with suppress(OSError):
+        # The kernel lists children by the thread that started them.
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+                found += map(int, said(f"/proc/{pid}/task/{thread}/children").split())
     return found
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time of a process and of its children that have ended, in seconds; 0 if it has ended."""
+    with suppress(OSError, ValueError):
+        fields = said(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # its name may have spaces
+        return sum(map(int, fields[11:15])) / _TICKS_PER_S
+    return 0.0
 
 
 def excess(pid: int, processes: int, memory_bytes: int) -> str | None:
@@ -69,23 +82,25 @@ def kill(pid: int) -> None:
         for member in found:
             _signal(member, signal.SIGSTOP)
             stopped[member] = None
+        # Again over all: one may have forked before it was stopped.
         found = [child for member in stopped for child in children(member) if child not in stopped]
     for member in reversed(stopped):
         _signal(member, signal.SIGKILL)
     with suppress(ProcessLookupError, PermissionError):
+        # A daemon that was adopted by init is no descendant any more, but may be in the group.
         os.killpg(pid, signal.SIGKILL)
 
 
 def _resident_bytes(pid: int) -> int:
     with suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+        return int(said(f"/proc/{pid}/statm").split()[1]) * PAGE_BYTES
     return 0
 
 
 def _proportional_bytes(pid: int) -> int:
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+        for line in said(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith(b"Pss:"):
                 return int(line.split()[1]) << 10
     return 0
 

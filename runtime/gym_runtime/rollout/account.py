@@ -88,11 +88,14 @@ class Account:
             self._sequence = found[0].sequence
             before = _decode(found[0].payload)
         else:
-            # A first delivery writes no record when it begins: it may have been lost, or never have arrived.
-            before = Spent(attempts=1 if delivered_before else 0)
+            # A first delivery writes no record when it begins. It may never have arrived; to count it as lost
+            # costs the rollout no more than a place (`gym_runtime.workers.suspect_places`).
+            before = Spent(attempts=int(delivered_before), losses=int(delivered_before))
         if before.working:
+            # The lost worker could not count its own last attempt.
             before = msgspec.structs.replace(before, attempts=before.attempts + 1)
             if delivered_before:
+                # A journal that has grown shows that the worker before got on; the count begins again.
                 losses = before.losses + 1 if before.turns == turns else 1
                 before = msgspec.structs.replace(before, losses=losses)
         self._before = self.spent = msgspec.structs.replace(before, turns=turns)
@@ -117,6 +120,7 @@ class Account:
     def due(self) -> bool:
         """Whether the time of the attempts should be stored now."""
         started = self._started_s is not None and not self._over
+        # At least a second: a short deadline must not cost a stored record for each turn.
         return started and anyio.current_time() >= self._noted_s + max(1.0, self._limit_s / NOTES)
 
     def attempt_over(self, *, failed: bool) -> None:
@@ -154,6 +158,7 @@ class Account:
         async with self._writing:
             if self._over:
                 return True
+            # Also when the storing is cancelled: it may have happened, and no later note must overwrite it.
             self._over = last
             now_s = anyio.current_time()
             used_s = 0.0 if self._started_s is None else now_s - self._started_s

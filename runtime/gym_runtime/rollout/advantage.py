@@ -45,10 +45,12 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
         raise UsageError(
             f"there is no advantage '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
         )
+    # One form for "no reward", as trainers' arrays have it.
     given = [math.nan if reward is None else reward for reward in rewards]
     scored = [reward for reward in given if not math.isnan(reward)]
     if len(scored) < 2:
         return [0.0] * len(given)
+    # `fsum`: the same in whatever order the rollouts come.
     mean = math.fsum(scored) / len(scored)
     scale = _scale(scored, mean, kind)
     return [0.0 if math.isnan(reward) else (reward - mean) * scale for reward in given]

@@ -40,7 +40,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.record import make_record
+from gym_runtime.rollout.result_row import make_record
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rollout.staleness import staleness
 from gym_runtime.rpc.router import Router
@@ -109,15 +109,17 @@ class Attempts:
                 await self._note(working=False)
                 await wait()
             self.account.start()
-            if known:
+            if known or wait is not None:
                 await self._note()
             while True:
                 logs.set_rollout(self.task.rollout_id, self.number)
                 self._started_s = clock.now()
+                # A rollout that fails before it is made must not report the attempt before.
                 self._rollout = None
                 losses = self.account.budget.losses
                 try:
                     return await self._once()
+                # Another worker has the rollout now, so that there is nothing to record here.
                 except Fenced:
                     raise
                 except GymError as error:
@@ -129,6 +131,7 @@ class Attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
                     self._router.meter.add(RETRIES, "agent", type(error).__name__)
+                    # What the attempt contradicts, or what is too old, must not be followed again.
                     restart = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
                     )
@@ -139,14 +142,18 @@ class Attempts:
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
                     return self.failed(fault)
                 if restart:
+                    # Before the journal is discarded: that forgets which session there is to close.
                     await self.close()
                     await self._journal.discard()
+                    self.account.budget.role_use = {}  # it went with the session
                 else:
+                    # From the broker: a turn may be stored whose acknowledgement did not arrive.
                     await self._journal.load()
                 self.account.attempt_over(failed=failed)
                 await self._note()
                 await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
                 pause_s = min(pause_s * 2, ATTEMPT_PAUSE_S)
+        # Only a cancelled `_scope` is left here; `run` returns or raises otherwise.
         return self._record(Cancelled(), None)
 
     async def _note(self, *, working: bool = True) -> None:
@@ -155,6 +162,7 @@ class Attempts:
 
     async def _once(self) -> RolloutRecord:
         task, account = self.task, self.account
+        # Not `fail_after`: its TimeoutError could be the agent's own.
         with anyio.CancelScope(deadline=account.deadline):
             rollout = self._rollout = Rollout(
                 task, self.number, self._router, self._journal, account.budget, account.left_s
@@ -184,6 +192,7 @@ class Attempts:
             error = leaf(raised)
             if not isinstance(error, anyio.get_cancelled_exc_class()):
                 raise error from None if error is raised else raised
+            # anyio's check above does not see a cancellation by asyncio itself, as when a loop is closed.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise error from None
@@ -220,12 +229,16 @@ class Attempts:
         rollout = self._rollout
         if rollout is not None:
             try:
+                # Shielded: a cancelled rollout must close its session as well.
                 with anyio.move_on_after(2, shield=True):
                     await rollout.close()
             except GymError as error:
                 logger().info("a session was not closed; its time limit will close it", error=str(error))
 
     def _compared(self, outcome: Outcome, comparison: Comparison | None) -> RolloutRecord:
+        role_use = self.account.budget.role_use
+        if comparison is None and role_use:
+            comparison = Comparison(verdicts=[], role_use=role_use)
         return RolloutRecord(
             run=self.task.run,
             task_index=self.task.task_index,
@@ -250,5 +263,6 @@ class Attempts:
             verdict=verdict,
             duration_s=clock.now() - self._started_s,
             worker=self._worker,
+            role_use=self.account.budget.role_use,
             started_anew=self._lost,
         )

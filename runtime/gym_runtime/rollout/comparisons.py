@@ -27,13 +27,14 @@ from gym_runtime.messages.comparison import (
     is_comparison,
 )
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
-from gym_runtime.messages.role_use import RoleAnswer, add_use, role_numbers
+from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use, role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.record import OWN_FIELDS, count_number, number_of
+from gym_runtime.rollout.result_row import OWN_FIELDS, count_number, number_of
 
 COMPARE = "compare"
 """The stage of a failure to compare."""
 
+_NOTHING_ASKED = Comparison(verdicts=[])
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -67,6 +68,7 @@ class Comparisons:
     def expect(self, task: RolloutSpec) -> None:
         """One more rollout takes part in its group: it replaces one that failed."""
         if task.group is not None:
+            # The group exists, because the record that it replaces is in it; so its size is not needed.
             self._group(task.task_index, task.group.first, 0).left.add(task.rollout_index)
 
     def take(self, record: RolloutRecord) -> Iterator[RolloutRecord | RolloutSpec]:
@@ -87,6 +89,7 @@ class Comparisons:
             yield record
         else:
             group.waiting[record.rollout_index] = record
+        # After the yield above: the caller may have added a replacement (`expect`).
         if not group.left:
             del self._open[place]
             yield from self._complete(group)
@@ -109,6 +112,8 @@ class Comparisons:
 
     def _complete(self, group: _Group) -> Iterator[RolloutRecord | RolloutSpec]:
         members = [group.waiting[index] for index in sorted(group.waiting)]
+        # An earlier client has written all their rows; the records come again only because a run is read from
+        # its start.
         if all(self._settled(one.task_index, one.rollout_index) for one in members):
             return
         if len(members) < 2:
@@ -152,25 +157,29 @@ def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> 
 def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> Iterator[RolloutRecord]:
     """The records of a group with what its comparison says of each; each has a reward or has failed.
 
-    What the comparison asked models in roles stands in the first row that has a reward, so that it is counted
-    once.
+    What the comparison asked models in roles stands in one row, so that it is counted once: in the first that
+    has a reward, else in the first.
     """
     outcome, result = comparison.outcome, comparison.comparison
-    if result is None:
+    if result is None or not isinstance(outcome, Completed):
         ended = outcome if not isinstance(outcome, Completed) else Failed(fault=_unjudged("it has no result"))
-        yield from (without_verdict(one, ended) for one in members)
+        for one in members:
+            asked = result if result is not None and one is members[0] else _NOTHING_ASKED
+            yield without_verdict(one, ended, asked)
         return
     verdicts = {verdict.rollout_index: verdict for verdict in result.verdicts}
     compared = sorted(verdicts)
-    asked = result
+    rewarded = [one for one in members if (of := verdicts.get(one.rollout_index)) and of.reward is not None]
+    bearer = (rewarded or members)[0]
     for one in members:
+        asked = result if one is bearer else _NOTHING_ASKED
         verdict = verdicts.get(one.rollout_index)
         if verdict is None or verdict.reward is None:
             fault = verdict.fault if verdict is not None and verdict.fault is not None else None
-            yield without_verdict(one, Failed(fault=fault or _unjudged("it was made without this rollout")))
-            continue
-        yield with_verdict(one, verdict, verdict.reward, compared, asked)
-        asked = Comparison(verdicts=[])
+            failed = Failed(fault=fault or _unjudged("it was made without this rollout"))
+            yield without_verdict(one, failed, asked)
+        else:
+            yield with_verdict(one, verdict, verdict.reward, compared, asked)
 
 
 def _unjudged(why: str) -> Fault:
@@ -199,6 +208,7 @@ def with_verdict(
     numbers = dict(record.numbers)
     fields = _fields(record.row)
     row: dict[str, object] = {}
+    # Copied one by one, so that the reward stands where rows of other rollouts have it.
     for name, value in fields.items():
         row[name] = value
         if name == "response":
@@ -206,6 +216,7 @@ def with_verdict(
     for name, value in verdict.components.items():
         count_number(numbers, name, value)
     for name, value in verdict.fields.items():
+        # A verifier must not replace what the runtime itself says.
         if name not in OWN_FIELDS:
             row[name] = value
             count_number(numbers, name, number_of(value))
@@ -213,23 +224,36 @@ def with_verdict(
         row["reward_components"] = verdict.components
     numbers["reward"] = reward
     about: dict[str, object] = {**_fields(fields["_gym"]), "compared": compared}
+    roles = _count_asked(asked, record, about, numbers)
+    row["_gym"] = about
+    return replace(record, row=Raw(_encode(row)), reward=reward, numbers=numbers, roles=roles, waiting=None)
+
+
+def _count_asked(
+    asked: Comparison, record: RolloutRecord, about: dict[str, object], numbers: dict[str, float]
+) -> dict[str, RoleUse]:
+    """Add what a comparison asked models in roles to what its row says of itself; all of the record's use."""
     roles = dict(record.roles)
     if asked.role_use:
         add_use(roles, asked.role_use)
         about["roles"] = roles
-        about["role_answers"] = _answers(about.get("role_answers")) + asked.role_answers
+        if asked.role_answers:
+            about["role_answers"] = _answers(about.get("role_answers")) + asked.role_answers
         numbers.update(role_numbers(roles))
-    row["_gym"] = about
-    return replace(record, row=Raw(_encode(row)), reward=reward, numbers=numbers, roles=roles, waiting=None)
+    return roles
 
 
 def _answers(recorded: object) -> list[RoleAnswer]:
     return msgspec.json.decode(recorded, type=list[RoleAnswer]) if isinstance(recorded, Raw) else []
 
 
-def without_verdict(record: RolloutRecord, outcome: Outcome) -> RolloutRecord:
+def without_verdict(
+    record: RolloutRecord, outcome: Outcome, asked: Comparison = _NOTHING_ASKED
+) -> RolloutRecord:
     """A record that waited and gets no reward."""
-    fields = _fields(record.row)
-    about = _fields(fields["_gym"]) | {"outcome": Raw(_encode(outcome))}
+    fields, numbers = _fields(record.row), dict(record.numbers)
+    about: dict[str, object] = {**_fields(fields["_gym"]), "outcome": Raw(_encode(outcome))}
+    roles = _count_asked(asked, record, about, numbers)
     row: dict[str, object] = {**fields, "_gym": about}
-    return replace(record, row=Raw(_encode(row)), outcome=outcome, waiting=None)
+    encoded = Raw(_encode(row))
+    return replace(record, row=encoded, outcome=outcome, numbers=numbers, roles=roles, waiting=None)

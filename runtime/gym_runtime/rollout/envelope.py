@@ -39,6 +39,7 @@ class Envelope:
         Raises:
             DeadlineExceeded: there is no time left for it.
         """
+        # Here, so that no request leaves that its receiver would refuse for its deadline.
         if clock.now() >= self.deadline_s:
             raise DeadlineExceeded(
                 f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"

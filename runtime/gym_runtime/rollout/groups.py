@@ -156,6 +156,7 @@ class Groups:
                 self._note(spec)
             yield from specs
             return
+        # `groupby` reads one spec too many; it is noted when its own group begins.
         for _, members in groupby(specs, key=lambda spec: spec.task_index):
             group = list(members)
             for spec in group:
@@ -178,6 +179,7 @@ class Groups:
             commands += self._settle(group, record)
         else:
             group.done.append(record)
+        # Before the group is looked at: a replacement keeps it open.
         group.left += sum(isinstance(command, Make) for command in commands)
         if group.left == 0:
             del self._open[record.task_index]
@@ -186,10 +188,12 @@ class Groups:
 
     def _replace(self, group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
         fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
+        # No fault: it was cancelled, so no other is wanted.
         hopeless = fault is None or fault.kind == TaskError.kind or fault.stage == COMPARE
         if hopeless or group.replacements >= REPLACEMENTS * len(group.tasks):
             return []
         group.replacements += 1
+        # Any of its specs will do: they differ in their index only.
         again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
         group.next_index += 1
         self.replacements += 1
@@ -225,6 +229,7 @@ def _keep(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
 
 
 def _fail(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
+    # Without rollouts that are left there is nothing to cancel.
     if group.cancelled or not group.left:
         return []
     group.cancelled = True

@@ -14,7 +14,7 @@ discarded (`JournalMismatch`) and the rollout starts again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import anyio
@@ -29,6 +29,7 @@ from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""
 
+# 72 bits: enough to tell the calls of one rollout apart, and short in each record.
 DIGEST_BYTES = 9
 
 
@@ -106,9 +107,11 @@ class Journal:
         self._records, self._sequence = [], 0
         if self._bus is not None:
             await self._read(self._bus)
+        # This attempt's own session counts more than one of the journal.
         if self._records and not self.session:
             self.session, self.worker = self._records[-1].session, self._records[-1].worker
         self._position, self.turns, self._fresh = 0, 0, []
+        # A copy, because answers are removed from it as they are used.
         self._open = list(self._records[0].environment) if self._records else []
 
     async def _read(self, bus: Bus) -> None:
@@ -122,6 +125,7 @@ class Journal:
                     self._sequence, self._known_s = record.sequence, anyio.current_time()
                     if len(self._records) == count:
                         return
+        # Counted, and then deleted while it was read.
         self._records, self._sequence = [], 0
 
     async def discard(self) -> None:
@@ -139,6 +143,7 @@ class Journal:
         """
         if self._position >= len(self._records):
             return None
+        # By digest, not by order: parallel tool calls end in any order.
         for index, known in enumerate(self._open):
             if known.digest == call:
                 del self._open[index]
@@ -154,6 +159,7 @@ class Journal:
         if self._position >= len(self._records):
             return None
         record = self._records[self._position]
+        # A recorded answer of the environment that was not asked for shows another course, too.
         if record.digest != request or self._open:
             raise JournalMismatch(
                 "the agent makes a model call that its journal does not have", stage="agent"
@@ -163,6 +169,23 @@ class Journal:
         following = self._records[self._position] if self._position < len(self._records) else None
         self._open = list(following.environment) if following else []
         return record.answer
+
+    def model_answers(self, requests: Sequence[str]) -> list[Raw | None]:
+        """The recorded answers to requests that were made at the same time, in the requests' order.
+
+        They were recorded in the order in which the model answered; None for those it had not answered.
+
+        Raises:
+            JournalMismatch: as `model_answer`.
+        """
+        found: list[Raw | None] = [None] * len(requests)
+        while None in found and self._position < len(self._records):
+            recorded = self._records[self._position].digest
+            open_ones = [index for index, answer in enumerate(found) if answer is None]
+            # If none fits, the first one raises the mismatch.
+            index = next((one for one in open_ones if requests[one] == recorded), open_ones[0])
+            found[index] = self.model_answer(requests[index])
+        return found
 
     def note(self, call: str, body: Raw) -> None:
         """The environment answered a call; it is stored with the next turn."""
@@ -188,6 +211,7 @@ class Journal:
         if sequence is None:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
         self._sequence, self._known_s = sequence, anyio.current_time()
+        # A new list: the record above holds the old one.
         self._fresh = []
         if self.on_turn is not None:
             self.on_turn()

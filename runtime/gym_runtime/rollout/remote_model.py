@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
+import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import ConversationUnknown, ModelUnavailable
+from gym_runtime.errors import ConversationUnknown, ModelUnavailable, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -21,6 +23,15 @@ from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
+
+
+class Answered(NamedTuple):
+    """A model's answer. Where its prompt is short, it is so on ``before``; ``after`` has its tokens, too."""
+
+    response: Response
+    answer: calls.ModelAnswer
+    before: bytes = b""
+    after: bytes = b""
 
 
 class RemoteModel:
@@ -49,32 +60,67 @@ class RemoteModel:
         self._envelope = envelope
         self._calls = 0
         self._worker = ""
-        self._kept = 0
+        self._kept = self._mark = 0
         self._prefix: calls.Prefix | None = None
+        self._params = NULL
         self._items: list[Raw] = []
         self._hash = blake2b(digest_size=DIGEST_BYTES)
 
-    async def ask(self, params: Raw, items: Sequence[Raw]) -> tuple[Response, calls.ModelAnswer]:
+    async def ask(self, params: Raw, items: Sequence[Raw]) -> Answered:
         """The model's answer to a conversation: from the journal, or from a worker and then journaled.
 
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
+        if params != self._params:  # the worker keeps the old tools, so the whole prompt is sent again
+            self._params, self._kept, self._prefix = params, 0, None
         self._follow(items)
         identity = self._identity(params) if self._task.durability == "turn" else ""
         body = self._journal.model_answer(identity)
         if body is None:
             body = await self._asked(params, items)
+            # Before the answer is used, or a resumed attempt could take another course.
             await self._journal.store(identity, body)
-        response, answer = _decoded(body)
+        response, answer, _, _ = _decoded(body)
         self._extend(response.output)
-        self._prefix = calls.prefix_after(answer.tokens, len(self._items))
+        before = self._prefix.ids if self._prefix is not None else b""
+        self._prefix = calls.prefix_after(answer.tokens, len(self._items), before)
+        # The worker must have kept exactly this conversation; an answer from the journal was kept by a worker
+        # that may be gone.
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
-        return response, answer
+        self._mark = answer.mark
+        return Answered(response, answer, before, self._prefix.ids if self._prefix is not None else b"")
 
-    async def ask_apart(
-        self, params: Raw, items: Sequence[Raw], prefix: calls.Prefix | None
-    ) -> tuple[Response, calls.ModelAnswer]:
+    async def ask_each(self, params: Raw, conversations: Sequence[Sequence[Raw]]) -> list[Answered]:
+        """The answers to separate conversations, asked at the same time; each is journaled as it comes.
+
+        Raises:
+            GymError: as `ask`.
+        """
+        durable = self._task.durability == "turn"
+        identities = [_identity(params, items) if durable else "" for items in conversations]
+        bodies = self._journal.model_answers(identities)
+        storing = anyio.Lock()  # each record names the one before it
+
+        async def one(index: int) -> None:
+            call = calls.ModelCall(
+                params=params, input=list(conversations[index]), return_tokens=self._task.return_tokens
+            )
+            body = bodies[index] = await self._send(call)
+            async with storing:
+                await self._journal.store(identities[index], body)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for index, body in enumerate(bodies):
+                    if body is None:
+                        tasks.start_soon(one, index)
+        except BaseExceptionGroup as group:
+            # The caller handles single errors, as if it had asked once.
+            raise leaf(group) from group
+        return [_decoded(body) for body in bodies if body is not None]
+
+    async def ask_apart(self, params: Raw, items: Sequence[Raw], prefix: calls.Prefix | None) -> Answered:
         """The answer to a separate conversation: not journaled, not kept; calls may run concurrently.
 
         Raises:
@@ -94,6 +140,8 @@ class RemoteModel:
                 return_tokens=tokens,
                 conversation=self._name,
                 known=known,
+                brief=self._prefix is not None,
+                mark=self._mark,
             )
             try:
                 return await self._send(new)
@@ -106,10 +154,12 @@ class RemoteModel:
                 return_tokens=tokens,
                 conversation=self._name,
                 prefix=self._prefix,
+                brief=self._prefix is not None,
             )
         )
 
     async def _send(self, call: calls.ModelCall) -> Raw:
+        # Each try has a key of its own: aborting one must not abort the next.
         self._calls += 1
         request = self._envelope(calls.pack(call), f"{self._key}.m{self._calls}")
         answer = await self._router.ask("model", self._task.model, request, self._budget, prefer=self._worker)
@@ -119,6 +169,7 @@ class RemoteModel:
     def _follow(self, items: Sequence[Raw]) -> None:
         """Add the items since the last answer; start over if earlier items have changed."""
         known = len(self._items)
+        # Identity first: nearly all items are the same objects, and comparing bytes costs with their length.
         if known > len(items) or any(
             old is not new and old != new for old, new in zip(self._items, items, strict=False)
         ):
@@ -134,14 +185,24 @@ class RemoteModel:
         self._items += items
 
     def _identity(self, params: Raw) -> str:
+        # A copy of the state, so that a long conversation is not hashed again for each turn.
         whole = self._hash.copy()
         whole.update(params)
         return whole.hexdigest()
 
 
-def _decoded(body: Raw) -> tuple[Response, calls.ModelAnswer]:
+def _identity(params: Raw, items: Sequence[Raw]) -> str:
+    whole = blake2b(digest_size=DIGEST_BYTES)
+    for item in items:
+        whole.update(item)
+        whole.update(b"\n")
+    whole.update(params)
+    return whole.hexdigest()
+
+
+def _decoded(body: Raw) -> Answered:
     try:
         answer = calls.decode_model_answer(body)
-        return decode_response(answer.response), answer
+        return Answered(decode_response(answer.response), answer)
     except msgspec.DecodeError as error:
         raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error

@@ -56,42 +56,59 @@ class RemoteSession:
         self._count = 0
         self._rebuilding: anyio.Lock | None = None
 
-    async def ask(self, call: calls.ResourceCall, *, repeated: bool = False) -> Raw:
+    async def ask(
+        self,
+        call: calls.ResourceCall,
+        *,
+        repeated: bool = False,
+        limit_s: float | None = None,
+        instead: Raw = NULL,
+    ) -> Raw:
         """The answer to a call: from the journal, or from the worker that holds the session.
 
         Args:
             repeated: models in roles may have answered to it for an earlier client.
+            limit_s: a call that takes longer, in seconds, is given up and counts as answered with
+                ``instead``. A rebuilt session does not repeat it: how much of it took effect is not known.
 
         Raises:
             SessionLost: that worker is gone, and the session cannot be rebuilt.
         """
+        # Counted also when the journal answers, so that each call has the same key in every attempt.
         self._count += 1
         key = f"{self.name}.{self._count}"
         identity = digest(calls.encode(call))
-        recorded = self._journal.environment_answer(identity)
-        if recorded is not None:
-            self._remember(call, key, recorded)
-            return recorded
-        answer = await self._deliver(call, key, repeated=repeated)
-        self._remember(call, key, answer.body)
-        self._journal.note(identity, answer.body)
-        return answer.body
+        body = self._journal.environment_answer(identity)
+        if body is None:
+            answer = await self._deliver(call, key, repeated=repeated, limit_s=limit_s)
+            body = instead if answer is None else answer.body
+            self._journal.note(identity, body)
+        if limit_s is None or body != instead:
+            self._remember(call, key, body)
+        return body
 
     def _remember(self, call: calls.ResourceCall, key: str, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):
             self._past.append(_Past(call, key, digest(body)))
 
-    async def _deliver(self, call: calls.ResourceCall, key: str, *, repeated: bool) -> RoutedReply:
+    async def _deliver(
+        self, call: calls.ResourceCall, key: str, *, repeated: bool, limit_s: float | None
+    ) -> RoutedReply | None:
+        """The answer; None if it took too long, for which the time of rebuilding a session does not count."""
         lost = ""
         while True:
             losses = self._budget.losses
             try:
                 if lost and not await self._rebuilt(lost):
                     break
-                return await self._send(call, key, repeated=repeated or bool(lost))
+                with anyio.move_on_after(limit_s):
+                    return await self._send(call, key, repeated=repeated or bool(lost))
+                return None
             except SessionLost as error:
                 if not self._task.replayable:
                     raise
+                # A worker that lives and has lost the session counts no loss; without a retry this could go
+                # on for ever.
                 if self._budget.losses == losses:
                     self._budget.spend(error)
                 lost = self.worker or lost
@@ -109,6 +126,7 @@ class RemoteSession:
         # Almost no rollout needs it.
         self._rebuilding = self._rebuilding or anyio.Lock()
         async with self._rebuilding:
+            # Another call may have rebuilt it while this one waited for the lock.
             if self.worker == lost:
                 self.worker = ""
                 self.rebuilt += 1
@@ -119,6 +137,7 @@ class RemoteSession:
         return True
 
     async def _send(self, call: calls.ResourceCall, key: str, *, repeated: bool) -> RoutedReply:
+        # Only the call that opens it carries the task, because a row may be large.
         opening = not self.worker
         body = calls.pack(
             msgspec.structs.replace(call, session=self.name, task=self._task.row if opening else NULL)

@@ -26,6 +26,7 @@ from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 
+# Over all rollouts of the process, because `worker` need not be different for each of them.
 _numbers = itertools.count()
 
 
@@ -94,6 +95,7 @@ class RoleCalls:
 
     async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.now()
+        # Before the first await, so that it counts the questions in the order in which they were asked.
         number = next(self._counter)
         digest = question_digest(role.name, params, items)
         self._times[digest] += 1
@@ -134,6 +136,7 @@ class RoleCalls:
         try:
             return (await self._router.ask("model", pool, request, self._budget)).body
         except DeadlineExceeded as error:
+            # The rollout's own time is over: that is no fault of the role's.
             if deadline_s >= asked.deadline_s:
                 raise
             raise ModelUnavailable(

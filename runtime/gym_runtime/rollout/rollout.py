@@ -1,70 +1,47 @@
 """A rollout as its agent uses it: every call to a model or an environment goes through it.
 
-It keeps the conversation, counts turns and tool calls, holds the one deadline and the one budget of retries,
-and knows which worker holds the session. It does not depend on how an agent decides.
+It holds the one deadline and the one budget of retries, and knows which worker holds the session; what was
+said and counted is kept by `attempt_state`. It does not depend on how an agent decides.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 
-import anyio
 import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
-from gym_runtime.errors import ModelUnavailable, ResourceError, TaskError, UsageError, leaf
+from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.comparison import Comparison
-from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import NULL, CreateParams, Response, Usage, decode_params
+from gym_runtime.messages.items import FunctionCall, tool_output
+from gym_runtime.messages.responses import NULL, CreateParams, Response
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.attempt_state import AttemptState
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_model import RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rollout.times import RolloutTimes
+from gym_runtime.rollout.tool_calls import ToolCalls, ToolFailure, tool_failure
+from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.timing import SESSION_CLOSED_S
 
 _encode = msgspec.json.Encoder().encode
-_decode_any = msgspec.json.Decoder().decode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
 _decode_pending = msgspec.json.Decoder(JudgedPending).decode
 _decode_comparison = msgspec.json.Decoder(Comparison).decode
+# One for the process: a role's limit counts the questions of all its rollouts.
 _limits = RoleLimits()
 
 
-class Turn:
-    """One answer of the model."""
-
-    def __init__(self, response: Response, tokens: calls.Tokens | None) -> None:
-        self.response = response
-        self.tokens = tokens
-        self.items: list[Item] = decode_items(response.output)
-
-    @property
-    def function_calls(self) -> list[FunctionCall]:
-        return [item for item in self.items if isinstance(item, FunctionCall)]
-
-    @property
-    def messages(self) -> list[Message]:
-        """The assistant's messages."""
-        return [item for item in self.items if isinstance(item, Message) and item.role == "assistant"]
-
-    @property
-    def incomplete(self) -> str | None:
-        """Why the answer is incomplete (``max_output_tokens``, ``content_filter``), or None."""
-        details = self.response.incomplete_details
-        return None if details is None else details.reason or "incomplete"
-
-
-class Rollout:
+class Rollout(AttemptState):
     """One attempt at one rollout, as its agent sees it.
 
     Attributes:
@@ -72,8 +49,12 @@ class Rollout:
         deadline_s: the rollout's, in seconds since the epoch by this machine's clock.
         params: the row's ``responses_create_params``; its input ends with what `reset` added.
         turns: model calls made so far.
+        input: the items of the row's input.
         output: the transcript: all items that were added after the row's input.
+        tokens: of each model call that reported them, by the index of its last item in ``output``. A prompt
+            may be short on the tokens of the call before; `Turn.tokens` has it whole.
         truncated: which limit ended the rollout, or None.
+        notes: texts by their names, which stand in the response's ``metadata``.
         weight_versions: the versions of the model's weights that answered, if the engine reports them.
         times: how long each turn and the verification took.
         roles: what the agent asks models in roles.
@@ -88,22 +69,10 @@ class Rollout:
         budget: RetryBudget | None = None,
         left_s: float | None = None,
     ) -> None:
-        try:
-            self.params = decode_params(_row(task.row).responses_create_params)
-        except msgspec.DecodeError as error:
-            raise TaskError(f"the row is not a task: {error}") from error
-        self.task = task
+        envelope = Envelope(task, attempt, task.timeout_s if left_s is None else left_s)
+        super().__init__(task, envelope.deadline_s)
         self.attempt = attempt
-        self.turns = 0
-        self.tool_calls = 0
-        self.truncated: str | None = None
-        self.usage = Usage()
-        self.input: list[Raw] = self.params.input_items()
-        self.output: list[Raw] = []
-        self.tokens: dict[int, calls.Tokens] = {}
-        self.weight_versions: list[str] = []
         self.times = RolloutTimes(router.meter, task.environment)
-        self.last_response: Response | None = None
         self._router = router
         self._budget = budget or RetryBudget()
         self._call_params = _without_input(self.params)
@@ -111,10 +80,10 @@ class Rollout:
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
         # not unique.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
+        # An earlier attempt's session is used again: it answers repeated calls from memory.
         self._journal.session = self._journal.session or name
-        envelope = Envelope(task, attempt, task.timeout_s if left_s is None else left_s)
-        self.deadline_s = envelope.deadline_s
         self._session = RemoteSession(task, router, self._budget, self._journal, envelope)
+        self._tools = ToolCalls(self._session, parallel=task.parallel_tools)
         self._model = RemoteModel(task, name, router, self._budget, self._journal, envelope)
         self.roles = RoleCalls(
             router,
@@ -126,9 +95,9 @@ class Rollout:
         )
 
     @property
-    def max_turns(self) -> int | None:
-        """Model calls at most, or None for no limit."""
-        return self.task.max_turns
+    def tool_calls(self) -> int:
+        """Tool calls begun so far."""
+        return self._tools.begun
 
     @property
     def resumed_turns(self) -> int:
@@ -145,19 +114,43 @@ class Rollout:
         """The W3C trace context as headers, for what the agent asks or starts; empty if not traced."""
         return tracing.headers() or {}
 
-    def truncate(self, reason: str) -> None:
-        """Note that a limit ends this rollout; it is still judged, with the outcome ``truncated``."""
-        self.truncated = self.truncated or reason
+    @property
+    def is_resuming(self) -> bool:
+        """Whether the next answer of the model comes from an earlier attempt's journal."""
+        return self._journal.turns < self._journal.length
 
-    async def respond(self) -> Turn:
-        """Have the model answer the conversation so far; the answer is appended to it.
+    async def respond(self, shown: Sequence[Raw] | None = None) -> Turn:
+        """Have the model answer the conversation so far; the answer is appended to the transcript.
+
+        Args:
+            shown: the conversation that the model is shown in place of the whole one, for agents that leave
+                out or replace a part of it. Its tokens are then a sequence of their own.
 
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
+        items = [*self.input, *self.output] if shown is None else shown
         with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
-            response, answer = await self._model.ask(self._call_params, [*self.input, *self.output])
-        return self._take(response, answer)
+            answered = await self._model.ask(self._call_params, items)
+        return self._take(answered)
+
+    async def respond_apart(self, *conversations: Sequence[Raw]) -> list[Turn]:
+        """Have the model answer several separate conversations, all at the same time.
+
+        Each counts as a turn, is journaled, and is a token sequence of its own. The last item of each
+        conversation, the question, and its answer are appended to the transcript, in the order given.
+
+        Raises:
+            GymError: as `respond`; the other calls are given up.
+        """
+        if not conversations:
+            return []
+        with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
+            answers = await self._model.ask_each(self._call_params, conversations)
+        return [
+            self._take(answered, conversation[-1:])
+            for conversation, answered in zip(conversations, answers, strict=True)
+        ]
 
     async def respond_to(self, items: Sequence[Raw], params: Raw, prefix: calls.Prefix | None = None) -> Turn:
         """Have the model answer a conversation that the caller keeps, such as a harness.
@@ -173,63 +166,29 @@ class Rollout:
             GymError: as `respond`.
         """
         with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
-            response, answer = await self._model.ask_apart(params, items, prefix)
-        return self._count(response, answer)
+            answered = await self._model.ask_apart(params, items, prefix)
+        return self._count(answered)
 
-    def _take(self, response: Response, answer: calls.ModelAnswer) -> Turn:
-        """Count a turn, and append it to the transcript."""
-        turn = self._count(response, answer)
-        self.output += response.output
-        if answer.tokens is not None and response.output:
-            self.tokens[len(self.output) - 1] = answer.tokens
-        return turn
-
-    def _count(self, response: Response, answer: calls.ModelAnswer) -> Turn:
-        try:
-            turn = Turn(response, answer.tokens)
-        except msgspec.DecodeError as error:
-            raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
-        self.turns += 1
-        self._note_weights(answer)
-        if response.usage is not None:
-            self.usage += response.usage
-        self.last_response = response
-        return turn
-
-    async def call_tools(self, function_calls: Sequence[FunctionCall]) -> None:
+    async def call_tools(
+        self, function_calls: Sequence[FunctionCall], *, limit_s: float | None = None
+    ) -> list[ToolFailure | None]:
         """Execute tool calls; their outputs are appended in the calls' order.
 
         They run one after the other, or concurrently if the environment allows it. If a call fails (its
-        arguments are not JSON, the tool is unknown, the tool raised), its output tells the model the error.
+        arguments are not JSON, the tool is unknown, the tool raised), its output tells the model the error,
+        and the result has ``arguments``, ``unknown_tool``, ``exception`` or ``timeout`` at its place.
+
+        Args:
+            limit_s: the seconds that one call may take; it is then given up, and its output says so.
 
         Raises:
             SessionLost: the worker that holds the session is gone.
         """
         with self.times.tools():
-            outputs = await self._call_tools(function_calls)
+            outputs = await self._tools.execute(function_calls, limit_s)
         for call, output in zip(function_calls, outputs, strict=True):
-            self.output.append(tool_output(call.call_id, output or ""))
-
-    async def _call_tools(self, function_calls: Sequence[FunctionCall]) -> list[str | None]:
-        outputs: list[str | None] = [None] * len(function_calls)
-
-        async def one(index: int) -> None:
-            outputs[index] = await self._call_tool(function_calls[index])
-
-        if self.task.parallel_tools and len(function_calls) > 1:
-            if not self._session.worker:
-                # Else each of the first calls would carry the task, and open a session on another worker.
-                await self._session.ask(calls.OpenSession())
-            try:
-                async with anyio.create_task_group() as tasks:
-                    for index in range(len(function_calls)):
-                        tasks.start_soon(one, index)
-            except BaseExceptionGroup as group:
-                raise leaf(group) from group
-        else:
-            for index in range(len(function_calls)):
-                await one(index)
-        return outputs
+            self.output.append(tool_output(call.call_id, output))
+        return [tool_failure(output) for output in outputs]
 
     async def open(self) -> None:
         """Open the session now if its environment may refuse the row; otherwise the first call opens it."""
@@ -243,18 +202,25 @@ class Rollout:
         answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
         if answer.items:
             self.input += answer.items
+            # The row must show what the model was asked, the observation included.
             self.params = msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
-        if answer.tools:
-            self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *answer.tools])
-            self._call_params = _without_input(self.params)
+        self._offer(answer.tools)
 
     async def step(self, turn: Turn) -> calls.StepAnswer:
-        """Hand the model's answer to a step-by-step environment; its observation is appended."""
+        """Hand the model's answer to a step-by-step environment; its observation is appended, and new tools
+        are offered.
+        """
         call = calls.StepCall(response=Raw(_encode(turn.response)))
         with self.times.tools():
             answer = calls.decode_step_answer(await self._session.ask(call))
         self.output += answer.items
+        self._offer(answer.tools)
         return answer
+
+    def _offer(self, tools: Sequence[Raw]) -> None:
+        if tools:
+            self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *tools])
+            self._call_params = _without_input(self.params)
 
     def model(self, role: str | Role) -> Model:
         """The model in a role, such as ``critic``, for the agent to ask beside the policy.
@@ -286,6 +252,7 @@ class Rollout:
                 answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
             if self.task.group is not None:
                 pending = _decode_pending(answer)
+                # A verdict has no features; it is told from a pending one by this field alone.
                 if bytes(pending.features):
                     return pending
             try:
@@ -305,6 +272,7 @@ class Rollout:
         """Have the environment compare the rollouts of a group; for a task that is a comparison."""
         call = calls.Compare(candidates=self.task.candidates)
         with tracing.span("compare"):
+            # An earlier client's comparison may have asked judges already; their answers are in the journal.
             return _decode_comparison(await self._session.ask(call, repeated=self.task.taken_up))
 
     async def close(self) -> None:
@@ -315,54 +283,15 @@ class Rollout:
             rollout=self.task.rollout_id,
             attempt=self.attempt,
         )
+        # Sorted, because a set's order differs from run to run, and simulated runs must repeat.
         for worker in sorted(self._session.asked):
             await self._router.tell("resource", self.task.environment, worker, request)
 
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""
-        last = self.last_response or Response(id=self._session.name, status="incomplete")
-        return msgspec.structs.replace(last, output=self.output, usage=self.usage)
-
-    async def _call_tool(self, call: FunctionCall) -> str:
-        self.tool_calls += 1
-        problem = _json_problem(call.arguments)
-        if problem is not None:
-            return json.dumps({"error": f"Invalid tool call arguments: {problem}"})
-        request = calls.CallTool(name=call.name, arguments=call.arguments)
-        about = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": call.name,
-            "gen_ai.tool.type": "function",
-            "gen_ai.tool.call.id": call.call_id,
-        }
-        with tracing.span(f"execute_tool {call.name[: tracing.NAME_CHARS]}", about):
-            return calls.decode_tool_answer(await self._session.ask(request)).output
-
-    def _note_weights(self, answer: calls.ModelAnswer) -> None:
-        spans = answer.tokens.weights if answer.tokens is not None else []
-        for version in [span.version for span in spans] or [answer.weight_version]:
-            if version and version not in self.weight_versions:
-                self.weight_versions.append(version)
-
-
-class _Row(msgspec.Struct, frozen=True):
-    responses_create_params: Raw
-
-
-_row = msgspec.json.Decoder(_Row).decode
+        return self._whole_response(self._session.name)
 
 
 def _without_input(params: CreateParams) -> Raw:
+    # The items travel beside the parameters, and only those that the worker has not kept.
     return Raw(_encode(msgspec.structs.replace(params, input=Raw(b"[]"))))
-
-
-def _json_problem(arguments: str) -> str | None:
-    """Why tool arguments are not JSON, in the words of Python's json module; None if they are."""
-    try:
-        _decode_any(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        try:
-            json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            return str(error)
-    return None

@@ -39,6 +39,7 @@ class RolloutTimes:
 
     def _tools(self, took_s: float) -> None:
         self._observe("tool", took_s)
+        # The first observation of a step-by-step environment comes before any turn.
         if self._turns:
             turn = self._turns[-1]
             turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)

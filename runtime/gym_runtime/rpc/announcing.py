@@ -31,7 +31,7 @@ from gym_runtime.timing import CALLS_ANSWERED_S, LEAVE_S, STATE_CHECKED_S, UNASK
 def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
     """The part of a heartbeat whose changes are announced at once; the rest is sent when a caller asks."""
     version = heartbeat.detail.get("weight_version")
-    return (heartbeat.pools, heartbeat.capacity, heartbeat.draining, version)
+    return (heartbeat.pools, heartbeat.capacity, heartbeat.draining, heartbeat.slow, version)
 
 
 async def announce(
@@ -50,6 +50,7 @@ async def announce(
         with suppress(GymError):
             await bus.publish(incoming.reply, encode_heartbeat(current()))
 
+    # The group is entered first: it must still be there while the subscriptions end.
     async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
 
         def answer(incoming: Incoming) -> None:
@@ -64,6 +65,7 @@ async def announce(
         await stack.enter_async_context(bus.serve(f"gone.{name}", called))
         await stack.enter_async_context(bus.serve("call", called))
         announced: tuple[object, ...] | None = None
+        # The first call of the roll is answered at once.
         called_s = -math.inf
         try:
             while True:
@@ -74,12 +76,17 @@ async def announce(
                 unasked = anyio.current_time() - asked_s >= UNASKED_S
                 if wake.is_set() or unasked or _state(heartbeat) != announced:
                     wake = anyio.Event()
+                    # Otherwise it would announce itself at each look, until a watcher has learned of it and
+                    # asks.
                     asked_s = anyio.current_time()
                     # A lost announcement is repeated after `UNASKED_S`, because no watcher asks until then.
                     with suppress(GymError):
+                        # Without figures: an announcement goes to all followers, and only answers carry
+                        # figures.
                         await bus.publish(f"join.{name}", encode_heartbeat(replace(heartbeat, figures=None)))
                     announced = _state(heartbeat)
                 if ready is not None:
+                    # Only now do others know of it.
                     ready()
                     ready = None
                 with anyio.move_on_after(STATE_CHECKED_S):

@@ -1,8 +1,8 @@
 """Asking workers to leave, from anywhere in the system.
 
 ``drain.NAME`` is a request with an empty payload; the answer is `calls.Draining`. Only clients may ask
-(``deploy/templates/secure.conf``). The worker goes on until its supervisor tells it to drain. No other one is
-started in its place.
+(``gym_runtime/deploy/templates/secure.conf``). The worker goes on until its supervisor tells it to drain. No
+other one is started in its place.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ async def drained_on_request(
         def asked(incoming: Incoming) -> None:
             logger().info("asked to drain")
             leave()
+            # The subscription's function must not wait for the connection.
             tasks.start_soon(answer, incoming)
 
         try:
@@ -85,6 +86,7 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
             data = await bus.request(f"drain.{worker.name}", b"", deadline_s=clock.now() + DRAIN_ANSWER_S)
             answers[worker.worker] = calls.decode_draining(data)
         except NoWorker:
+            # It has left already, which is what was wanted.
             return
         except DeadlineExceeded:
             failures.append(
@@ -100,6 +102,7 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
     async with anyio.create_task_group() as tasks:
         for worker in workers:
             tasks.start_soon(ask, worker)
+    # After all were asked: one worker that does not answer keeps no other from draining.
     if failures:
         raise failures[0]
     return answers

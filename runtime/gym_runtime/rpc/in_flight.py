@@ -44,6 +44,7 @@ class InFlightRequest:
         lost: the worker no longer knows the request.
     """
 
+    # There is one for each request, thousands at a time.
     __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "scope", "since_s", "worker")
 
     def __init__(self, kind: str, pool: str, worker: str | None, key: str) -> None:
@@ -126,10 +127,14 @@ class LostAnswers:
         async with anyio.create_task_group() as tasks:
             for worker in asked:
                 tasks.start_soon(ask, worker)
+        # `_holders` is asked again: a worker that came meanwhile was not asked, and one that left is no
+        # longer a holder.
         for request in due:
             replies = [answers[worker] for worker in self._holders(request) if worker in answers]
+            # One worker that has it is enough; all must deny it before it counts as unknown.
             if any(answer is not None and request.key not in answer for answer in replies):
                 request.held()
+            # A worker that did not answer may have it.
             elif replies and None not in replies:
                 request.unknown()
         lost = [request for request in due if request.lost]
@@ -147,6 +152,7 @@ class LostAnswers:
     async def _unknown(self, worker: str, keys: list[str]) -> set[str] | None:
         """The keys that a worker does not know; None if it did not answer."""
         unknown: set[str] = set()
+        # In portions, so that a question stays small enough to travel inline.
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode_keys(keys[start : start + KEYS_AT_ONCE])
             deadline_s = clock.now() + IN_FLIGHT_ANSWER_S

@@ -18,10 +18,7 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect
-from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
-from zlib import crc32
 
 import anyio
 import msgspec
@@ -30,7 +27,10 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
+from gym_runtime.rpc.pairing import place_among, share
+from gym_runtime.rpc.questions import answer, reaches_broker
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry, decode_heartbeat
+from gym_runtime.rpc.ring import ring_of, watcher
 from gym_runtime.rpc.roll_call import listed
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
@@ -47,23 +47,7 @@ from gym_runtime.timing import (
 KINDS = ("agent", "resource", "model", "client")
 ASKED_TOGETHER = 16
 """So many questions leave in one write, which costs the broker less; more would block the event loop."""
-
 _encode = msgspec.json.Encoder().encode
-
-
-def watcher(ring: list[tuple[int, str]], member: str) -> str | None:
-    """The watcher of a member: the one that follows it on the ring. None if there is no other follower."""
-    start = bisect(ring, (crc32(member.encode()), member))
-    for step in range(2):
-        name = ring[(start + step) % len(ring)][1]
-        if name != member:
-            return name
-    return None
-
-
-def ring_of(followers: Iterable[str]) -> list[tuple[int, str]]:
-    """Followers in the order of their hashes."""
-    return sorted((crc32(name.encode()), name) for name in followers)
 
 
 def _interval_s(member: str) -> float:
@@ -92,6 +76,7 @@ class Members:
     def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
         self.views = {kind: WorkerRegistry(kind, self._note_change) for kind in kinds or KINDS}
         self._watches = watches
+        # A follower that is not announced is in its own ring only: it watches beside the proper watcher.
         self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
         self._bus = bus
         self._turns: dict[str, _Turn] = {}
@@ -105,6 +90,7 @@ class Members:
         """Keep the list current, and watch, until cancelled."""
         if not self._watches:
             return await self._listen()
+        # The subscriptions come before the list is fetched: what changes meanwhile is heard, not lost.
         async with (
             anyio.create_task_group() as tasks,
             self._bus.serve("join.>", self._on_join),
@@ -118,6 +104,7 @@ class Members:
             def asked(incoming: Incoming) -> None:
                 tasks.start_soon(self._send_list, incoming)
 
+            # `queue`: the broker chooses one follower. Not before the own list is complete.
             async with self._bus.serve("members.*", asked, queue="members"):
                 await self._compare()
         return None
@@ -156,6 +143,7 @@ class Members:
         self.learn(heartbeat)
 
     def _on_gone(self, incoming: Incoming) -> None:
+        # From the subject, because a watcher that declares a member gone sends no payload.
         name = incoming.subject.partition(".")[2]
         self._left.add(name)
         self._forget(name)
@@ -227,6 +215,7 @@ class Members:
     async def _watch(self) -> None:
         async with anyio.create_task_group() as tasks:
             while True:
+                # Before the work, so that a change during it ends the next wait at once.
                 self._wake = anyio.Event()
                 if self._moved:
                     self._moved = False
@@ -235,6 +224,7 @@ class Members:
                 next_s = now_s + MEMBER_ASKED_S
                 for name, turn in self._turns.items():
                     if turn.due_s <= now_s:
+                        # So that the next look does not ask it a second time.
                         turn.due_s = math.inf
                         tasks.start_soon(self._ask, name, turn, now_s)
                         next_s = min(next_s, now_s + _interval_s(name))
@@ -246,17 +236,20 @@ class Members:
 
     def _assign(self) -> None:
         """Find out which members are ours to watch."""
-        agents = {heartbeat.name for heartbeat in self.views["agent"].alive()} if self._watches else ()
-        ring = ring_of({*agents, self._own})
+        agents = self.views["agent"].alive() if self._watches else []
+        ring = ring_of({*(agent.name for agent in agents), self._own})
+        place = place_among(agents, self._own)
         now_s = anyio.current_time()
         groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
         turns: dict[str, _Turn] = {}
         for kind, view in self.views.items():
+            view.prefer(lambda workers: share(workers, place))
             for heartbeat in view.alive():
                 name = heartbeat.name
                 if self._watches and watcher(ring, name) == self._own:
                     # A group of them is asked at the same moment, the groups one after the other.
                     group = len(turns) // ASKED_TOGETHER / groups
+                    # Members that were ours keep their turn, and an open question stays one.
                     turns[name] = self._turns.get(name) or _Turn(now_s + group * _interval_s(name))
             for worker in view.missing:
                 name = f"{kind}.{worker}"
@@ -272,19 +265,21 @@ class Members:
             if not self._lists(name):
                 # Another watcher was sooner. A member that is still asked would not announce itself again.
                 return
-            deadline_s = clock.now() + MEMBER_ANSWER_S
             try:
-                data = await self._bus.request(f"alive.{name}", b"", deadline_s=deadline_s)
-                heartbeat = decode_heartbeat(data)
+                questions = 1 if client else limit - misses
+                heartbeat = await answer(self._bus, name, questions, lambda: self._lists(name))
             except NoWorker:
                 misses += 1
                 if misses < limit:
                     await anyio.sleep(CLIENT_ASKED_S if client else MEMBER_AGAIN_S)
             except DeadlineExceeded:
                 # A client that is silent is busy; and our own connection may be what does not work.
-                if client or not await self._reaches_broker():
+                if client:
                     break
-                misses += 1
+                if not await reaches_broker(self._bus):
+                    self._behind.set()
+                    break
+                misses = limit
             except (GymError, msgspec.DecodeError):
                 self._behind.set()
                 break
@@ -303,13 +298,3 @@ class Members:
     def _lists(self, name: str) -> bool:
         kind, _, worker = name.partition(".")
         return self.views[kind].knows(worker) or worker in self.views[kind].missing
-
-    async def _reaches_broker(self) -> bool:
-        """Whether the broker answers us; "no responders" for a name without listeners is an answer."""
-        try:
-            await self._bus.request("alive.nobody.nobody", b"", deadline_s=clock.now() + MEMBER_ANSWER_S)
-        except NoWorker:
-            return True
-        except GymError:
-            self._behind.set()
-        return False

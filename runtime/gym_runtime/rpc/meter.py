@@ -19,6 +19,7 @@ MOST_SERIES = 4096
 metric must not fill the memory of a worker, or of who reads it."""
 OTHER = "other"
 
+# `os.sysconf` is missing on Windows.
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -31,16 +32,22 @@ class _Histogram:
 
 
 class Meter:
-    """The figures of one worker, or of one run. Not thread-safe."""
+    """The figures of one worker, or of one run. Not thread-safe.
 
-    def __init__(self) -> None:
-        self._since_s = clock.now()
+    Args:
+        since_s: when the counting began, in seconds since the epoch; by default now. Of two figures of one
+            origin that say the same, the larger ones count.
+    """
+
+    def __init__(self, since_s: float = 0.0) -> None:
+        self._since_s = since_s or clock.now()
         self._counts: dict[tuple[str, tuple[str, ...]], float] = {}
         self._histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = {}
 
     def add(self, metric: Metric, *labels: str, by: float = 1) -> None:
         """Increase a counter. ``labels`` are values, in the metric's order."""
         key = (metric.name, labels)
+        # `try` costs nothing when the key is there, which is nearly always so.
         try:
             self._counts[key] += by
         except KeyError:
@@ -73,6 +80,7 @@ def process_figures() -> tuple[float, int]:
     """Processor time in seconds, and resident memory in bytes, of this process; 0 where it is not known."""
     memory_bytes = 0
     with suppress(OSError), open("/proc/self/statm", encoding="ascii") as pages:
+        # The second field of statm is the resident size, in pages.
         memory_bytes = int(pages.read().split()[1]) * _PAGE_BYTES
     return round(time.process_time(), 3), memory_bytes
 
@@ -82,5 +90,6 @@ def _bounded(key: tuple[str, tuple[str, ...]], known: int) -> tuple[str, tuple[s
 
 
 def _trimmed(buckets: list[int]) -> tuple[int, ...]:
+    # Trailing empty buckets are most of a distribution, and each heartbeat would carry them.
     used = max((place + 1 for place, size in enumerate(buckets) if size), default=0)
     return tuple(buckets[:used])

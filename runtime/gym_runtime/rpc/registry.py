@@ -16,11 +16,14 @@ from gym_runtime import clock
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
-from gym_runtime.timing import LOAD_FRESH_S
+from gym_runtime.timing import LOAD_FRESH_S, SLOW_LINK_S
 
 REMEMBERED = 256
 """How many drained workers are remembered: a caller may still wait for an answer of one, and must not count
 its end as a death."""
+
+AHEAD = 1 / 16
+"""By so much of its capacity a worker that its caller asks first may be fuller than another one."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,6 +35,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pools: the names it serves.
         load: 0 when idle, 1 when full.
         draining: it finishes its requests and takes no new ones.
+        round_trip_s: how long its pings to the broker take; 0 while that is not known.
         places: it understands requests for a place (`gym_runtime.rpc.suspects`).
         detail: further information for users, such as a model's name.
         figures: what it has counted since it began; only in answers on ``alive``, and at its end.
@@ -47,6 +51,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_use: int = 0
     load: float = 0.0
     draining: bool = False
+    round_trip_s: float = 0.0
     places: bool = False
     detail: dict[str, str] = {}
     figures: Figures | None = None
@@ -56,6 +61,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Unique in the system; the last two tokens of its subjects."""
         return f"{self.kind}.{self.worker}"
 
+    @property
+    def slow(self) -> bool:
+        """Whether its link to the broker is slow."""
+        return self.round_trip_s > SLOW_LINK_S
+
 
 encode_heartbeat = msgspec.json.Encoder().encode
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
@@ -63,6 +73,10 @@ decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 
 def _nothing() -> None:
     pass
+
+
+def _none(_: list[str]) -> list[str]:
+    return []
 
 
 class WorkerRegistry:
@@ -80,6 +94,8 @@ class WorkerRegistry:
         self.missing: dict[str, Heartbeat] = {}
         self._alive: dict[str, Heartbeat] = {}
         self._pools: dict[str, list[str]] | None = None
+        self._near: dict[str, list[str]] = {}
+        self._share: Callable[[list[str]], list[str]] = _none
         self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, set[anyio.CancelScope]] = {}
         self._drained: dict[str, None] = {}
@@ -111,6 +127,7 @@ class WorkerRegistry:
         if worker in self._alive or missing is not None:
             logger().info("a worker is gone", kind=self.kind, worker_gone=worker)
         if missing is not None:
+            # A missing worker was removed before, so `_remove` will not report the change.
             self._on_change()
         self._remove(worker)
 
@@ -120,6 +137,7 @@ class WorkerRegistry:
             if heartbeat.draining:
                 self._drained[worker] = None
                 if len(self._drained) > REMEMBERED:
+                    # A dict keeps the order of insertion, so the first key is the oldest.
                     del self._drained[next(iter(self._drained))]
             self._loads.pop(worker, None)
             for scope in self._in_flight.get(worker, ()):
@@ -128,6 +146,7 @@ class WorkerRegistry:
 
     def report(self, worker: str, load: float) -> None:
         """Store the load that came with a worker's answer."""
+        # The answer may have come from a worker that has just been lost.
         if worker in self._loads:
             self._loads[worker] = (load, clock.now())
 
@@ -145,17 +164,38 @@ class WorkerRegistry:
     def choose(self, pool: str, avoid: frozenset[str] = frozenset()) -> str | None:
         """The less loaded of two workers of a pool; None if no worker is known.
 
+        One behind a slow link counts as more loaded than it is. Of a pool of which this caller has a share,
+        one of the share is chosen while it is not much fuller than another one.
+
         Two at random rather than the least loaded of all, so that callers that know the same loads do not
         all choose the same worker.
         """
         candidates = self._by_pool().get(pool) or []
         if avoid:
+            # If all are to be avoided, a full worker is better than none.
             candidates = [worker for worker in candidates if worker not in avoid] or candidates
-        if len(candidates) == 1:
-            return candidates[0]
+        elif near := self._near_ones(pool, candidates):
+            own = self._less_loaded(near)
+            # One behind a slow link gets what its weight allows, also from the caller that it is paired with.
+            if not self._alive[own].slow:
+                other = random.choice(candidates)
+                return own if own == other or self._weight(own) <= self._weight(other) + AHEAD else other
+        return self._less_loaded(candidates) if candidates else None
+
+    def _less_loaded(self, candidates: list[str]) -> str:
         if len(candidates) > 2:
             candidates = random.sample(candidates, 2)
-        return min(candidates, key=self._weight, default=None)
+        return candidates[0] if len(candidates) == 1 else min(candidates, key=self._weight)
+
+    def _near_ones(self, pool: str, candidates: list[str]) -> list[str]:
+        near = self._near.get(pool)
+        if near is None:
+            near = self._near[pool] = self._share(candidates)
+        return near
+
+    def prefer(self, share: Callable[[list[str]], list[str]]) -> None:
+        """Ask a share of each pool's workers first; ``share`` selects it (`gym_runtime.rpc.pairing`)."""
+        self._share, self._near = share, {}
 
     def workers(self, pool: str) -> list[str]:
         """The workers of a pool that take new work."""
@@ -193,8 +233,11 @@ class WorkerRegistry:
 
     def _weight(self, worker: str) -> float:
         load, heard_s = self._loads[worker]
-        own = len(self._in_flight.get(worker, ())) / self._alive[worker].capacity
-        return max(load, own) if clock.now() - heard_s < LOAD_FRESH_S else own
+        heartbeat = self._alive[worker]
+        own = len(self._in_flight.get(worker, ())) / heartbeat.capacity
+        # What this caller has under way is known exactly, also while the worker's own figure is old.
+        busy = max(load, own) if clock.now() - heard_s < LOAD_FRESH_S else own
+        return busy + 1 - SLOW_LINK_S / heartbeat.round_trip_s if heartbeat.slow else busy
 
     def _by_pool(self) -> dict[str, list[str]]:
         # Built when it is needed: a thousand workers that arrive together are sorted once.
@@ -207,7 +250,8 @@ class WorkerRegistry:
         return self._pools
 
     def _note_change(self) -> None:
-        self._pools = None
+        self._pools, self._near = None, {}
+        # The new event first: what wakes up may wait again at once.
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         self._on_change()

@@ -8,9 +8,12 @@ one of the rollout's calls: the call may be the cause, and `rpc.suspects` descri
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import anyio
 
 from gym_runtime.errors import GymError
+from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.timing import SAME_DEATH_S
 
 RETRIES = 32
@@ -24,14 +27,17 @@ class RetryBudget:
         left: retries that remain.
         spent: retries that were taken.
         losses: sessions that were lost with their workers.
-        deaths: workers in a row that ended while they executed the same call of this rollout.
+        dead: the workers in a row that ended while they executed the same call of this rollout.
+        role_use: what models in roles have cost in the rollout's session, by its latest answers. A rollout
+            without a verdict knows it from here only.
     """
 
     def __init__(self, retries: int = RETRIES) -> None:
         self.left = retries
         self.spent = 0
         self.losses = 0
-        self.deaths = 0
+        self.dead: list[str] = []
+        self.role_use: dict[str, RoleUse] = {}
         self._suspected: set[str] | None = None
         self._last_death = ("", 0.0)
 
@@ -50,6 +56,12 @@ class RetryBudget:
         self.left -= retries
         self.spent += retries
 
+    def note_role_use(self, use: Mapping[str, RoleUse]) -> None:
+        """Note what a session's answer says of its roles: all of it so far, so an older answer says less."""
+        for role, one in use.items():
+            if role not in self.role_use or one.calls >= self.role_use[role].calls:
+                self.role_use[role] = one
+
     def lose(self, error: GymError) -> None:
         """Count a session that was lost with its worker.
 
@@ -64,20 +76,29 @@ class RetryBudget:
         """Count a worker that ended while it executed a call; return how many have, in a row."""
         name, at_s = self._last_death
         now_s = anyio.current_time()
+        # Concurrent calls of a rollout lose their worker together; that is one death, see `SAME_DEATH_S`.
         if name != worker or now_s > at_s + SAME_DEATH_S:
-            self.deaths += 1
+            self.dead.append(worker)
         self._last_death = (worker, now_s)
+        # Made when it is needed: nearly no rollout loses a worker.
         self._suspected = self._suspected or set()
         self._suspected.add(call)
-        return self.deaths
+        return len(self.dead)
 
     def deaths_of(self, call: str) -> int:
         """How many workers in a row ended while they executed this call."""
-        return self.deaths if self._suspected and call in self._suspected else 0
+        return len(self.dead) if self._suspected and call in self._suspected else 0
+
+    def explain(self, workers: Collection[str]) -> None:
+        """Another call ended these workers. If all that count are among them, only the first still does."""
+        if len(self.dead) > 1 and all(worker in workers for worker in self.dead):
+            self.dead = self.dead[:1]
 
     def answered(self, call: str) -> None:
         """A call was answered, so it did not end its worker."""
         if self._suspected:
             self._suspected.discard(call)
+            # The deaths count until the last suspected call is cleared: one of the others may still be the
+            # cause.
             if not self._suspected:
-                self.deaths = 0
+                self.dead = []

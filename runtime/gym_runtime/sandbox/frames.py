@@ -30,8 +30,9 @@ ANSWER = struct.Struct("!QBB")
 """The request's number; how it ended; whether the process takes no further requests."""
 ANSWERED, DIED, OVERRAN = 0, 1, 2
 """How a request ends, and its data: `CallDone` or `CallFailed`; the reason of the fork's end; nothing."""
-REQUEST_BYTES = 256 << 20
-ANSWER_BYTES = 64 << 20
+ANSWER_BYTES = 16 << 20
+ANSWER_CONTAINERS, ANSWER_VALUES = 100_000, 1_000_000
+"""A reply may have taken over the fork that answers, and the worker's event loop decodes the answer."""
 FAULT_CHARACTERS = 4000
 
 
@@ -64,6 +65,7 @@ class CallFailed(msgspec.Struct, frozen=True, tag="failed"):
 
     def error(self) -> GymError:
         """The error to raise in the worker; only `TaskError` and `UsageError` keep their class."""
+        # Not by any name: the fork says it, and could choose an error with another meaning.
         kinds = {kind.__name__: kind for kind in (TaskError, UsageError)}
         kind = kinds.get(self.fault.name, ResourceError)
         return kind(self.fault.message[:FAULT_CHARACTERS], stage=self.fault.stage[:FAULT_CHARACTERS])
@@ -77,12 +79,22 @@ encode_arguments = msgspec.msgpack.Encoder().encode
 encode_result = msgspec.json.Encoder().encode
 
 
+def is_decodable(answer: bytes) -> bool:
+    """Whether decoding an answer takes a moment only. Brackets and commas in texts count, too."""
+    # So short that it cannot have too many of them.
+    if len(answer) < ANSWER_CONTAINERS:
+        return True
+    containers = answer.count(b"{") + answer.count(b"[")
+    return containers <= ANSWER_CONTAINERS and answer.count(b",") <= ANSWER_VALUES
+
+
 def name(function: Callable[..., object]) -> str:
     """``module:function``.
 
     Raises:
         TypeError: it is not a module's function that can be imported.
     """
+    # "<locals>" and "<lambda>" cannot be imported.
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise TypeError(f"{function.__qualname__} is not the function of a module that can be imported")
     return f"{function.__module__}:{function.__qualname__}"
@@ -91,11 +103,12 @@ def name(function: Callable[..., object]) -> str:
 def find(named: str) -> Callable[..., Any]:
     """The function of a name."""
     module, _, function = named.partition(":")
+    # The name may have dots, as that of a method has.
     return operator.attrgetter(function)(importlib.import_module(module))
 
 
 @cache
-def argument_decoder(function: Callable[..., Any]) -> Callable[[bytes], tuple[Any, ...]]:
+def argument_decoder(function: Callable[..., Any]) -> Callable[[bytes | memoryview], tuple[Any, ...]]:
     """Reads the arguments of a function from MessagePack."""
     hints = typing.get_type_hints(function)
     types = tuple(hints[parameter] for parameter in inspect.signature(function).parameters)

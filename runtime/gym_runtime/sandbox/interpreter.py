@@ -18,6 +18,7 @@ from gym_runtime.errors import Busy
 from gym_runtime.processes.child import EndOfProcess
 from gym_runtime.sandbox import bubblewrap, process, python
 from gym_runtime.sandbox.limits import Limits
+from gym_runtime.sandbox.readable_files import View
 
 ALIVE_AT_MOST = 256
 GRACE_S = 1.0
@@ -55,6 +56,7 @@ class Interpreter:
         limits: of the process; of its output, per execution.
         packages: distributions that can be imported, if they are installed.
         aliases: names of modules that code can use without an import, such as ``{"np": "numpy"}``.
+        folders: folders that its code can read, by their own paths.
 
     Raises:
         UsageError: (at the first execution) this machine cannot isolate; the message has the remedy.
@@ -66,9 +68,10 @@ class Interpreter:
         *,
         packages: Sequence[str] = (),
         aliases: Mapping[str, str] | None = None,
+        folders: Sequence[str] = (),
     ) -> None:
         self.limits = limits or Limits()
-        self._packages = python.installed(tuple(packages))
+        self._view = View({**python.installed(tuple(packages)).shown, **{path: path for path in folders}})
         self._aliases = json.dumps(dict(aliases or {}))
         self._child: process.Isolated | process.Limited | None = None
 
@@ -95,6 +98,7 @@ class Interpreter:
         child = self._child or await self._start()
         request = {"code": code, "limit_s": timeout_s, "keep_bytes": self.limits.output_bytes}
         try:
+            # The session itself interrupts the code first; this is for code that ignores that.
             with anyio.fail_after(timeout_s + GRACE_S):
                 await child.send(json.dumps(request).encode())
                 # A byte may take six when it is escaped in JSON.
@@ -106,6 +110,7 @@ class Interpreter:
         except (EndOfProcess, msgspec.DecodeError):
             await self.close()
             why = f"the interpreter ended ({child.excess or f'exit code {child.exit_code}'}); "
+        # After a cancellation its answer would be taken for that of the next code.
         except BaseException:
             await self.close()
             raise
@@ -123,12 +128,14 @@ class Interpreter:
         if not bubblewrap.weak():
             bubblewrap.check(os.getpid())
         try:
+            # Not awaited: a session holds its place while a model thinks, so waiting could take for ever.
             _living().acquire_on_behalf_of_nowait(self)
         except WouldBlock as error:
             raise Busy(f"{ALIVE_AT_MOST} interpreters are alive in this worker", stage="tool") from error
         try:
             program = [*python.command(), "-c", _script(), self._aliases]
-            self._child = process.start(self.limits, self._packages, program)
+            self._child = process.start(self.limits, self._view, program)
+        # Its place would be taken for ever.
         except BaseException:
             _living().release_on_behalf_of(self)
             raise

@@ -11,6 +11,7 @@ import msgspec
 
 SHELL = "/bin/sh"
 NAMESPACE = 9  # the descriptor that `gym_runtime.sandbox.bubblewrap` may have left open
+# The units of `ulimit`: memory in KiB, files in blocks of 512 bytes (POSIX).
 _KIB, _BLOCK = 1024, 512
 
 
@@ -37,8 +38,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 1 << 20
 
 
-def limited(limits: Limits, program: list[str], *, count_processes: bool) -> list[str]:
-    """The command line that runs a program within its limits.
+def limited(
+    limits: Limits, program: list[str], *, count_processes: bool, outlives_sigterm: bool = False
+) -> list[str]:
+    """The command line that runs a program within its limits; it may ignore SIGTERM.
 
     Set ``count_processes`` only in a separate user namespace; elsewhere it would count all of the user's.
     """
@@ -54,5 +57,7 @@ def limited(limits: Limits, program: list[str], *, count_processes: bool) -> lis
         # The option is -u in bash and zsh, -p in dash and busybox; in bash, -p is the read-only pipe size.
         count = limits.processes
         lines.append(f"{{ command ulimit -u {count} || command ulimit -p {count}; }} 2>/dev/null")
+    if outlives_sigterm:
+        lines.append("trap '' TERM")
     lines.append('exec "$@"')
     return [SHELL, "-c", " && ".join(lines), "sh", *program]

@@ -21,7 +21,7 @@ from itertools import count
 from gym_runtime.errors import UsageError
 
 FIRST_USER, USERS, ROOT = 1000, 5000, 65533
-_KEEPER = """
+KEEPER = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 if libc.unshare(0x10000000):
@@ -61,7 +61,7 @@ def namespace(process: int) -> int:
     """
     # The argument makes the cache miss in a fork, which must not share the namespace.
     keeper = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _KEEPER],
+        [sys.executable, "-I", "-S", "-c", KEEPER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -71,6 +71,7 @@ def namespace(process: int) -> int:
     try:
         _expect(keeper, b"made\n")
         first = _first_outside()
+        # Written from outside: only a process of the namespace above may map several users.
         for kind in ("uid", "gid"):
             with open(f"/proc/{keeper.pid}/{kind}_map", "w") as file:
                 file.write(f"{ROOT} 0 1\n{FIRST_USER} {first} {USERS}\n")
@@ -95,6 +96,7 @@ def _expect(keeper: subprocess.Popen[bytes], line: bytes) -> None:
 def _dismiss(keeper: subprocess.Popen[bytes]) -> None:
     for pipe in (keeper.stdin, keeper.stdout):
         if pipe:
+            # At the end of its input the keeper kills what is left, and ends.
             pipe.close()
     keeper.wait()
 
@@ -109,6 +111,7 @@ def _first_outside() -> int:
     with open("/proc/self/uid_map") as file:
         ranges = [tuple(map(int, line.split())) for line in file]
     end = max(inside + size for inside, _, size in ranges)
+    # Far from what systems give to users and their containers.
     first = min(2_000_000_000, end - USERS - 10)
     if first < 20_000:
         raise OSError(f"only {end} user ids exist in this namespace, too few for {USERS} sandboxes")

@@ -21,6 +21,7 @@ from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_runtime.sandbox.readable_files import PACKAGES, View
 from gym_runtime.timing import KILL_LIMIT_S
 
+# Not more often: a look costs the event loop up to half a millisecond.
 WATCH_S = 0.25
 REMOVAL_LIMIT_S = 30.0
 SOCKETS_UNCOUNTED = 32  # each may hold several MiB
@@ -39,9 +40,17 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def start(
-    limits: Limits, view: View, program: Sequence[str], *, with_errors: bool = False
+    limits: Limits,
+    view: View,
+    program: Sequence[str],
+    *,
+    with_errors: bool = False,
+    outlives_sigterm: bool = True,
 ) -> Isolated | Limited:
     """Start a program in a sandbox of its own.
+
+    It ignores SIGTERM unless told otherwise, and a program in Python may take it back for what a model wrote:
+    what ends a worker in its own time (`gym_runtime.processes.disturbances`) must not end its sandboxes.
 
     Raises:
         ResourceError: it cannot be started.
@@ -49,7 +58,7 @@ def start(
     """
     kind = Limited if bubblewrap.weak() else Isolated
     try:
-        return kind(limits, view, program, with_errors=with_errors)
+        return kind(limits, view, program, with_errors=with_errors, outlives_sigterm=outlives_sigterm)
     except OSError as error:
         raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
 
@@ -96,6 +105,7 @@ class Watched(Bounded):
         await self.end()
 
     async def end(self) -> None:
+        # Asked before the kill: afterwards nothing is left to be measured.
         self.excess = self.excess or self.find_excess()
         await super().end()
 
@@ -106,6 +116,7 @@ class Watched(Bounded):
             tasks.start_soon(self.watch)
             try:
                 received.append(await super().receive(at_most_bytes))
+            # Not through the task group, which would wrap it.
             except EndOfProcess as error:
                 received.append(error)
             tasks.cancel_scope.cancel()
@@ -123,11 +134,14 @@ class Watched(Bounded):
 class Isolated(Watched):
     """A process in separate namespaces, which end with it, together with all processes in them."""
 
-    def __init__(self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool) -> None:
+    def __init__(
+        self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
+    ) -> None:
         path = bubblewrap.check(os.getpid())
         arguments = bubblewrap.arguments(limits, view)
         self._report = b""
         self._status, status = os.pipe()
+        # Above `NAMESPACE`: the shell opens that number, and would replace this one.
         reporting = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
         os.close(status)
         arguments += ["--json-status-fd", str(reporting)]
@@ -139,13 +153,16 @@ class Isolated(Watched):
                 bounded = limited(limits, [*program], count_processes=True)
                 super().__init__(
                     bubblewrap.command(
-                        path, ["--args", str(told), "--seccomp", str(filtering), "--", *bounded]
+                        path,
+                        ["--args", str(told), "--seccomp", str(filtering), "--", *bounded],
+                        outlives_sigterm=outlives_sigterm,
                     ),
                     limits,
                     environment={},
                     keep_open=(told, filtering, reporting),
                     with_errors=with_errors,
                 )
+        # Without an object there is no `close` for this end of the pipe.
         except BaseException:
             os.close(self._status)
             raise
@@ -167,6 +184,7 @@ class Isolated(Watched):
         return excess
 
     async def end(self) -> None:
+        # Looked up before the kill, after which `/proc` may not have it.
         first = self._first()
         self.kill()
         if first is not None:
@@ -180,6 +198,7 @@ class Isolated(Watched):
     async def close(self) -> None:
         await super().close()
         if self._status >= 0:
+            # Read to the end before it is closed: `ran` is asked afterwards.
             self._statuses()
             os.close(self._status)
             self._status = -1
@@ -194,6 +213,7 @@ class Isolated(Watched):
         with suppress(BlockingIOError, OSError):
             while self._status >= 0 and (piece := os.read(self._status, 4096)):
                 self._report += piece
+        # Its objects are flat, so each ends at the first brace.
         return [_decode_status(part + b"}") for part in self._report.split(b"}")[:-1]]
 
     def _first(self) -> int | None:
@@ -201,6 +221,7 @@ class Isolated(Watched):
         for status in self._statuses():
             if status.first is not None:
                 with suppress(OSError):
+                    # The namespace is compared, because the number may belong to another process by now.
                     if os.readlink(f"/proc/{status.first}/ns/pid") == f"pid:[{status.namespace}]":
                         return status.first
         return None
@@ -212,7 +233,9 @@ class Limited(Watched):
     A daemon that it starts can be killed at its end only with control groups.
     """
 
-    def __init__(self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool) -> None:
+    def __init__(
+        self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
+    ) -> None:
         self.ran = True
         self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
         variables = {**bubblewrap.VARIABLES, "HOME": self._folder, "TMPDIR": self._folder}
@@ -221,12 +244,13 @@ class Limited(Watched):
             variables["PYTHONPATH"] = os.pathsep.join({os.path.dirname(path) for path in packages})
         try:
             super().__init__(
-                limited(limits, [*program], count_processes=False),
+                limited(limits, [*program], count_processes=False, outlives_sigterm=outlives_sigterm),
                 limits,
                 environment=variables,
                 directory=self._folder,
                 with_errors=with_errors,
             )
+        # Without an object there is no `close` that would remove the folder.
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise

@@ -26,6 +26,7 @@ def executable() -> str:
 
 def command() -> list[str]:
     """How to start Python; a script's path, or ``-c`` and its text, follows."""
+    # `-s`: no packages of the user's home. UTF-8, whatever the locale in the sandbox is.
     return [executable(), "-s", "-X", "utf8"]
 
 
@@ -65,8 +66,8 @@ def installed(names: tuple[str, ...]) -> View:
             package = distribution(name)
         except PackageNotFoundError:
             continue
-        for file in package.files or ():
-            top = file.parts[0]
+        # A scientific library has thousands of files under one folder, and the event loop waits for this.
+        for top in dict.fromkeys(file.parts[0] for file in package.files or ()):
             if top not in ("..", "__pycache__") and not top.endswith((".dist-info", ".pth")):
                 found[f"{PACKAGES}/{top}"] = str(Path(str(package.locate_file(top))).resolve())
         wanted = [entry for entry in package.requires or () if "extra ==" not in entry]

@@ -38,6 +38,7 @@ class View(msgspec.Struct, frozen=True):
         """The arguments for bubblewrap, each folder before the paths in it."""
         told: list[str] = []
         covers: list[str] = []
+        # Sorted: a folder comes before what is in it.
         for place in sorted({*self.shown, *self.covered}):
             if place in self.shown:
                 told += ["--ro-bind", self.shown[place], place]
@@ -46,6 +47,7 @@ class View(msgspec.Struct, frozen=True):
                 covers += ["--remount-ro", place]
             else:
                 told += ["--ro-bind", "/dev/null", place]
+        # Read-only at the end, when all mount points in them are made.
         return told + covers
 
 
@@ -74,6 +76,7 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
 
 def import_path() -> list[str]:
     """The folders of ``sys.path`` without the working directory and the started script's folder."""
+    # These are the user's, and may hold anything.
     not_ours = {"", os.getcwd()}
     started = sys.modules.get("__main__")
     if started is not None and started.__dict__.get("__file__"):

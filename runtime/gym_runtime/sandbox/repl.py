@@ -23,12 +23,14 @@ VALUE_CHARACTERS = 10_000
 
 def serve(aliases: Mapping[str, str]) -> None:
     """Answer requests until the input ends. ``aliases`` name modules, imported when code uses them."""
+    # Moved away: the code may read, print to or close what it takes for its own streams.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     captured = [_nameless_file("stdout"), _nameless_file("stderr")]
     null = os.open(os.devnull, os.O_RDONLY)
     for place, descriptor in enumerate([null, *captured]):
         os.dup2(descriptor, place)
     signal.signal(signal.SIGALRM, _overrun)
+    _outlive_sigterm()
     namespace: dict[str, Any] = {"__name__": "__main__"}
     number = 0
     while head := requests.read(LENGTH_BYTES):
@@ -51,6 +53,7 @@ def _execute(
     try:
         signal.setitimer(signal.ITIMER_REAL, request["limit_s"])
         statements, expression, names = _compiled(request["code"], name)
+        # `-` binds first: names that the code has defined itself are left alone.
         for alias in names & aliases.keys() - namespace.keys():
             _bind(alias, aliases[alias], namespace)
         exec(statements, namespace)
@@ -60,6 +63,7 @@ def _execute(
                 value = repr(result)[:VALUE_CHARACTERS]
         return None, value
     except BaseException as error:  # noqa: BLE001 - any exception of the model's code is its answer
+        # First of all, or the alarm could interrupt the description.
         signal.setitimer(signal.ITIMER_REAL, 0)
         return _described(error), None
     finally:
@@ -98,7 +102,9 @@ def _described(error: BaseException) -> str:
 
 
 def _nameless_file(name: str) -> int:
+    # O_APPEND: after it was emptied, the next output begins at 0 again.
     descriptor = os.open(f".{name}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    # Without a name, so that the code can neither remove nor replace it.
     os.unlink(f".{name}")
     return descriptor
 
@@ -110,6 +116,28 @@ def _taken(descriptor: int, keep_bytes: int) -> str:
     os.ftruncate(descriptor, 0)
     dropped = f"\n[{size - len(data)} more bytes]" if size > len(data) else ""
     return data.decode(errors="replace") + dropped
+
+
+def _outlive_sigterm() -> None:
+    """As `gym_runtime.sandbox.kernel.outlive_sigterm`: the session's memory must not be lost."""
+    masks: list[set[int]] = []
+
+    def go_on(number: int, frame: FrameType | None) -> None:
+        pass
+
+    def before() -> None:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
+
+    def in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.pop())
+
+    def in_child() -> None:
+        if signal.getsignal(signal.SIGTERM) is go_on:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        in_parent()
+
+    signal.signal(signal.SIGTERM, go_on)
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
 def _overrun(number: int, frame: FrameType | None) -> None:

@@ -75,12 +75,16 @@ REFUSED = {
     "mq_open": (240, 180),
 }
 CLONE, SOCKET, CLONE3, PRLIMIT, MMAP = (56, 220), (41, 198), 435, (302, 261), (9, 222)
+# AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h.
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)  # the last is netlink: names of interfaces
+# All flags of clone(2) that make a namespace, CLONE_NEWNS to CLONE_NEWNET.
 NEW_NAMESPACES = 0x7E020000
 SHARED, ANONYMOUS = 0x01, 0x20  # of the flags of a mapping
+# The x32 calls of x86-64 have numbers of their own, which would pass a filter of the others.
 FIRST_OF_X32 = 0x40000000
 
+# Opcodes of classic BPF: a load of a word, jumps that compare with a constant, a return.
 _LOAD, _EQUALS, _ABOVE, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _MACHINE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = (
     0,
@@ -88,6 +92,7 @@ _NUMBER, _MACHINE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = (
     16,
     40,
 )  # offsets in the kernel's struct seccomp_data
+# SECCOMP_RET_ALLOW, _ERRNO and _KILL_PROCESS of linux/seccomp.h.
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
@@ -108,6 +113,7 @@ def program(*, counted: bool = True) -> bytes:
     column = list(MACHINES).index(machine)
     lines = [
         _instruction(_LOAD, _MACHINE),
+        # A program may make the calls of another machine (32 bits), whose numbers mean other calls.
         _instruction(_EQUALS, MACHINES[machine], then=1),
         _instruction(_RETURN, _KILL),
         _instruction(_LOAD, _NUMBER),
@@ -119,6 +125,7 @@ def program(*, counted: bool = True) -> bytes:
         lines += _fails(_EQUALS, numbers[column], errno.EPERM)
     if not counted:
         lines += [
+            # Jumps are counted in instructions that are skipped.
             _instruction(_EQUALS, MMAP[column], otherwise=5),
             _instruction(_LOAD, _FOURTH_ARGUMENT),
             _instruction(_ANY_OF, ANONYMOUS, otherwise=2),

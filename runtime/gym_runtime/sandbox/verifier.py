@@ -51,6 +51,7 @@ def verifier(
     Raises:
         TypeError: the function is not a module's.
     """
+    # Absolute: the process has another working directory.
     variables = {
         name: os.path.abspath(place) for name, place in (folders or {}).items() if os.path.isdir(place)
     }

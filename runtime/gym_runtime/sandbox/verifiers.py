@@ -34,7 +34,11 @@ OVERRUN_FACTOR = 5.0
 USUAL_S = 0.4  # assumed until the first call of a kind is measured
 OVERRUNNING_AT_MOST = 64
 WALL_FACTOR, WALL_S = 4.0, 5.0
-WATCH_S, WATCH_OVERRUNNING_S = 0.05, 0.2
+WATCH_S, WATCH_LONG_S, WATCH_KEPT_S = 0.05, 1.0, 10.0
+WATCH_PART = 0.2
+"""A call is looked at each time that it has become older by this part, because a look costs the event loop up
+to half a millisecond, and a call may take minutes. The pauses are from `WATCH_S` to `WATCH_LONG_S`, or to
+`WATCH_KEPT_S` where the kernel keeps the limits."""
 
 
 class WarmProcesses:
@@ -49,6 +53,7 @@ class WarmProcesses:
         self._usual_s: dict[object, float] = {}
         self._idle: list[Warm] = []
         self._alive: set[Warm] = set()
+        # Not a method: that would keep this object alive.
         weakref.finalize(self, _abandon, self._alive)
 
     async def call(
@@ -78,15 +83,18 @@ class WarmProcesses:
         kind = process.verifier.kind
         start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
         in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
-        while not await process.answers_within(WATCH_S):
+        while not await process.answers_within(_pause_s(process, start_s)):
             process.watch()
             process.insist()
             if time.monotonic() > in_time_s and self._overrunning < OVERRUNNING_AT_MOST:
-                return await self._overrun(process, turn)
+                return await self._overrun(process, turn, start_s)
+        # A moving average over about eight calls: one slow call changes little.
         self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
         return await process.answer()
 
-    async def _overrun(self, process: Warm, turn: object) -> frames.CallDone | frames.CallFailed:
+    async def _overrun(
+        self, process: Warm, turn: object, start_s: float
+    ) -> frames.CallDone | frames.CallFailed:
         process.overran = True
         self._busy[process.verifier.kind] -= 1
         self._overrunning += 1
@@ -94,7 +102,7 @@ class WarmProcesses:
         self._keep_one_idle(process.verifier)
         try:
             process.yield_to_others()
-            while not await process.answers_within(WATCH_OVERRUNNING_S):
+            while not await process.answers_within(_pause_s(process, start_s)):
                 process.watch()
                 process.yield_to_others()
             return await process.answer()
@@ -104,10 +112,12 @@ class WarmProcesses:
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[object]:
         turn = object()
+        # Not on behalf of the task: a call that overruns gives its turn back and goes on.
         await self._turns.acquire_on_behalf_of(turn)
         try:
             yield turn
         finally:
+            # A call that overran has given it back already.
             if turn in self._turns.statistics().borrowers:
                 self._turns.release_on_behalf_of(turn)
 
@@ -127,7 +137,8 @@ class WarmProcesses:
             await self._retire(process)
 
     async def _take(self, verifier: Verifier) -> Warm:
-        for process in [idle for idle in self._idle if idle.verifier.kind == verifier.kind]:
+        # Other calls take idle processes while this one waits for the end of one.
+        while process := next((idle for idle in self._idle if idle.verifier.kind == verifier.kind), None):
             self._idle.remove(process)
             if not process.ended:
                 return process
@@ -135,6 +146,7 @@ class WarmProcesses:
         return self._start(verifier)
 
     async def _retire(self, process: Warm) -> None:
+        # One that overran has a priority that cannot be raised again without privilege.
         if not process.reusable or process.overran:
             await self._end(process)
             return
@@ -143,6 +155,7 @@ class WarmProcesses:
             await self._end(self._idle.pop(0))
 
     async def _end(self, process: Warm) -> None:
+        # A cancelled call's process must not go on computing.
         with anyio.CancelScope(shield=True):
             await process.close()
         self._alive.discard(process)
@@ -155,6 +168,12 @@ class WarmProcesses:
         process = Warm(verifier, spare=spare)
         self._alive.add(process)
         return process
+
+
+def _pause_s(process: Warm, since_s: float) -> float:
+    """How long to wait for an answer before the next look at a call."""
+    longest_s = WATCH_KEPT_S if process.kept_by_kernel else WATCH_LONG_S
+    return min(longest_s, max(WATCH_S, WATCH_PART * (time.monotonic() - since_s)))
 
 
 _of_loop: RunVar[WarmProcesses] = RunVar("gym_runtime_warm_processes")

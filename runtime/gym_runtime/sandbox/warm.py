@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from itertools import count
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -22,11 +25,24 @@ LIMITS = Limits(
     processes=64,
 )
 PROGRAM = """
-import sys
+use_one_heap()
+import os
 sys.path[:] = sys.argv[1:]
-from gym_runtime.sandbox.fork_server import main
-main()
+status = 1
+try:
+    from gym_runtime.sandbox.fork_server import main
+    main()
+    status = 0
+finally:
+    os._exit(status)
 """
+"""What follows `gym_runtime.sandbox.heap`. Python itself would end by freeing arenas from before the heap."""
+
+
+@cache
+def program_text() -> str:
+    """What a warm process runs; its arguments are the folders that it imports from."""
+    return Path(__file__).with_name("heap.py").read_text("utf-8") + PROGRAM
 
 
 class ProcessDied(Exception):
@@ -60,8 +76,18 @@ class Warm:
         self._numbers = count(1)
         self._asked = 0
         seen = readable_files.of_verifier(verifier.sources, verifier.variables.values())
-        program = [*python.command(), "-P", "-c", PROGRAM, *readable_files.program_path(verifier.sources)]
+        program = [
+            *python.command(),
+            "-P",
+            "-c",
+            program_text(),
+            *readable_files.program_path(verifier.sources),
+        ]
         self._child = process.start(LIMITS, seen, program)
+        self._own: frozenset[int] = frozenset()
+        self._cpu_s = math.inf
+        self._lowered: set[int] = set()
+        self._yielded = False
         self._yields = spare and priority.weigh(self._child.pid, priority.LEAST)
         start = frames.Start(
             function=verifier.function,
@@ -70,11 +96,17 @@ class Warm:
             variables=verifier.variables,
             isolated=isinstance(self._child, process.Isolated),
         )
+        # Not awaited: a spare process is started where nothing can wait.
         self._child.send_now(frames.encode_start(start))
 
     @property
     def ended(self) -> bool:
         return self._child.exit_code is not None
+
+    @property
+    def kept_by_kernel(self) -> bool:
+        """Whether the kernel keeps its limits, so that nothing grows between two looks."""
+        return self._child.kept_by_kernel
 
     async def prepare(self) -> None:
         """Wait until it has prepared.
@@ -95,6 +127,7 @@ class Warm:
             raise NotPrepared(f"importing what it needs took longer than {START_LIMIT_S:g} s") from error
         if isinstance(answer, frames.CallFailed):
             raise answer.error()
+        self._own = frozenset(tree.members(self._child.pid))
         self._prepared = self.reusable = True
 
     async def ask(self, arguments: bytes, cpu_s: float) -> None:
@@ -103,7 +136,8 @@ class Warm:
         Raises:
             ProcessDied: it has ended.
         """
-        self._asked, self.reusable = next(self._numbers), False
+        # Until it has answered: a call that is given up leaves a process that still computes.
+        self._asked, self.reusable, self._cpu_s = next(self._numbers), False, cpu_s
         try:
             await self._child.send(frames.REQUEST.pack(self._asked, cpu_s) + arguments)
         except EndOfProcess as error:
@@ -125,7 +159,7 @@ class Warm:
         except EndOfProcess as error:
             why = self._child.find_excess() or "out of memory or of processor time, or a crash in native code"
             raise ProcessDied(why) from error
-        self.watch()  # the result may be wrong because the kernel has killed a child for its memory
+        self._check()  # the result may be wrong because the kernel has killed a child for its memory
         number, how, last = frames.ANSWER.unpack_from(frame)
         if number != self._asked:
             raise ProcessDied("it answered another request")
@@ -135,9 +169,11 @@ class Warm:
             raise Overrun
         if how == frames.DIED:
             raise ProcessDied(data.decode())
+        if not frames.is_decodable(data):
+            raise ProcessDied("its answer has more values than a verdict has")
         try:
             return frames.decode_answer(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ProcessDied(f"its answer cannot be read: {error}") from error
 
     def insist(self) -> None:
@@ -147,15 +183,25 @@ class Warm:
 
     def yield_to_others(self) -> None:
         """Continue at the lowest priority, with all processes that it has started by now. Repeatable."""
-        priority.lower(tree.members(self._child.pid)[1:])  # the first one must still end the others in time
-        priority.weigh(self._child.pid, priority.LEAST)
+        found = tree.members(self._child.pid)[1:]  # the first one must still end the others in time
+        priority.lower(pid for pid in found if pid not in self._lowered)
+        self._lowered.update(found)
+        self._yielded = self._yielded or priority.weigh(self._child.pid, priority.LEAST)
 
     def watch(self) -> None:
         """Check its limits.
 
         Raises:
             ProcessDied: it exceeded one, and has been killed.
+            Overrun: the call took more processor time than it may; it goes on until `close`.
         """
+        if math.isfinite(self._cpu_s):
+            forks = (pid for pid in tree.members(self._child.pid) if pid not in self._own)
+            if sum(map(tree.cpu_s, forks)) > self._cpu_s:
+                raise Overrun
+        self._check()
+
+    def _check(self) -> None:
         if too_much := self._child.find_excess():
             self.reusable = False
             self._child.kill()

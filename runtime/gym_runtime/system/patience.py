@@ -41,6 +41,7 @@ class Patience:
         while True:
             try:
                 return await stack.enter_async_context(make())
+            # What a context with a task group raises comes as a group.
             except (GymError, BaseExceptionGroup) as raised:
                 error = leaf(raised)
                 if not _may_come(error) or anyio.current_time() >= self._began_s + self._wait_s:

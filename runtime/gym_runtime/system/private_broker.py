@@ -40,6 +40,7 @@ CORES_FOR_ONE = 6
 carries 6,500 rollouts/s. With more threads at work than that needs, Go's scheduler spends a fifth of the
 broker's time on waking and parking them."""
 
+# From linux/prctl.h, which Python does not wrap.
 _PR_SET_PDEATHSIG = 1
 _USER = "gym"
 _CONFIG = """\
@@ -77,6 +78,7 @@ class Broker:
         self._ports = self._dir / "ports"
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
+        # -1: the broker chooses one, which a restart then keeps, because clients know the URL.
         self._port = -1
         self.url = ""
         """Where clients connect. It holds the password: pass it on in the environment, not as an argument."""
@@ -103,6 +105,7 @@ class Broker:
             ) from error
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
+            # The environment comes last, so that it wins.
             env={"GOGC": GARBAGE_PERCENT, "GOMAXPROCS": str(threads(os.cpu_count() or 1)), **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -161,7 +164,9 @@ class Broker:
     def _prepare(self) -> None:
         for directory in (self._dir, self._ports):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Also where the directory was there before: it holds the password and what models wrote.
         self._dir.chmod(0o700)
+        # An old file of the same process id would be read in place of the new one.
         for stale in self._ports.glob("*.ports"):
             stale.unlink(missing_ok=True)
         text = _CONFIG.format(
@@ -173,6 +178,7 @@ class Broker:
             store=str(self._dir / "jetstream").replace("\\", "\\\\").replace('"', '\\"'),
             log_bytes=MAX_LOG_BYTES,
         )
+        # A new file, never an old one's mode or a link that somebody left there: it holds the password.
         self._config.unlink(missing_ok=True)
         descriptor = os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:

@@ -30,8 +30,13 @@ from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, R
 
 MAX_RESTARTS = 20
 MAX_FALSE_STARTS = 5
-GC_THRESHOLD = (50_000, 20, 100)
-"""Rare collections: thousands of rollouts in flight are live objects, which each one would scan in vain."""
+GC_THRESHOLD = (150_000, 20, 100)
+"""Rare collections: rollouts in flight are live objects, about a hundred each, which they scan in vain.
+
+A thousand in flight, as many as an agent worker has by default, lead to none. With 50,000 a trainer's step of
+512 rollouts had one, of 15 to 80 ms, while its results came in. With more a collection's pause would be
+longer.
+"""
 TITLE_CHARS = 60
 IN_TROUBLE = 75
 """A worker's exit status when a restart may help (EX_TEMPFAIL)."""
@@ -54,6 +59,7 @@ class Deaths:
         """
         now = time.monotonic()
         self._at_s.append(now)
+        # The newest is within the window, so the deque does not become empty.
         while self._at_s[0] < now - RESTART_WINDOW_S:
             self._at_s.popleft()
         count = len(self._at_s)
@@ -95,7 +101,6 @@ class Slot:
         self.told = False
         self.retired = False
         self.start_at_s = 0.0
-        self._ended = False
         self._worked = False
         self._said = ""
         self._deaths = Deaths()
@@ -105,8 +110,9 @@ class Slot:
         """Fill the slot. ``lifeline`` is the pipe's reading and writing end."""
         report_read, report_write = os.pipe()
         self.name = f"{self.pool.kind}-{uuid.uuid4().hex[:10]}"
-        self.ready, self.asked_s, self.told, self._ended = False, 0.0, False, False
+        self.ready, self.asked_s, self.told = False, 0.0, False
         self.awaits = self._said = ""
+        # What is still buffered at the fork would be written by both processes.
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -122,29 +128,35 @@ class Slot:
         status = 1
         try:
             gc.set_threshold(*GC_THRESHOLD)
+            # The pipe belongs to the supervisor: this process's signals would wake it.
             signal.set_wakeup_fd(-1)
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             ours, supervisors = lifeline
+            # As long as any process holds the writing end, the pipe does not close.
             os.close(supervisors)
             setproctitle(
                 f"gym-runtime {self.pool.kind} {','.join(self.pool.names)[:TITLE_CHARS]} ({self.name})"
             )
             null = os.open(os.devnull, os.O_RDWR)
+            # Standard input is the supervisor's line to its owner.
             os.dup2(null, 0)
             os.dup2(2, 1)  # standard output belongs to the supervisor's events
             status = _work(system, self.pool, self.name, ours, report)
         except BaseException:  # noqa: BLE001 - the child must end here, on any error
             traceback.print_exc()
         finally:
+            # The reader of standard error may be gone.
             with contextlib.suppress(OSError):
                 sys.stderr.flush()
+            # Not `sys.exit`: that would run the supervisor's own clean-up, in a second process.
             os._exit(status)
 
     def hear(self) -> bool:
         """Read what the process reports; True once, when it becomes ready."""
         if self.report < 0:
             return False
+        # There is nothing to read now.
         with contextlib.suppress(BlockingIOError):
             self._said += os.read(self.report, 65536).decode(errors="replace")
         while self._said.startswith(WAITING) and "\n" in self._said:
@@ -154,6 +166,7 @@ class Slot:
         if became_ready:
             self.ready = self._worked = True
         if self.ready and self._heard(DRAIN_LINE):
+            # The first request counts; each further one would put the drain off.
             self.asked_s = self.asked_s or time.monotonic()
         return became_ready
 
@@ -168,8 +181,8 @@ class Slot:
         if self.pid and self.ready and not self.told:
             self.told = True
             os.kill(self.pid, DRAIN_SIGNAL)
-        elif self.pid and not self.ready and not self._ended:
-            self._ended = True
+        elif self.pid and not self.ready:
+            # Each time: right after the fork the child still has the supervisor's handler, which ignores it.
             os.kill(self.pid, signal.SIGTERM)
 
     def empty(self, status: int) -> End:
@@ -179,6 +192,7 @@ class Slot:
         code = os.waitstatus_to_exitcode(status)
         reason = self._said.strip()
         self.retired = self.asked_s > 0 and self.told
+        # A slot that has worked will work again: only the broker is missing.
         passing = self._worked and code == IN_TROUBLE
         self._false_starts = 0 if self.ready or passing else self._false_starts + 1
         if passing:
@@ -219,6 +233,7 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: 
 
     try:
         anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    # What a task group raises may be no Exception.
     except BaseException as error:
         cause = leaf(error)
         if not isinstance(cause, GymError):

@@ -50,10 +50,11 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         temporary: that directory is removed at the end.
         prefix: of all subjects and streams, so that several systems can share a broker.
         drain_s: how many seconds the workers together may take to finish their work when they stop; what is
-            left then goes back to the queue, which takes up to `DRAIN_GIVE_BACK_S` more.
+            left then goes back to the queue, which takes up to four seconds more.
         wait_s: how many seconds starting workers wait for a broker, its streams and engines that are not
             there yet.
         log_lines: it logs lines for people, also where standard error is no terminal.
+        weak_sandbox: its workers run code with limits only, without isolation.
     """
 
     pools: tuple[PoolSpec, ...] = ()
@@ -64,6 +65,7 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     drain_s: float = DRAIN_S
     wait_s: float = 0.0
     log_lines: bool = False
+    weak_sandbox: bool = False
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,11 +22,14 @@ def ended_at_once(lifeline: int) -> Generator[None]:
     """End this process at once on a signal, or when ``lifeline`` closes, while the context lasts.
 
     ``lifeline`` is the pipe that closes when the supervisor ends. Enter it in the main thread, where Python
-    handles signals. A thread watches the pipe, because the event loop may be blocked.
+    handles signals. A thread watches the pipe, because the event loop may be blocked. The handlers of the
+    signals stay until the caller installs others, so that no signal is lost in between.
     """
+    # Closing it wakes the thread, which `select` could otherwise not leave.
     started_read, started_write = os.pipe()
     watch = threading.Thread(target=_watch, args=(lifeline, started_read), name="lifeline", daemon=True)
-    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
     watch.start()
     try:
         yield
@@ -34,12 +37,11 @@ def ended_at_once(lifeline: int) -> Generator[None]:
         os.close(started_write)
         watch.join()
         os.close(started_read)
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _watch(lifeline: int, started: int) -> None:
     readable, _, _ = select.select([lifeline, started], [], [])
+    # If both are readable, the worker has started, and its own watch of the pipe takes over.
     if started not in readable:
         _end()
 
@@ -47,4 +49,5 @@ def _watch(lifeline: int, started: int) -> None:
 def _end(*_: object) -> NoReturn:
     for child in tree.children(os.getpid()):
         tree.kill(child)
+    # Not `sys.exit`: this may be a thread, or a handler within code that never returns.
     os._exit(128 + signal.SIGTERM)

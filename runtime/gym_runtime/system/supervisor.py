@@ -67,10 +67,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the system running until it is told to stop; return the process's exit status."""
+        # A full pipe wakes `select` all the same.
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
         try:
+            # The broker starts while the workers' code is imported; then it is waited for.
             self._begin_broker()
             _import_workers()
             self._start_broker()
@@ -120,6 +122,7 @@ class Supervisor:
     def _fill_slots(self) -> None:
         now = time.monotonic()
         for slot in self._slots:
+            # A signal may have come since the loop began.
             if not slot.pid and not slot.retired and slot.start_at_s <= now and not self._stopping:
                 slot.fork(self._system, self._lifeline)
 
@@ -133,6 +136,7 @@ class Supervisor:
         for slot in self._slots:
             if slot.asked_s and time.monotonic() >= slot.asked_s + ALONE_S and not self._stopping:
                 slot.tell()
+        # A system with a broker of its own stays: other workers may use it, or come.
         if self._slots and self._broker is None and all(slot.retired for slot in self._slots):
             self._stop("")
 
@@ -140,8 +144,10 @@ class Supervisor:
         for slot in self._slots:
             self._hear(slot)
             if slot.pid:
+                # Each by its id: the broker is a child, too, and `Popen` waits for that one.
                 pid, status = os.waitpid(slot.pid, os.WNOHANG)
                 if pid:
+                    # Once more: its last words were written between the reading above and its end.
                     self._hear(slot)
                     self._bury(slot, status)
         if not self._announced and self._slots and all(slot.ready for slot in self._slots):
@@ -184,6 +190,7 @@ class Supervisor:
         self._failure = self._failure or reason
         self._hasty = self._hasty or hasty
         patience_s = HASTY_S if self._hasty else self._system.drain_s
+        # A second signal must not put the limit off.
         if not self._stopping or hasty:
             self._limit_s = min(self._limit_s, time.monotonic() + patience_s)
         self._stopping = True
@@ -226,6 +233,7 @@ class Supervisor:
                 self._cut_lifeline()
                 kill_at_s = min(kill_at_s, time.monotonic() + HASTY_KILL_S)
             next_s = min(kill_at_s, self._limit_s) - time.monotonic()
+            # At its end the input is always readable, so that `select` would spin.
             self._wait(min(0.2, max(0.0, next_s)), with_input=not self._hasty)
             self._reap()
             if not self._hasty:
@@ -235,6 +243,7 @@ class Supervisor:
                 for slot in slots:
                     if slot.pid:
                         os.kill(slot.pid, signal.SIGKILL)
+                # Not at each look: a killed process may take a moment to end.
                 kill_at_s = time.monotonic() + 5.0
 
     def _cut_lifeline(self) -> None:
@@ -261,6 +270,7 @@ def main() -> int:
         _import_workers()
     line = b""
     while not line.endswith(b"\n"):
+        # One byte at a time: what follows the line is for `_read_input`.
         data = os.read(0, 1)
         if not data:
             return 2
@@ -273,6 +283,10 @@ def main() -> int:
     setproctitle("gym-runtime supervisor")
     if system.log_lines:
         os.environ[logs.FORMAT_VARIABLE] = "lines"
+    if system.weak_sandbox:
+        from gym_runtime.sandbox import bubblewrap
+
+        os.environ[bubblewrap.SETTING] = "weak"
     os.set_blocking(1, False)
 
     return Supervisor(system).run()

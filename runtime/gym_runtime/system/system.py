@@ -91,12 +91,14 @@ class System:
         """Stop the whole system; return when it has stopped. Without ``drain`` it stops within seconds."""
         assert self._process.stdin is not None
         if drain:
+            # It may have ended already.
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(b"drain\n")
                 self._process.stdin.flush()
         else:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
+        # Only its end matters here, not a failure on the way.
         with contextlib.suppress(UsageError):
             async for _ in self.events():
                 pass
@@ -106,6 +108,8 @@ class System:
     def kill(self) -> None:
         """End everything now."""
         with contextlib.suppress(ProcessLookupError):
+            # It leads a session, so the group covers what it has forked; the private broker has its own, and
+            # ends with it.
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._clean_up()
@@ -149,5 +153,6 @@ async def running(system: SystemSpec, report: Report | None = None) -> AsyncGene
         await started.until("all_ready" if system.pools else "broker", report)
         yield started
     finally:
+        # Also after Ctrl-C: the workers give their tasks back.
         with anyio.CancelScope(shield=True):
             await started.stop()

@@ -10,37 +10,33 @@ not outlive its supervisor.
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 
 import anyio
-import msgspec
+import anyio.lowlevel
 from msgspec.structs import replace
 
 from gym_runtime import clock, logs, tracing
-from gym_runtime.bus.interface import Bus
-from gym_runtime.bus.nats import NatsBus, connect
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.bus.nats import connect
+from gym_runtime.bus.nats_bus import NatsBus
 from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.errors import GymError, NoWorker, UsageError
 from gym_runtime.messages.figures import Count, Figures
 from gym_runtime.messages.metric_names import NETWORK
+from gym_runtime.processes import disturbances
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.draining import drained_on_request
-from gym_runtime.rpc.meter import Meter, process_figures
+from gym_runtime.rpc.meter import process_figures
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.system.hosted_worker import HostedWorker, hosted_worker
 from gym_runtime.system.patience import Patience
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
+from gym_runtime.system.stand_in import standing_in
 from gym_runtime.system.starting import ended_at_once
-from gym_runtime.timing import BLOCKED_S, CALLERS_GONE_S, CALLERS_LOOK_S, ORPHAN_DRAIN_S
-from gym_runtime.workers.adapter import Adapter, ModelSettings
-
-ERROR_CHARS = 500
+from gym_runtime.timing import BLOCKED_S, ORPHAN_DRAIN_S
 
 
 def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:
@@ -49,24 +45,6 @@ def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:
         place=place,
         blocked_s=round(blocked_s, 1),
     )
-
-
-class _Hosted(Protocol):
-    """What every kind of worker can do."""
-
-    async def run(self, *, ready: Callable[[], None]) -> None: ...
-
-
-class _Member(msgspec.Struct, frozen=True):
-    """A worker and how to observe and drain it."""
-
-    hosted: _Hosted
-    pools: tuple[str, ...]
-    in_use: Callable[[], int]
-    load: Callable[[], float]
-    drain: Callable[[], Awaitable[None]]
-    meter: Meter
-    detail: Callable[[], dict[str, str]] = dict
 
 
 async def work(
@@ -99,10 +77,13 @@ async def work(
             with ended_at_once(lifeline):
                 patience = Patience(system.wait_s, waiting)
                 bus = await patience.enter(stack, lambda: _bus(system, pool, worker))
-                member = await patience.enter(stack, lambda: _member(pool, bus, worker))
+                member = await patience.enter(stack, lambda: hosted_worker(pool, bus, worker))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            await _Life(system, pool, worker, bus, member, leave).live(lifeline, ready)
+            life = _Life(system, pool, worker, bus, member, leave)
+            await stack.enter_async_context(standing_in(lambda: _bus(system, pool, worker), life.heartbeat))
+            await life.live(lifeline, ready)
     finally:
+        # Last: what the worker does at its end is traced and logged, too.
         tracing.stop()
         logs.stop_export()
 
@@ -120,7 +101,7 @@ class _Life:
         pool: PoolSpec,
         worker: str,
         bus: NatsBus,
-        member: _Member,
+        member: HostedWorker,
         leave: Callable[[], None],
     ) -> None:
         self._pool = pool
@@ -137,27 +118,35 @@ class _Life:
     async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
         async with anyio.create_task_group() as tasks:
             started = anyio.Event()
+            # A worker that cannot reach the broker would never start to serve, and never see `self._stop`.
+            with ended_at_once(lifeline):
+                tasks.start_soon(self._host, started)
+                await started.wait()
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_lifeline, lifeline)
-            tasks.start_soon(self._host, started)
-            await started.wait()
-            tasks.start_soon(announce, self._bus, self._heartbeat)
-            tasks.start_soon(drained_on_request, self._bus, self._heartbeat, self._drain_s, self._leave)
+            tasks.start_soon(announce, self._bus, self.heartbeat)
+            tasks.start_soon(drained_on_request, self._bus, self.heartbeat, self._drain_s, self._leave)
+            await anyio.lowlevel.checkpoint()  # the signals are handled now
             ready()
             await self._stop.wait()
             self._draining = True
             with self._limit:
+                # The end of the supervisor may have set a shorter limit.
                 self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
                 await self._member.drain()
             tasks.cancel_scope.cancel()
 
     async def _host(self, started: anyio.Event) -> None:
         await self._member.hosted.run(ready=started.set)
+        # A worker whose service ends by itself leaves, as one that was told to.
         self._stop.set()
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
+                # Programs that it runs may have got the signal, too (`processes.disturbances`).
+                if number == signal.SIGTERM:
+                    disturbances.note()
                 if number == DRAIN_SIGNAL:
                     self._stop.set()
                 else:
@@ -169,7 +158,7 @@ class _Life:
         self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
         self._stop.set()
 
-    def _heartbeat(self) -> Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         return Heartbeat(
             worker=self._worker,
             kind=self._pool.kind,
@@ -181,6 +170,7 @@ class _Life:
             in_use=self._member.in_use(),
             load=self._member.load(),
             draining=self._draining,
+            round_trip_s=round(self._bus.round_trip_s, 3),
             places=True,
             detail=self._member.detail(),
             figures=self._figures(),
@@ -199,152 +189,4 @@ class _Life:
             ],
             cpu_s=cpu_s,
             memory_bytes=memory_bytes,
-        )
-
-
-@asynccontextmanager
-async def _member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Member]:
-    if pool.kind == "agent":
-        yield _agent_member(pool, bus, worker)
-    elif pool.kind == "resource":
-        yield _resource_member(pool, bus, worker)
-    else:
-        async with _model_member(pool, bus, worker) as member:
-            yield member
-
-
-def _agent_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
-    from gym_runtime.workers.agent_worker import AgentWorker
-
-    agents = {name: _made("agents", name) for name in pool.names}
-    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
-
-    def detail() -> dict[str, str]:
-        return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
-
-    return _Member(
-        hosted, pool.names, lambda: hosted.in_use, lambda: hosted.load, hosted.drain, hosted.meter, detail
-    )
-
-
-def adapter_of(settings: ModelSettings) -> Adapter:
-    """The adapter of a model, to be entered.
-
-    Raises:
-        UsageError: there is no such adapter, or its class is not one.
-    """
-    return _made("models", settings.provider, settings)
-
-
-def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
-    """An agent, or a model's adapter with its settings."""
-    made: Any = catalogue.load_class(kind, name)
-    if kind == "models" and not (hasattr(made, "__aenter__") and hasattr(made, "__aexit__")):
-        raise UsageError(
-            f"{name}: its class 'Adapter' needs the methods __aenter__ and __aexit__, both async"
-        )
-    try:
-        inspect.signature(made).bind(*arguments)
-    except TypeError as error:
-        given = ", ".join(("self", *(type(argument).__name__ for argument in arguments)))
-        raise UsageError(
-            f"{name}: its class '{made.__name__}' must take __init__({given}): {error}"
-        ) from error
-    return made(*arguments)
-
-
-def _resource_member(pool: PoolSpec, bus: Bus, worker: str) -> _Member:
-    from gym_runtime.sandbox import bubblewrap
-    from gym_runtime.workers.resource_worker import ResourceWorker
-
-    # One after the other: imports hold the interpreter's lock, and some may only be made in the main thread.
-    logs.logger().info("loading environments", environments=list(pool.names))
-    loaded = [catalogue.environment(name) for name in pool.names]
-    for environment in loaded:
-        requirements.require(environment)
-    environments = {environment.name: environment for environment in loaded}
-    hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
-    detail = {"sandbox": bubblewrap.kind()}
-
-    async def drain() -> None:
-        await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
-        with suppress(GymError):
-            await hosted.close_settled()
-        await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
-
-    return _Member(
-        hosted,
-        hosted.service.pools,
-        lambda: len(hosted.sessions),
-        lambda: hosted.service.load,
-        drain,
-        hosted.meter,
-        lambda: detail,
-    )
-
-
-async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
-    """Wait until no work is left, or no caller has been there for `CALLERS_GONE_S`."""
-    here_s = anyio.current_time()
-    while left() and anyio.current_time() < here_s + CALLERS_GONE_S:
-        with anyio.move_on_after(CALLERS_LOOK_S):
-            await finished()
-        if left() and await _has_callers(bus):
-            here_s = anyio.current_time()
-
-
-async def _has_callers(bus: Bus) -> bool:
-    """Whether any follower of the members is alive.
-
-    It asks for the list of a kind that does not exist: a worker need not read the list, only know that a
-    follower answers.
-    """
-    try:
-        await bus.request("members.none", b"", deadline_s=clock.now() + CALLERS_GONE_S)
-    except NoWorker:
-        return False
-    except GymError:
-        pass
-    return True
-
-
-@asynccontextmanager
-async def _model_member(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[_Member]:
-    from gym_runtime.workers.model_worker import ModelWorker
-
-    if pool.model is None:
-        raise UsageError(
-            f"model pool {', '.join(pool.names)} does not say which model; give --model PROVIDER/NAME"
-        )
-    settings = pool.model
-    async with adapter_of(settings) as adapter:
-        hosted = ModelWorker(
-            bus,
-            worker=worker,
-            pools=pool.names,
-            adapter=adapter,
-            capacity=pool.slots,
-            per_minute=settings.requests_per_minute / pool.processes,
-            model=(settings.provider, settings.name),
-        )
-        service = hosted.service
-
-        def detail() -> dict[str, str]:
-            detail = {"model": f"{settings.provider}/{settings.name}"}
-            if hosted.weight_version:
-                detail["weight_version"] = hosted.weight_version
-            if hosted.paused:
-                detail["paused"] = "true"
-            if hosted.only_errors:
-                detail["only_errors"] = hosted.only_errors[:ERROR_CHARS]
-            return detail
-
-        yield _Member(
-            hosted,
-            pool.names,
-            lambda: service.in_use,
-            lambda: service.load,
-            lambda: _finish(bus, lambda: service.in_use, service.drained),
-            hosted.meter,
-            detail,
         )

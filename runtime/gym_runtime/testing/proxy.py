@@ -1,18 +1,56 @@
-"""A TCP relay that simulates a failing network: it can be cut and frozen."""
+"""A TCP relay that simulates a failing network: it can be cut, frozen and made slow."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from random import Random
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, SocketStream
+import msgspec
+from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectReceiveStream, SocketAttribute, SocketStream
+
+REPEATED_S = 0.2
+"""After how long TCP sends again what was lost, at the least; each further loss doubles it."""
+UNDER_WAY = 1024
+"""Pieces that a slow link holds for each direction."""
+
+
+class Slowness(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bad link does to each piece, in each direction; they stay in order.
+
+    Attributes:
+        delay_s: how long it takes.
+        jitter_s: how much longer at most, by chance.
+        loss: the probability that it is lost once, and then again; TCP repeats it after `REPEATED_S`.
+        bytes_per_s: how much passes; 0 for no limit.
+    """
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    bytes_per_s: float = 0.0
+
+    def late_s(self, chance: Random) -> float:
+        """How late one piece is."""
+        late_s = self.delay_s + self.jitter_s * chance.random()
+        repeated_s = REPEATED_S
+        while chance.random() < self.loss:
+            late_s += repeated_s
+            repeated_s *= 2
+        return late_s
 
 
 class Proxy:
-    """Relays connections to one address, which may come and go."""
+    """Relays connections to one address, which may come and go.
 
-    def __init__(self, host: str, port: int) -> None:
+    Attributes:
+        slowness: of what comes from now on.
+    """
+
+    def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
+        self.slowness = Slowness()
+        self._chance = Random(seed)
         self._upstream = (host, port)
         self._up = True
         self._moving = anyio.Event()
@@ -68,8 +106,24 @@ class Proxy:
                     del self._relays[scope]
 
     async def _pump(self, source: ByteReceiveStream, sink: ByteSendStream, scope: anyio.CancelScope) -> None:
+        into, out_of = anyio.create_memory_object_stream[tuple[float, bytes]](UNDER_WAY)
+        async with out_of, anyio.create_task_group() as tasks:
+            tasks.start_soon(self._deliver, out_of, sink, scope)
+            async with into:
+                try:
+                    async for chunk in source:
+                        await into.send((anyio.current_time() + self.slowness.late_s(self._chance), chunk))
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass
+
+    async def _deliver(
+        self, pieces: ObjectReceiveStream[tuple[float, bytes]], sink: ByteSendStream, scope: anyio.CancelScope
+    ) -> None:
         try:
-            async for chunk in source:
+            async for due_s, chunk in pieces:
+                await anyio.sleep_until(due_s)
+                if self.slowness.bytes_per_s:
+                    await anyio.sleep(len(chunk) / self.slowness.bytes_per_s)
                 await self._moving.wait()
                 await sink.send(chunk)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -42,7 +42,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import GymError
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.messages.outcomes import RolloutRecord, decode_record
+from gym_runtime.messages.outcomes import RolloutRecord, read_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
@@ -151,9 +151,7 @@ def rollout_spec(
 
 def environment(definition: Environment, name: str = "sample") -> LoadedEnvironment:
     """An environment without a module, under this name."""
-    return LoadedEnvironment(
-        name=name, definition=definition, resource=definition.build(), source=Path(f"{name}.py")
-    )
+    return catalogue.loaded(definition, Path(f"{name}.py"))
 
 
 def row(**fields: Any) -> bytes:
@@ -267,7 +265,7 @@ class SmallSystem:
         with anyio.fail_after(within_s):
             async with aclosing(self.bus.records(f"rollout.{run}.>")) as records:
                 async for record in records:
-                    found.append(decode_record(record.payload))
+                    found.append(read_record(record.payload))
                     if len(found) == count:
                         break
         return found

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock
-from gym_runtime.files.metrics import Summary
+from gym_runtime.files.run_metrics import Summary
 from gym_runtime.files.scores import PassScores, steps
 from gym_runtime.messages.metric_names import HOP_DURATION, ROLLOUT_DURATION
 from gym_runtime.messages.outcomes import Failed, RolloutRecord

@@ -18,11 +18,11 @@ import anyio
 import anyio.to_thread
 
 from gym_runtime.errors import UsageError, leaf
-from gym_runtime.files.metrics import Summary
+from gym_runtime.files.run_metrics import Summary
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.timing import TABLE_EVERY_S, TRACK_EVERY_S, TRACKER_CLOSING_S, TRACKER_OPENING_S
 from gym_runtime.trackers.curves import Curves, final_numbers
-from gym_runtime.trackers.examples import COLUMNS, Examples
+from gym_runtime.trackers.example_rollouts import COLUMNS, Examples
 from gym_runtime.trackers.tracker import About, Tracker, open_tracker
 
 Said = Callable[[str], None]

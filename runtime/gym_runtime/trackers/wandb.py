@@ -14,7 +14,7 @@ def open_run(about: About) -> WandbRun:
     """Begin a run.
 
     Raises:
-        UsageError: it is not installed, or nobody is logged in.
+        UsageError: it is not installed, or has no login.
     """
     wandb = load("wandb", "wandb")
     offline = os.environ.get("WANDB_MODE", "") in ("offline", "disabled", "dryrun")

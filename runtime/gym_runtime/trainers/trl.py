@@ -12,8 +12,8 @@ Source: TRL 1.16, ``GRPOTrainer``; its specs for other environments have this sh
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,13 @@ from gym_runtime.client.sync import SyncClient
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.chat import conversation
-from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.timing import WORKERS_BACK_S
+from gym_runtime.trainers.trl_ahead import Ahead
+from gym_runtime.trainers.trl_async import RolloutWorker, WeightTransfer
+from gym_runtime.trainers.trl_columns import Batch, Columns, found_no_engine
 from gym_runtime.trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
 from gym_runtime.trainers.trl_weights import Weights
-
-Columns = dict[str, list[Any]]
 
 
 class Part(NamedTuple):
@@ -57,6 +58,7 @@ class GymSpec:
         model: the pool whose engines have the policy.
         settings: how rollouts are made. The sampling settings of the trainer's arguments win over it:
             ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_completion_length``.
+        asynchronous: make a step's rollouts while the trainer works on the step before; see `Ahead`.
     """
 
     def __init__(
@@ -68,12 +70,16 @@ class GymSpec:
         weights: str | Path | None = None,
         model: str = "policy",
         settings: RolloutSettings | None = None,
+        asynchronous: bool = False,
     ) -> None:
         self._gym = gym
         self._rows = [line(row).decode() for row in rows]
         self._environment = environment
         self._weights = None if weights is None else Weights(gym, Path(weights), model)
         self._settings = (settings or RolloutSettings()).with_keywords({"model_pool": model})
+        self._ahead = Ahead(self._made) if asynchronous else None
+        if asynchronous and self._settings.max_staleness is None:
+            self._settings = self._settings.with_keywords({"max_staleness": 1})
 
     @property
     def train_dataset(self) -> Any:
@@ -95,7 +101,7 @@ class GymSpec:
 
     @property
     def reward_funcs(self) -> Any:
-        """For ``reward_funcs``, alone or in a list: the verifiers' rewards, None where there is none."""
+        """For ``reward_funcs``, alone or in a list: the verifiers' rewards; None for a failed rollout."""
         return gym_reward
 
     @property
@@ -111,6 +117,27 @@ class GymSpec:
             raise UsageError("there are no rows")
         with self._gym.session(self._rows[0], environment=self._environment) as session:
             return environment_class(self._gym, self._environment, session.environment, session.tools)
+
+    def rollout_worker(self, args: Any) -> RolloutWorker:
+        """For ``rollout_worker`` of ``AsyncGRPOTrainer``, with the trainer's ``args``.
+
+        Raises:
+            UsageError: there are no rows; or the settings ask for another temperature than the trainer's.
+        """
+        if not self._rows:
+            raise UsageError("there are no rows")
+        settings = sampled_as(self._settings, args)
+        return RolloutWorker(self._gym, self._rows, settings, args, environment=self._environment)
+
+    def weight_transfer(self, model: str) -> WeightTransfer:
+        """For ``weight_transfer`` of ``AsyncGRPOTrainer``: the trainer's model, by its name or path.
+
+        Raises:
+            UsageError: the spec has no folder for weights.
+        """
+        if self._weights is None:
+            raise UsageError("the engines load weights from a folder: GymSpec(..., weights=FOLDER)")
+        return WeightTransfer(self._weights, model)
 
     def attach(self, trainer: Any) -> None:
         """Have the trainer use the engine's log-probabilities for its importance correction.
@@ -132,25 +159,42 @@ class GymSpec:
     def rollout_func(self, prompts: Sequence[str], trainer: Any) -> Columns:
         """For ``rollout_func``: one completion per prompt, in their order; a row's are made as a group.
 
-        Besides TRL's own columns: ``gym_reward``, ``gym_outcome`` (``completed``, ``truncated``, ``failed``)
-        and ``gym_fields`` (the row's numbers, such as the parts of a reward), which reward functions get as
-        keyword arguments.
+        Besides TRL's own columns: ``gym_reward``, ``gym_outcome`` (``completed``, ``truncated``, ``failed``),
+        ``gym_fields`` (the row's numbers, such as the parts of a reward) and ``gym_versions`` (of the weights
+        that sampled it), which reward functions get as keyword arguments.
 
         A rollout with several token segments gives its last one, because TRL takes one sequence per rollout;
-        the log says how many there were.
+        the log says how many there were. When the engines die, the rollouts wait until they are back, at most
+        `WORKERS_BACK_S`.
 
         Raises:
             UsageError: the settings ask for another temperature than the trainer's.
             GymError: somebody cancelled the run, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
-        training = bool(trainer.model.training)
-        size = trainer.num_generations if training else trainer.num_generations_eval
-        parts = parts_of(prompts, size)
+        if self._ahead is not None and trainer.model.training:
+            return self._ahead.step(prompts, trainer)
+        size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        return self._made(prompts, trainer, size)
+
+    def _made(self, prompts: Sequence[str], trainer: Any, size: int) -> Columns:
+        due = dict(enumerate(parts_of(prompts, size)))
         settings = sampled_as(self._settings, trainer.args)
-        found: dict[int, list[RolloutRecord]] = {}
-        for repeats in sorted({part.size for part in parts}):
-            chosen = {key: part.prompt for key, part in enumerate(parts) if part.size == repeats}
+        batch = Batch(end=_end_of_sequence(trainer))
+        until_s = time.monotonic() + WORKERS_BACK_S
+        while due:
+            came = sum(1 for _ in self._groups(due, settings, batch, again=time.monotonic() < until_s))
+            if came < len(due):
+                raise GymError(f"{len(due) - came} of {len(due)} groups did not come: the run was cancelled")
+            due = {key: part for key, part in due.items() if key not in batch}
+        return batch.columns()
+
+    def _groups(
+        self, parts: Mapping[int, Part], settings: RolloutSettings, batch: Batch, *, again: bool
+    ) -> Iterator[int]:
+        """Make groups; yields their places. With ``again`` the batch gets none that found no engine."""
+        for repeats in sorted({part.size for part in parts.values()}):
+            chosen = {key: part.prompt for key, part in parts.items() if part.size == repeats}
             for group in self._gym.groups(
                 list(chosen.values()),
                 settings,
@@ -159,13 +203,11 @@ class GymSpec:
                 keys=list(chosen),
                 repeats=repeats,
             ):
-                found[group.key] = group.rollouts
-        if len(found) < len(parts):
-            raise GymError(
-                f"{len(parts) - len(found)} of {len(parts)} groups did not come: the run was cancelled"
-            )
-        records = [record for key in range(len(parts)) for record in found[key]]
-        return columns_of(records, end=_end_of_sequence(trainer))
+                if again and any(found_no_engine(record) for record in group.rollouts):
+                    logger().warning("an engine is away: a group's rollouts are made again", place=group.key)
+                else:
+                    batch.add(group.key, group.rollouts)
+                yield group.key
 
     def sync_weights(self, trainer: Any) -> None:
         """Have all engines load the trainer's weights, if they are not of this step already.
@@ -201,52 +243,6 @@ def parts_of(prompts: Sequence[str], size: int) -> list[Part]:
     return parts
 
 
-def columns_of(records: Sequence[RolloutRecord], *, end: int) -> Columns:
-    """Rollouts as TRL's columns, in their order.
-
-    Args:
-        end: the token that stands for a rollout without tokens; TRL takes no empty completion.
-    """
-    columns: Columns = {
-        name: []
-        for name in (
-            "prompt_ids",
-            "completion_ids",
-            "logprobs",
-            "env_mask",
-            "gym_reward",
-            "gym_outcome",
-            "gym_fields",
-        )
-    }
-    rewritten = 0
-    failures: Counter[str] = Counter()
-    for record in records:
-        scored = record.reward is not None
-        sequences = record.sequences() if scored else []
-        if sequences:
-            last = sequences[-1]
-            rewritten += last.segments > 1
-            tokens = (last.prompt_ids, last.completion_ids, last.log_probs, last.mask.astype(int))
-            values = [array.tolist() for array in tokens]
-        else:
-            values = [[end], [end], [0.0], [0]]
-        if not scored:
-            failures[_why(record)] += 1
-        values += [record.reward, _outcome(record), record.numbers]
-        for column, value in zip(columns.values(), values, strict=True):
-            column.append(value)
-    for why, count in failures.items():
-        logger().warning("rollouts without a reward", count=count, of=len(records), why=why)
-    if rewritten:
-        logger().warning(
-            "rollouts with several token segments: only their last ones are trained on",
-            count=rewritten,
-            of=len(records),
-        )
-    return columns
-
-
 def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
     """Settings that sample as the trainer assumes when it computes its own log-probabilities.
 
@@ -270,18 +266,6 @@ def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
     if args.min_p:
         sampling["min_p"] = args.min_p
     return settings.with_keywords({"sampling": {**settings.sampling, **sampling}, "return_tokens": True})
-
-
-def _why(record: RolloutRecord) -> str:
-    if isinstance(record.outcome, Failed):
-        return record.outcome.fault.message
-    return "it was cancelled"
-
-
-def _outcome(record: RolloutRecord) -> str:
-    if record.reward is None:
-        return "failed"
-    return "truncated" if isinstance(record.outcome, Truncated) else "completed"
 
 
 def _end_of_sequence(trainer: Any) -> int:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gym_runtime.client.sync import SyncClient
+from gym_runtime.errors import GymError
+from gym_runtime.logs import logger
+from gym_runtime.timing import WORKERS_BACK_S, WORKERS_LOOK_S
+
+SHARD_BYTES = 2 * 2**30
 
 
 class Weights:
@@ -28,7 +36,7 @@ class Weights:
         All processes of a training call it: one saves, and all return when the engines have loaded.
 
         Raises:
-            GymError: not all engines have them.
+            GymError: not all engines have them, and engines that died are not back within `WORKERS_BACK_S`.
         """
         step = int(trainer.state.global_step)
         if step == self._loaded:
@@ -37,13 +45,35 @@ class Weights:
         # Gathers sharded parameters, so every process takes part.
         state = accelerator.get_state_dict(trainer.model)
         if accelerator.is_main_process:
-            # Two folders in turn: an engine may still map the files of the step before.
-            path = self._folder / str(step % 2)
+            path = self.folder(step)
             model = accelerator.unwrap_model(trainer.model)
             model.save_pretrained(path, state_dict=_in_engine_type(state))
-            self._gym.update_weights(path, f"step-{step}", model=self._model)
+            self.load(path, f"step-{step}")
         accelerator.wait_for_everyone()
         self._loaded = step
+
+    def folder(self, number: int) -> Path:
+        """Where weights are written: two folders in turn, since an engine may map the files of the last."""
+        return self._folder / str(number % 2)
+
+    def load(self, path: Path, version: str) -> None:
+        """Have all engines load weights; again if one dies meanwhile, when its supervisor started another.
+
+        Raises:
+            GymError: not all engines have them, and engines that died are not back within `WORKERS_BACK_S`.
+        """
+        until_s, said = time.monotonic() + WORKERS_BACK_S, ""
+        while True:
+            try:
+                self._gym.update_weights(path, version, model=self._model)
+                return
+            except GymError as error:
+                if not error.retryable or time.monotonic() > until_s:
+                    raise
+                if said != str(error):
+                    said = str(error)
+                    logger().warning("the engines are updated again", version=version, error=said)
+                time.sleep(WORKERS_LOOK_S)
 
 
 def _in_engine_type(state: dict[str, Any]) -> dict[str, Any]:
@@ -53,3 +83,28 @@ def _in_engine_type(state: dict[str, Any]) -> dict[str, Any]:
         if tensor.is_floating_point() and tensor.data_ptr() not in cast:
             cast[tensor.data_ptr()] = tensor.detach().bfloat16()
     return {name: cast.get(tensor.data_ptr(), tensor) for name, tensor in state.items()}
+
+
+def write_shards(tensors: Iterator[tuple[str, Any]], path: Path) -> None:
+    """Write weights as a checkpoint of Hugging Face's, in bfloat16, with one shard in memory at a time."""
+    from safetensors.torch import save_file  # pyright: ignore
+
+    places: dict[str, str] = {}
+    for number, shard in enumerate(_shards(tensors)):
+        file = f"model-{number:05}.safetensors"
+        save_file(shard, path / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(shard, file)
+    (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def _shards(tensors: Iterator[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
+    shard: dict[str, Any] = {}
+    size_bytes = 0
+    for name, tensor in tensors:
+        shard[name] = tensor.bfloat16().contiguous().cpu()
+        size_bytes += shard[name].nbytes
+        if size_bytes >= SHARD_BYTES:
+            yield shard
+            shard, size_bytes = {}, 0
+    if shard:
+        yield shard

@@ -8,7 +8,7 @@ from pathlib import Path
 from gym_runtime.errors import UsageError
 from gym_runtime.files.index import IndexedRow
 from gym_runtime.files.manifest import load_manifest
-from gym_runtime.viewer.figures import indexed
+from gym_runtime.viewer.run_figures import indexed
 from gym_runtime.viewer.run_files import Run, find_runs
 
 _ID = re.compile(r"(?P<run>[\w-]+)\.(?P<task>\d+)\.(?P<rollout>\d+)")

@@ -60,6 +60,12 @@ def limit(view: View) -> str:
                 f"{what}, which could take more: more --concurrency or {remedy} would help."
             )
         return f"The agents are the limit, {_used(by_kind['agent'])}: more --concurrency would help."
+    slow = [one for one in by_kind["agent"] if one.state == "slow link"]
+    if waiting and slow:
+        return (
+            f"The link of agent worker {slow[0].worker} on {slow[0].host} to the broker is slow, "
+            f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {waiting:,} rollouts wait."
+        )
     if waiting:
         return f"{waiting:,} rollouts wait, and the agents have places: they are just being taken up."
     return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"

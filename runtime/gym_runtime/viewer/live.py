@@ -37,7 +37,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """One worker. What is not known, such as a rate at the first reading, is None.
 
     Attributes:
-        state: ``serving``, ``draining``, or ``paused`` where a model's weights are.
+        state: ``serving``, ``draining``, ``paused`` where a model's weights are, or ``slow link`` where that
+            is so of its connection to the broker.
         calls_per_s: of an agent, rollouts that were judged; of others, calls that were answered.
         p50_s, p99_s: how long these calls took; for an agent, how long it waited for the model.
         busy: share of one core that its process used.
@@ -54,6 +55,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     in_use: int
     capacity: int
     load: float
+    round_trip_s: float
     started_s: float
     calls_per_s: float | None = None
     p50_s: float | None = None
@@ -180,10 +182,11 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
         pools=one.pools,
         host=one.host,
         pid=one.pid,
-        state="draining" if one.draining else "paused" if one.detail.get("paused") else "serving",
+        state=_state(one),
         in_use=one.in_use,
         capacity=one.capacity,
         load=one.load,
+        round_trip_s=one.round_trip_s,
         started_s=one.started_s,
         calls_per_s=calls_per_s,
         p50_s=p50_s,
@@ -191,8 +194,21 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
         busy=busy,
         memory_bytes=figures.memory_bytes,
         failures=int(figures.total(names.RETRIES)) + _erroneous(figures, one.kind),
-        about=", ".join(said for name, said in one.detail.items() if name != "paused"),
+        about=", ".join(_about(one)),
     )
+
+
+def _about(one: Heartbeat) -> list[str]:
+    about = [said for name, said in one.detail.items() if name != "paused"]
+    return [*about, f"{one.round_trip_s:.1f} s to the broker and back"] if one.slow else about
+
+
+def _state(one: Heartbeat) -> str:
+    if one.draining:
+        return "draining"
+    if one.detail.get("paused"):
+        return "paused"
+    return "slow link" if one.slow else "serving"
 
 
 def _erroneous(figures: Figures, kind: str) -> int:

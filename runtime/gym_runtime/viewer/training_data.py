@@ -27,9 +27,9 @@ from gym_runtime.files.index import IndexedRow
 from gym_runtime.files.index_entry import OUTCOMES
 from gym_runtime.messages.conversation import as_object
 from gym_runtime.viewer import selection
-from gym_runtime.viewer.chat import Unusable, completion, prompt, tools
-from gym_runtime.viewer.figures import indexed
 from gym_runtime.viewer.parquet import NESTED, Form, Writer, arrow
+from gym_runtime.viewer.row_messages import Unusable, completion, prompt, tools
+from gym_runtime.viewer.run_figures import indexed
 from gym_runtime.viewer.selection import Place
 
 NO_ROW = "the row is no JSON object in UTF-8"

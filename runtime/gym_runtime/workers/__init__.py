@@ -3,3 +3,6 @@
 `agent_worker`, `resource_worker` and `model_worker` are the three kinds; the other modules are parts of one
 of them. `gym_runtime.system.worker_process` runs a worker in a process.
 """
+
+from gym_runtime.workers.prefixes import moved as moved
+from gym_runtime.workers.prefixes import splice as splice

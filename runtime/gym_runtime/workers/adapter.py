@@ -81,8 +81,10 @@ def check_url(url: str) -> None:
     Raises:
         UsageError: it has a user, a password or a query; the message shows none of them.
     """
+    # The path of a list of replicas (`dns:` and `file:` are sources of replicas): it has no host.
     if url.startswith("file:"):
         return
+    # `dns:HOST:PORT` has no slashes.
     rest = url.partition("://")[2] if "://" in url else url.removeprefix("dns:")
     place = _PLACE.match(rest)
     assert place is not None
@@ -140,13 +142,27 @@ class Controllable(Protocol):
         ...
 
 
+class ConversationNotes(dict[str, Any]):
+    """What an adapter notes of a conversation that its worker keeps, from turn to turn.
+
+    At each turn the call's ``input`` begins with the items of the turn before, so what was done with these
+    need not be done again. ConversationNotes are lost with the conversation, at any time.
+
+    Attributes:
+        size_bytes: how much memory they take; their worker limits it.
+    """
+
+    size_bytes = 0
+
+
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """The rollout that makes a call, and its deadline.
 
-    The adapter sends ``headers`` (the trace context) to the engine.
+    The adapter sends ``headers`` (the trace context) to the engine, and may use ``notes``.
     """
 
     rollout: str
     attempt: int
     deadline_s: float
     headers: Mapping[str, str] = {}
+    notes: ConversationNotes = msgspec.field(default_factory=ConversationNotes)

@@ -25,17 +25,19 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
-from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run
+from gym_runtime.messages.run_info import CLOSED
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts
 from gym_runtime.rollout.journal import Journal, journal_subject
-from gym_runtime.rollout.record import make_record
+from gym_runtime.rollout.result_row import make_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
-from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S, JOURNAL_FRESH_S, NOTE_S
+from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S, NOTE_S
+from gym_runtime.workers import rollout_span
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
+from gym_runtime.workers.closed_runs import ClosedRuns
 from gym_runtime.workers.suspect_places import MAX_LOSSES, SuspectPlace, SuspectPlaces
 
 
@@ -62,6 +64,7 @@ class AgentWorker:
         self.meter = self._router.meter
         self._running: dict[str, dict[str, Attempts]] = {}
         self._cancellations = Cancellations()
+        self._closed = ClosedRuns(bus, self._cancellations)
         self._clients = ClientWatch(bus, self._router.members)
         self._stalls = Stalls(self._router)
         self._turns = SuspectPlaces()
@@ -89,6 +92,7 @@ class AgentWorker:
             tasks.start_soon(self._stalls.watch)
             tasks.start_soon(self._note_time)
             tasks.start_soon(self._clients.watch, self._attached, self._suspend)
+            # Heard first, read then: a cancellation between the two is not missed.
             async with self._bus.serve("cancel.>", self._cancel):
                 await self._cancellations.load(self._bus)
                 ready()
@@ -96,6 +100,7 @@ class AgentWorker:
                     for name in self._agents:
                         pulls.start_soon(self._pull, name)
             self._finished.set()
+            # The watchers run for ever, and would keep the group.
             tasks.cancel_scope.cancel()
 
     async def _pull(self, name: str) -> None:
@@ -116,11 +121,13 @@ class AgentWorker:
         else:
             self._cancellations.add(prefix)
         for rollout_id, attempts in list(self._running.get(run, {}).items()):
+            # With the dots: a cancellation of task 1 must not cover task 10.
             if f"{rollout_id}.".startswith(f"{prefix}."):
                 attempts.cancel()
 
     def _attached(self) -> list[str]:
         """The attached runs in progress: each needs its client."""
+        # All rollouts of a run are attached, or none is.
         return [run for run, rollouts in self._running.items() if next(iter(rollouts.values())).task.attached]
 
     def _suspend(self, run: str) -> None:
@@ -139,9 +146,10 @@ class AgentWorker:
         subject = f"rollout.{rollout_token(task.rollout_id)}"
         # A collector that is behind may have published a comparison whose result is there.
         known = delivery.deliveries > 1 or task.taken_up or bool(task.candidates)
-        if known and (await self._bus.latest(subject) or await self._over(task.run)):
+        if known and (await self._bus.latest(subject) or await self._closed.over(task.run)):
             return await delivery.ack()
         if task.attached and not await self._clients.here(task.run):
+            # Its client has left for good, so that nothing waits for the result.
             if self._clients.gone_s(task.run) > CLIENT_DROPPED_S:
                 return await delivery.ack()
             return await delivery.release(CLIENT_RETURN_S)
@@ -160,6 +168,7 @@ class AgentWorker:
     async def _refuse(self, delivery: Delivery, what: str) -> None:
         """Settle a task that cannot be run: commit its rollout as failed, if its identity can be decoded."""
         logger().error("a task is refused", subject=delivery.subject, error=what)
+        # A task without a readable identity has no subject for a record; nothing is left but to remove it.
         with suppress(msgspec.DecodeError):
             found = msgspec.structs.asdict(decode_identity(delivery.payload))
             known = {name: value for name, value in found.items() if value is not msgspec.UNSET}
@@ -176,29 +185,6 @@ class AgentWorker:
             await self._bus.commit(f"rollout.{rollout_token(task.rollout_id)}", encode_record(record))
         await delivery.ack()
 
-    async def _over(self, run: str) -> bool:
-        """Whether a run has ended, so that its records may be gone."""
-        info = await self._info(run)
-        return info is not None and info.state != "active"
-
-    async def _closed(self, run: str, since_s: float) -> bool:
-        """Whether nothing more is to be stored for a run.
-
-        A signal announces it. A worker that was frozen or disconnected may miss the signal, so an attempt
-        that took long asks the broker.
-        """
-        if not self._may_be_closed(run, since_s):
-            return False
-        info = await self._info(run)
-        return info is not None and info.closed
-
-    def _may_be_closed(self, run: str, since_s: float) -> bool:
-        return self._cancellations.closed(run) or anyio.current_time() >= since_s + JOURNAL_FRESH_S
-
-    async def _info(self, run: str) -> RunInfo | None:
-        found = await self._bus.latest(f"runs.{token(run, 'run')}")
-        return decode_run(found[0].payload) if found else None
-
     async def _run(self, task: RolloutSpec, delivery: Delivery, subject: str, queued_s: float) -> None:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
@@ -213,29 +199,35 @@ class AgentWorker:
         journal.on_turn = turn.give_up
         attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
+        # Before the cancellations are looked at: a signal that comes later finds the attempts here.
         siblings[task.rollout_id] = attempts
         since_s = anyio.current_time()
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)
-            with tracing.span(f"invoke_agent {task.environment}", _about(task), parent=delivery.headers):
+            with tracing.span(
+                f"invoke_agent {task.environment}", rollout_span.about(task), parent=delivery.headers
+            ):
                 if self._cancellations.cover(task):
                     attempts.cancel()
                 record = await self._made(attempts, turn, known=known)
-                _note(record, self.worker)
+                rollout_span.note(record, self.worker)
                 if attempts.detached and isinstance(record.outcome, Cancelled):
                     await self._note_given_back(attempts)
+                    # The note says that it is given back; a second one would count it twice.
                     has_it = False
                     return await delivery.release(CLIENT_RETURN_S)
-                if await self._closed(task.run, since_s):
+                if await self._closed.closed(task.run, since_s):
                     logger().info("the run is closed; a result is not stored")
                     has_it = False
                     await journal.discard()
                     return await delivery.ack()
                 if not isinstance(record.outcome, Cancelled):
+                    # A cancelled rollout needs no check: nothing of it is used.
                     await journal.confirm()
                 if not await self._bus.commit(subject, encode_record(record)):
                     logger().info("refused a second result", attempt=record.attempt)
+            # The result is stored. If the ack is lost, the next delivery finds it and acks.
             has_it = False
             await delivery.ack()
             if delivery.deliveries > 1:
@@ -247,17 +239,22 @@ class AgentWorker:
             has_it = False
             logger().info("this attempt stops", reason=str(error))
             delivery.abandon()
-            attempts.leave()
+            # A journal is deleted when its run is over, too: then no other attempt will close the session.
+            if not await self._closed.surely_over(task.run):
+                attempts.leave()
         finally:
             turn.give_up()
+            # A second delivery of the rollout may have taken the place.
             if siblings.get(task.rollout_id) is attempts:
                 del siblings[task.rollout_id]
             if not siblings:
                 self._running.pop(task.run, None)
+            # An error or a cancellation from outside: the queue gets the task back.
             if has_it:
                 await self._note_given_back(attempts)
             account.close()
-            await self._free_if_closed(task, journal_at, account, since_s)
+            # After `close`: a note of the time that came later would not be freed.
+            await self._closed.free(task.run, journal_at, account, since_s)
             await attempts.close()
             self._router.settle(task.rollout_id)
         return None
@@ -267,30 +264,16 @@ class AgentWorker:
         if losses >= MAX_LOSSES:
             return attempts.failed(
                 RuntimeFault(
-                    f"{losses} agent workers in a row were lost while they worked on this rollout, and the "
-                    "last ones worked on no other rollout that had lost as many; see their logs"
+                    f"{losses} agent workers in a row were lost while they worked on this rollout, and at "
+                    "the last one no other rollout was new; see their logs"
                 )
             )
         return await attempts.run(known=known, wait=turn.take if turn.limited else None)
 
-    async def _free_if_closed(
-        self, task: RolloutSpec, journal_at: str, account: Account, since_s: float
-    ) -> None:
-        """Free what this delivery stored after the run was closed, when this worker was cut off or frozen."""
-        if not self._may_be_closed(task.run, since_s):
-            return
-        try:
-            with anyio.move_on_after(GIVE_BACK_S, shield=True):
-                await account.settled()
-                if await self._closed(task.run, since_s):
-                    for pattern in (journal_at, f"{journal_at}.>"):
-                        await self._bus.forget(pattern)
-        except GymError as error:
-            logger().info("what was stored for a closed run was not freed", error=str(error))
-
     async def _note_given_back(self, attempts: Attempts) -> None:
         """Store that this worker gives the task back; otherwise the next delivery would count a loss."""
         try:
+            # Shielded: it matters most when the worker is being stopped.
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
                 await attempts.account.give_back()
         except GymError as error:
@@ -300,47 +283,10 @@ class AgentWorker:
         """Store from time to time how long the attempts have taken."""
         while True:
             await anyio.sleep(NOTE_S)
+            # A list: rollouts come and go while the notes are stored.
             due = [one for run in self._running.values() for one in run.values() if one.account.due]
             for attempts in due:
                 try:
                     await attempts.account.note(working=True)
                 except GymError as error:
                     logger().info("the time of a rollout was not stored", error=str(error))
-
-
-def _about(task: RolloutSpec) -> tracing.Attributes:
-    """What a rollout's span says from the beginning."""
-    return {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.agent.name": task.environment,
-        "gen_ai.conversation.id": task.rollout_id,
-        "gym.agent": task.agent,
-        "gym.environment": task.environment,
-        "gym.model": task.model,
-        "gym.run": task.run,
-        "gym.task_index": task.task_index,
-        "gym.rollout_index": task.rollout_index,
-    }
-
-
-def _note(record: RolloutRecord, worker: str) -> None:
-    """What a rollout's span says at its end; a failed rollout is an error."""
-    if not tracing.recording():
-        return
-    outcome = record.outcome
-    numbers = record.numbers
-    tracing.note(
-        {
-            "gym.worker": worker,
-            "gym.attempt": record.attempt,
-            "gym.outcome": type(outcome).__name__.lower(),
-            "gym.turns": record.turns,
-            "gym.tool_calls": record.tool_calls,
-            "gen_ai.usage.input_tokens": int(numbers.get("input_tokens", 0)),
-            "gen_ai.usage.output_tokens": int(numbers.get("output_tokens", 0)),
-            **({} if record.reward is None else {"gym.reward": record.reward}),
-        }
-    )
-    if isinstance(outcome, Failed):
-        tracing.note({"gym.stage": outcome.fault.stage})
-        tracing.fail(outcome.fault.name, outcome.fault.message)

@@ -18,6 +18,7 @@ class Cancellations:
     """The newest `REMEMBERED` cancellations."""
 
     def __init__(self) -> None:
+        # A dict as an ordered set, from which the oldest is dropped.
         self._prefixes: dict[str, None] = {}
         self._closed: dict[str, None] = {}
 
@@ -47,6 +48,7 @@ class Cancellations:
 
     def cover(self, task: RolloutSpec) -> bool:
         """Whether a rollout, its group or its run is cancelled."""
+        # Three look-ups, however many cancellations there are.
         return any(prefix in self._prefixes for prefix in (task.run, task.group_id, task.rollout_id))
 
 

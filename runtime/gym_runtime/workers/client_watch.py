@@ -44,6 +44,7 @@ class ClientWatch:
     async def here(self, run: str) -> bool:
         """Whether the client is alive. An unknown one is asked: its announcement may not have arrived yet."""
         if not self._clients.knows(run) and not await self._answers(run):
+            # `setdefault`: the time counts from when it was first missed.
             self._gone_since_s.setdefault(run, clock.now())
             return False
         self._gone_since_s.pop(run, None)
@@ -63,5 +64,6 @@ class ClientWatch:
         except NoWorker:
             return False
         except (GymError, msgspec.DecodeError):
+            # Silence may be a client that blocks its loop, or our own connection: then it counts as alive.
             pass
         return True

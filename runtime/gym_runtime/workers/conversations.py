@@ -9,6 +9,8 @@ which the least recently used is dropped first.
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections import OrderedDict
 
 import msgspec
@@ -19,6 +21,7 @@ from gym_runtime import clock
 from gym_runtime.errors import ConversationUnknown
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, prefix_after
 from gym_runtime.timing import CONVERSATION_IDLE_S
+from gym_runtime.workers.adapter import ConversationNotes
 
 LIMIT_BYTES = 256 * 1024 * 1024
 CONVERSATION_BYTES = 1500
@@ -38,7 +41,9 @@ class _Kept(msgspec.Struct):
     items: list[Raw]
     size_bytes: int
     used_s: float
+    mark: int
     prefix: Prefix | None = None
+    notes: ConversationNotes = msgspec.field(default_factory=ConversationNotes)
 
 
 class Conversations:
@@ -48,6 +53,8 @@ class Conversations:
         self.size_bytes = 0
         self._limit_bytes = limit_bytes
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        # Another worker under this one's name begins elsewhere.
+        self._marks = itertools.count(random.getrandbits(48) + 1)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -61,7 +68,8 @@ class Conversations:
         if not call.known:
             return call
         kept = self._kept.get(call.conversation)
-        if kept is None or len(kept.items) != call.known:
+        # A repeated call may have had another answer than the one that the rollout got.
+        if kept is None or len(kept.items) != call.known or call.mark not in (0, kept.mark):
             raise ConversationUnknown(
                 f"conversation {call.conversation} is not on this worker", stage="model"
             )
@@ -69,19 +77,39 @@ class Conversations:
             call, params=kept.params, input=[*kept.items, *call.input], known=0, prefix=kept.prefix
         )
 
-    def keep(self, call: ModelCall, answer: ModelAnswer) -> ModelAnswer:
+    def notes(self, call: ModelCall) -> ConversationNotes:
+        """Take what the adapter noted of the conversation that a call continues.
+
+        They go back with `keep`. Another call that continues the same items, because this one is repeated or
+        fails, has none: it may bring other new items.
+        """
+        kept = self._kept.get(call.conversation) if call.known else None
+        if kept is None:
+            return ConversationNotes()
+        notes, kept.notes = kept.notes, ConversationNotes()
+        return notes
+
+    def keep(
+        self, call: ModelCall, answer: ModelAnswer, notes: ConversationNotes | None = None
+    ) -> ModelAnswer:
         """Keep a complete call and its answer for the next turn; return the answer with ``kept`` set."""
         if not call.conversation:
             return answer
         # Copies: a slice would keep the answer's whole buffer in memory, log-probabilities included.
         items = [*call.input, *(item.copy() for item in _decode_output(answer.response).output)]
         prefix = prefix_after(answer.tokens, len(items))
-        kept = _Kept(call.params, items, _size_bytes(call.params, items, prefix), clock.now(), prefix)
+        notes = ConversationNotes() if notes is None else notes
+        size_bytes = _size_bytes(call.params, items, prefix) + notes.size_bytes
+        mark = next(self._marks)
+        kept = _Kept(call.params, items, size_bytes, clock.now(), mark, prefix, notes)
+        # Removed and put in again: that moves it to the end, as the latest used.
         self._drop(call.conversation)
         self._kept[call.conversation] = kept
         self.size_bytes += kept.size_bytes
         self._tidy(clock.now() - CONVERSATION_IDLE_S)
-        return replace(answer, kept=len(items) if call.conversation in self._kept else 0)
+        if call.conversation not in self._kept:
+            return replace(answer, kept=0)
+        return replace(answer, kept=len(items), mark=mark)
 
     def _tidy(self, before_s: float) -> None:
         """Drop conversations, the least recently used first."""
@@ -98,6 +126,7 @@ class Conversations:
 
 
 def _size_bytes(params: Raw, items: list[Raw], prefix: Prefix | None) -> int:
+    # `Raw` has no length of its own; a memoryview does not copy.
     text = len(memoryview(params)) + sum(len(memoryview(item)) for item in items)
     ids = len(prefix.ids) if prefix is not None else 0
     return CONVERSATION_BYTES + ITEM_BYTES * len(items) + text + ids

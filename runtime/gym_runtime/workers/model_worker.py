@@ -3,13 +3,13 @@
 A call that the engine refused for good is not retried. After overload or a broken connection it is, with
 jittered pauses no shorter than the engine asks for, as often as the rollout's budget allows and only before
 the deadline. The worker keeps the conversations of its rollouts (`workers.conversations`), and changes the
-engine's weights: a `Control` arrives on ``control.<worker>``.
+engine's weights: a `Control` arrives on ``control.<worker>``. Before its first call the engine
+has the weights that the trainer gave the others (`workers.current_weights`).
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -22,105 +22,18 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
-from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
+from gym_runtime.messages.call_tokens import shortened
 from gym_runtime.messages.names import token
-from gym_runtime.messages.responses import IncompleteDetails, Usage
-from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.service import Service
-from gym_runtime.timing import (
-    ENGINE_FIRST_PAUSE_S,
-    ENGINE_LONGEST_PAUSE_S,
-    ENGINE_ONLY_ERRORS_S,
-    NEWS_EVERY_S,
-)
+from gym_runtime.timing import ENGINE_FIRST_PAUSE_S, ENGINE_LONGEST_PAUSE_S
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
 from gym_runtime.workers.conversations import Conversations
+from gym_runtime.workers.current_weights import load_current
+from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
 from gym_runtime.workers.pace import Pace
 
 MAX_TRIES = 8
-MOST_NEWS = 100
-ONLY_ERRORS = 3
-"""An engine is reported as dead when all calls since its start have failed, at least this many, and for at
-least `ENGINE_ONLY_ERRORS_S`."""
-_NUMBER = re.compile(r"\d+")
-
-
-class _Used(msgspec.Struct, frozen=True):
-    usage: Usage | None = None
-    id: str = ""
-    model: str = ""
-    incomplete_details: IncompleteDetails | None = None
-
-
-_decode_usage = msgspec.json.Decoder(_Used).decode
-
-
-class Notices:
-    """Which reasons for asking again a person should hear of: each once, and not one after the other.
-
-    Pure. Reasons that differ only in numbers are the same: engines put request ids into their messages.
-    """
-
-    def __init__(self) -> None:
-        self._heard: set[str] = set()
-        self._next_s = 0.0
-
-    def is_news(self, reason: str, now_s: float) -> bool:
-        """True at most every `NEWS_EVERY_S`, and for `MOST_NEWS` reasons."""
-        kind = _NUMBER.sub("#", reason)
-        if kind in self._heard or now_s < self._next_s or len(self._heard) >= MOST_NEWS:
-            return False
-        self._heard.add(kind)
-        self._next_s = now_s + NEWS_EVERY_S
-        return True
-
-
-class EngineHealth:
-    """Whether the engine has ever answered, and if not, for how long and with which words it has refused.
-
-    The client reads this from the worker's heartbeat, and stops its run if the engine answers only errors.
-
-    Args:
-        meter: counts each call, its duration, its tokens and its error.
-        model: the labels under which they are counted: operation, provider, the model's name.
-    """
-
-    def __init__(self, meter: Meter | None = None, model: tuple[str, str, str] = ("chat", "", "")) -> None:
-        self._meter = meter or Meter()
-        self._model = model
-        self._answered = False
-        self._errors = 0
-        self._since_s = 0.0
-        self._words = ""
-
-    def answered(self, answer: calls.ModelAnswer, took_s: float) -> None:
-        """A call has its answer."""
-        self._answered = True
-        self._meter.observe(ENGINE_DURATION, took_s, *self._model, "")
-        with suppress(msgspec.DecodeError):  # whether it is a response is checked where it is used
-            usage = _decode_usage(answer.response).usage
-            if usage is not None:
-                self._meter.observe(ENGINE_TOKENS, usage.input_tokens, *self._model, "input")
-                self._meter.observe(ENGINE_TOKENS, usage.output_tokens, *self._model, "output")
-
-    def retried(self, error: GymError) -> None:
-        """The engine is asked again."""
-        self._meter.add(RETRIES, "model", type(error).__name__)
-
-    def failed(self, error: GymError, took_s: float) -> None:
-        """A call has failed; it may be tried again."""
-        self._meter.observe(ENGINE_DURATION, took_s, *self._model, type(error).__name__)
-        if not self._errors:
-            self._since_s = clock.now()
-        self._errors += 1
-        self._words = str(error)
-
-    @property
-    def only_errors(self) -> str:
-        """The engine's last error, if it has answered only errors for `ENGINE_ONLY_ERRORS_S`; else empty."""
-        waited = clock.now() - self._since_s >= ENGINE_ONLY_ERRORS_S
-        return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""
 
 
 def _since(started_s: float) -> float:
@@ -155,7 +68,9 @@ async def ask_engine(
             raise
         except ModelUnavailable as error:
             health.failed(error, _since(started_s))
+            # Jitter only for our own pause: an engine that names one means it.
             wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
+            # No pause that would end after the deadline: the caller learns the engine's own error instead.
             if tries == MAX_TRIES or clock.now() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
@@ -164,6 +79,7 @@ async def ask_engine(
             say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
             await anyio.sleep(wait_s)
             pause_s = min(pause_s * 2, ENGINE_LONGEST_PAUSE_S)
+    # For the type checker: the last try raises or returns.
     raise AssertionError("MAX_TRIES is at least 1")
 
 
@@ -198,6 +114,7 @@ class ModelWorker:
         self.weight_version = ""
         self.paused = False
         self._worker = worker
+        self._pools = pools
         self._bus = bus
         self._adapter = adapter
         self._conversations = Conversations()
@@ -228,34 +145,60 @@ class ModelWorker:
             def control(incoming: Incoming) -> None:
                 tasks.start_soon(self._control, incoming)
 
+            # Before the weights are read: a command that comes meanwhile is not lost.
             async with self._bus.serve(f"control.{token(self._worker, 'worker')}", control):
                 await self._look()
-                await self.service.run(ready=ready)
+                await self._load_current()
+
+                def announced() -> None:
+                    ready()
+                    # Once more: weights stored between the first look and the announcement reached neither.
+                    tasks.start_soon(self._load_current)
+
+                await self.service.run(ready=announced)
 
     async def _look(self) -> None:
         """Read the version of the weights before the first answer, if the engine reports it."""
         if isinstance(self._adapter, Controllable):
             try:
+                # An engine that does not answer this may still serve; it must not keep the worker from
+                # starting.
                 with anyio.move_on_after(5):
                     self._learn(await self._adapter.control(calls.Control(op="state")))
             except GymError as error:
                 logger().info("the engine does not report its version of the weights", reason=str(error))
 
+    async def _load_current(self) -> None:
+        """Load the weights that the trainer has given the others, if this engine started after that."""
+        if isinstance(self._adapter, Controllable):
+            for pool in self._pools:
+                answer = await load_current(self._bus, pool, self._adapter, self.weight_version)
+                if answer is not None:
+                    self._learn(answer)
+
     async def _handle(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
-        call = self._conversations.complete(calls.decode_model_call(request.body))
+        asked = calls.decode_model_call(request.body)
+        call = self._conversations.complete(asked)
+        notes = self._conversations.notes(asked)
         context = CallContext(
             rollout=request.rollout,
             attempt=request.attempt,
             deadline_s=request.deadline_s,
             headers=tracing.headers() or {},
+            notes=notes,
         )
         answer = await ask_engine(
             self._adapter, call, context, budget, self._notices, self._health, self._pace
         )
+        # An answer without a version leaves the one that is known.
         self.weight_version = answer.weight_version or self.weight_version
         if tracing.recording():
             _note(answer)
-        return calls.pack(self._conversations.keep(call, answer))
+        answer = self._conversations.keep(call, answer, notes)
+        if call.brief and call.prefix is not None and answer.tokens is not None:
+            short = shortened(answer.tokens, call.prefix.ids)
+            answer = msgspec.structs.replace(answer, tokens=short)
+        return calls.pack(answer)
 
     async def _control(self, incoming: Incoming) -> None:
         reply = calls.RpcReply(worker=self._worker)
@@ -282,8 +225,9 @@ class ModelWorker:
 
 def _note(answer: calls.ModelAnswer) -> None:
     """What the span of a call says of its answer."""
+    # What is no response fails the rollout elsewhere; a span must not.
     with suppress(msgspec.DecodeError):
-        said = _decode_usage(answer.response)
+        said = decode_used(answer.response)
         reason = said.incomplete_details.reason if said.incomplete_details else None
         noted: dict[str, str | int | float | tuple[str, ...]] = {
             "gen_ai.response.id": said.id,

@@ -21,4 +21,5 @@ class Pace:
         """Wait for a turn."""
         async with self._queue:
             await anyio.sleep(max(0.0, self._next_s - anyio.current_time()))
+            # `max`: turns that were not used are not saved up.
             self._next_s = max(self._next_s, anyio.current_time()) + self._distance_s

@@ -6,7 +6,8 @@ retries of the request that it works on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 import anyio
@@ -26,16 +27,19 @@ from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.comparison import Comparison
-from gym_runtime.messages.metric_names import RESOURCE_DURATION
+from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
+from gym_runtime.messages.role_use import total_use
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.timing import SESSION_IDLE_S, SESSION_KEPT_S, SESSIONS_SWEPT_S
+from gym_runtime.web import usage
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
+# In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _OPERATIONS: dict[type, str] = {
@@ -131,6 +135,7 @@ class ResourceWorker:
             return calls.pack(None)
         if isinstance(call, calls.Declare):
             return calls.pack(declaration(environment))
+        # "cancelled" stands if neither line below is reached.
         started_s, error = clock.now(), "cancelled"
         operation = _OPERATIONS[type(call)]
         tracing.note({"gym.environment": pool, "gym.operation": operation})
@@ -138,12 +143,15 @@ class ResourceWorker:
             answer = await self._called(environment, call, request, budget)
             error = ""
             return answer
+        # Only to name it in the figures; it is raised again.
         except Exception as raised:
             error = type(raised).__name__
             raise
         finally:
             took_s = max(0.0, clock.now() - started_s)
             self.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
+            for (service, how), times in usage.taken().items():
+                self.meter.add(OUTSIDE, service, how, by=times)
 
     async def _called(
         self,
@@ -153,26 +161,21 @@ class ResourceWorker:
         budget: RetryBudget,
     ) -> Raw:
         if environment.resource.roles:
-            _asking.set(
-                RoleCalls(
-                    self._router,
-                    self._limits,
-                    environment=environment.name,
-                    request=request,
-                    budget=budget,
-                    worker=self._worker,
-                )
-            )
+            by = {"environment": environment.name, "worker": self._worker}
+            # Not reset: a `Crew` ends a task whose context was changed, so no later request inherits it.
+            _asking.set(RoleCalls(self._router, self._limits, request=request, budget=budget, **by))
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             models = _models(environment, request)
-            return _pack(await self._judge_stateless(environment, call.task, call.response, models), None)
+            with _reported(budget):
+                return _pack(await self._judge_stateless(environment, call.task, call.response, models), None)
         if isinstance(call, calls.Compare):
-            return await self._compared(environment, call, _models(environment, request))
+            with _reported(budget):
+                return await self._compared(environment, call, _models(environment, request))
         entry = await self._entry(environment, call, request)
         entry.calls += 1
         entry.used_s = clock.now()
         try:
-            answer = await entry.once(request.key, lambda: self._answered(environment, entry, call))
+            answer = await entry.once(request.key, lambda: self._answered(environment, entry, call, budget))
             entry.known = True
             return answer
         finally:
@@ -190,14 +193,20 @@ class ResourceWorker:
         entry = await self.sessions.get(call.session, request.deadline_s + SESSION_KEPT_S, opener)
         entry.rollout = request.rollout
         if opener is not None and environment.definition.isolated:
+            # A copy: the row is a view of the request, and would keep all of it in memory.
             entry.row = call.task.copy()
         return entry
 
     async def _answered(
-        self, environment: LoadedEnvironment, entry: HeldSession, call: calls.ResourceCall
+        self,
+        environment: LoadedEnvironment,
+        entry: HeldSession,
+        call: calls.ResourceCall,
+        budget: RetryBudget,
     ) -> Raw:
-        """Answer a call; what it asked models in roles counts once it has an answer."""
-        answer = await self._answer(environment, entry, call)
+        """Answer a call; what it asked models in roles is part of the session once it has an answer."""
+        with _reported(budget, entry.asked):
+            answer = await self._answer(environment, entry, call)
         asking = _asking.get(None)
         if asking is not None and not isinstance(call, calls.Verify):
             entry.asked.extend(asking.log)
@@ -260,6 +269,17 @@ def _models(environment: LoadedEnvironment, request: calls.Request) -> Models:
 async def _ask(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
     """Ask in the name of the request that is being worked on: a session lives longer than one."""
     return await _asking.get().ask(role, params, items)
+
+
+@contextmanager
+def _reported(budget: RetryBudget, before: RoleLog | None = None) -> Generator[None]:
+    """Whatever becomes of a call: its reply says what models in roles have cost in the session so far."""
+    try:
+        yield
+    finally:
+        asking = _asking.get(None)
+        if asking is not None:
+            budget.role_use = total_use(before.use if before else {}, asking.log.use)
 
 
 def _pack(verdict: Verdict | Pending, entry: HeldSession | None) -> Raw:

@@ -21,6 +21,7 @@ from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
 from gym_runtime.timing import SESSIONS_SWEPT_S
 
+# A later attempt repeats the calls since the last recorded turn only: far fewer than these.
 REMEMBERED_ANSWERS = 256
 
 
@@ -65,6 +66,7 @@ class HeldSession:
         if not key:
             return await work()
         known = self._answers.get(key)
+        # A loop: when the first call fails and may be retried, one of those that wait does the work.
         while known is not None:
             await known.done.wait()
             if known.error is not None:
@@ -81,6 +83,7 @@ class HeldSession:
                 answer.error = error
             raise
         finally:
+            # Retryable, cancelled, or a bug: the key is free again.
             if answer.body is None and answer.error is None:
                 del self._answers[key]
             answer.done.set()
@@ -88,6 +91,7 @@ class HeldSession:
 
     def _forget_oldest(self) -> None:
         if len(self._answers) > REMEMBERED_ANSWERS:
+            # Not one in progress: a repetition would do its work a second time.
             finished = (key for key, answer in self._answers.items() if answer.done.is_set())
             oldest = next(finished, None)
             if oldest is not None:
@@ -113,6 +117,7 @@ class Sessions:
         Raises:
             SessionLost: it is not here and this call does not open it.
         """
+        # A loop: if the opening failed, another call that waited may have begun one.
         while name in self._opening:
             await self._opening[name].wait()
         entry = self._entries.get(name)
@@ -130,6 +135,7 @@ class Sessions:
 
     async def close(self, name: str) -> None:
         """End a session; unknown ones are closed already."""
+        # A session that is being opened would be there after its closing, for ever.
         while name in self._opening:
             await self._opening[name].wait()
         entry = self._entries.pop(name, None)
@@ -144,6 +150,7 @@ class Sessions:
         idle = [
             (entry.used_s, name, entry.rollout)
             for name, entry in self._entries.items()
+            # Sessions of callers that are no rollouts have no record to look up; only their time ends them.
             if entry.rollout and not entry.calls and entry.used_s <= before_s
         ]
         return [(name, rollout) for _, name, rollout in sorted(idle)]
@@ -166,6 +173,7 @@ class Sessions:
 
     async def close_all_of(self, rollout: str) -> None:
         """Close the sessions that the attempts of a rollout have left."""
+        # Session names begin with their rollout's id; the dot keeps rollout 1 from 10.
         await self._close_each([name for name in self._entries if name.startswith(f"{rollout}.")])
 
     async def close_all(self) -> None:
@@ -181,5 +189,6 @@ class Sessions:
 async def _close(name: str, session: Session[Any]) -> None:
     try:
         await close_session(session)
+    # The session is gone either way; the others must be closed, too.
     except GymError:
         logger().exception("a session's close() raised", session=name)

@@ -17,7 +17,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(folder: Path) -> Iterator[str]:
-    with serving(folder) as url:
+    # With small buffers, where large payloads travel by reference.
+    with serving(folder, ("max_payload: 32MB", "max_payload: 1MB")) as url:
         yield url
 
 

@@ -1,8 +1,7 @@
-"""Every verb of JetStream's interface and every subject, for every role."""
+"""Each role may do what the tables say, and nothing else."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -10,13 +9,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from faults.permissions.identities import WORKERS, as_role, serving
-from gym_runtime.bus import addresses, connection, identity, nats, nkeys
-from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
+from faults.permissions.identities import WORKERS, as_role
+from gym_runtime.bus import addresses, connection, identity, nats
 from gym_runtime.bus.interface import Delivery
 from gym_runtime.bus.link import Role
-from gym_runtime.bus.wire import decode_headers, encode_headers
-from gym_runtime.errors import BrokerError, UsageError
+from gym_runtime.bus.protocol import decode_headers, encode_headers
+from gym_runtime.errors import BrokerError
 from gym_runtime.testing.background import Mailbox
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -41,7 +39,7 @@ OF_A_STREAM = (
     "STREAM.INFO.S", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.DELETE.S", "STREAM.PURGE.S",
     "STREAM.MSG.GET.S", "STREAM.MSG.DELETE.S", "STREAM.SNAPSHOT.S", "STREAM.RESTORE.S",
     "STREAM.LEADER.STEPDOWN.S", "STREAM.PEER.REMOVE.S", "DIRECT.GET.S", "DIRECT.GET.S.FILTER",
-    "DIRECT.GET.S.gym.journal.r.0.0.0.role.x",
+    "DIRECT.GET.S.gym.journal.r.0.0.0.role.x", "DIRECT.GET.S.gym.runs.weights.p", "DIRECT.GET.S.gym.runs.r",
     "CONSUMER.CREATE.S", "CONSUMER.CREATE.S.c", "CONSUMER.CREATE.S.c.FILTER",
     "CONSUMER.CREATE.S.c.gym.>", "CONSUMER.DURABLE.CREATE.S.c", "CONSUMER.NAMES.S", "CONSUMER.LIST.S",
     "CONSUMER.INFO.S.c", "CONSUMER.DELETE.S.c", "CONSUMER.PAUSE.S.c", "CONSUMER.RESET.S.c",
@@ -106,7 +104,7 @@ MAY_ASK: dict[Role, list[str]] = {
         "DIRECT.GET.gym_BLOBS.FILTER",
         "DIRECT.GET.gym_JOURNAL.gym.journal.r.0.0.0.role.x",
     ],
-    "model": ["INFO", "DIRECT.GET.gym_BLOBS.FILTER"],
+    "model": ["INFO", "DIRECT.GET.gym_BLOBS.FILTER", "DIRECT.GET.gym_RUNS.gym.runs.weights.p"],
 }
 """What each role may ask of JetStream. Everything else of the two lists above is refused."""
 
@@ -278,65 +276,3 @@ async def test_a_roles_answers_are_read_by_nobody_else(url: str, folder: Path, r
     with pytest.raises(BrokerError, match="for another kind of worker"):
         async with nats.connect(url, role=role, credentials=folder / "client.seed"):
             pass
-
-
-@pytest.mark.anyio
-async def test_without_a_key_or_trust_nobody_enters(
-    url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(CREDENTIALS)
-    with pytest.raises(BrokerError, match="refuses the credentials"):
-        async with nats.connect(url):
-            pass
-    stranger = tmp_path / "stranger.seed"
-    stranger.write_text(nkeys.new_seed())
-    with pytest.raises(BrokerError, match="refuses the credentials"):
-        async with nats.connect(url, credentials=stranger):
-            pass
-    monkeypatch.delenv(CA)
-    with pytest.raises(BrokerError, match="certificate"):
-        async with nats.connect(url, credentials=folder / "client.seed"):
-            pass
-
-
-@pytest.mark.anyio
-async def test_a_broker_may_ask_for_our_certificate(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Any certificate of the authority's will do; the broker's own is one.
-    with serving(folder, ("# verify: true", "verify: true")) as url:
-        with pytest.raises(BrokerError):
-            async with nats.connect(url):
-                pass
-        # The broker ends the connection after it was made: nothing may go on trying to make it again.
-        assert [task for task in asyncio.all_tasks() if "Connection" in repr(task.get_coro())] == []
-        monkeypatch.setenv(CERTIFICATE, str(folder / "server.pem"))
-        monkeypatch.setenv(KEY, str(folder / "server.key"))
-        async with nats.connect(url) as bus:
-            assert await bus.latest("runs.none") == []
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("variable", "content", "message"),
-    [
-        (CREDENTIALS, "", "No such file"),
-        (CREDENTIALS, "password", "neither an NKey seed"),
-        (CREDENTIALS, "SUBROKEN", "neither an NKey seed"),
-        (CA, "", "No such file"),
-        (CA, "password", f"{CA}="),
-        (CERTIFICATE, "password", f"{CERTIFICATE}="),
-        (KEY, "password", f"{KEY} is set and {CERTIFICATE} is not"),
-    ],
-)
-async def test_a_file_that_is_none_is_said_and_its_content_is_not(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, content: str, message: str
-) -> None:
-    path = tmp_path / "file"
-    if content:
-        path.write_text(content)
-    monkeypatch.setenv(variable, str(path))
-    with pytest.raises(UsageError, match=message) as caught:
-        async with nats.connect(url):
-            pass
-    assert not content or content not in str(caught.value)

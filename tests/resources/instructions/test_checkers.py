@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from gym_resources.instructions.registry import CHECKERS, bind
+from gym_resources.instructions.instruction_ids import CHECKERS, bind
 from resources.instructions.cases import CASES
 
 EXTRAS = {"language:response_language": "langdetect", "change_case:english_capital": "langdetect"}

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from gym_resources.workplace.data.examples import records
+from gym_resources.workplace.data.example_rows import records
 from gym_resources.workplace_assistant import Workplace
-from resources.workplace.office import (
-    CRM,
-    CUSTOMER,
-    EVENT,
-    PLOT,
-    PM,
-    RAVI,
-    TASK,
-    call,
-    opened,
-)
+from resources.workplace.office import CRM, CUSTOMER, EVENT, PLOT, PM, RAVI, TASK, call, opened
 
 
 def test_directory_finds_parts_of_names_in_any_case(office: Workplace) -> None:

@@ -5,18 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_resources.workplace.desk import ACTIONS
+from gym_resources.workplace.shared_parts import ACTIONS
 from gym_resources.workplace_assistant import Workplace
-from resources.workplace.office import (
-    CRM,
-    EVENT,
-    RAVI,
-    answer,
-    call,
-    fresh,
-    opened,
-    resource,
-)
+from resources.workplace.office import CRM, EVENT, RAVI, answer, call, fresh, opened, resource
 
 
 def test_all_27_tools_have_a_description_and_plain_types() -> None:

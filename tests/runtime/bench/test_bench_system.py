@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from gym_runtime.bench import engine, loop, system
+from gym_runtime.bench import instant_engine, loop, system_bench
 from gym_runtime.processes.tree import members
 
 
@@ -32,7 +32,7 @@ def answer(connection: socket.socket) -> dict[str, object]:
 
 
 def test_the_engine_calls_a_tool_and_then_answers_however_the_bytes_arrive() -> None:
-    with engine.running() as (url, pid):
+    with instant_engine.running() as (url, pid):
         address = urlsplit(url)
         with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,7 +57,7 @@ def test_a_system_is_measured_and_nothing_is_left() -> None:
     assert all(part["cpu_us"] > 0 for name, part in found["parts"].items() if name != "supervisor")
     assert sum(part["cpu_us"] for part in found["parts"].values()) > found["bare_us"] > 0
     assert found["per_s"] > 0
-    assert found["python"] == system.python()
+    assert found["python"] == system_bench.python()
     assert set(members(os.getpid())) <= before
 
 

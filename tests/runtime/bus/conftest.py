@@ -165,3 +165,9 @@ async def system(kind: str, request: pytest.FixtureRequest) -> AsyncGenerator[Sy
             yield MemorySystem(stack)
         else:
             yield NatsSystem(stack, request.getfixturevalue("broker_url"))
+
+
+@pytest.fixture
+def little_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is larger than `SMALL_INLINE_BYTES` travels by reference, as at a broker with small buffers."""
+    monkeypatch.setattr("gym_runtime.bus.inline.ROOMY_PAYLOAD_BYTES", 1 << 40)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime.bus import connection, nkeys
+from gym_runtime.bus import nkeys, upkeep
 from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.link import Listener
 from gym_runtime.errors import BrokerError
@@ -88,7 +88,7 @@ async def test_a_broker_in_lame_duck_mode_is_left_for_another(start_server: Star
 async def test_what_is_sent_while_no_server_is_there_is_sent_later_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "RECONNECT_S", (0.01, 0.05))
+    monkeypatch.setattr(upkeep, "RECONNECT_S", (0.01, 0.05))
     broker = Broker(tmp_path / "broker")
     broker.start()
     try:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-import anyio
-import anyio.lowlevel
 import pytest
-from anyio.abc import SocketStream
 from gym_runtime.bus import connection
 from gym_runtime.bus.nats import connect
-from gym_runtime.bus.wire import (
+from gym_runtime.bus.protocol import (
     CRLF,
     PING,
     Decoder,
@@ -33,22 +31,27 @@ INFO = b'INFO {"max_payload":8388608}\r\n'
 
 @asynccontextmanager
 async def saying(*lines: bytes) -> AsyncGenerator[str]:
-    """A server that says this to whoever connects, and then nothing."""
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    """A server that says this to each connection, and then nothing; an empty last line closes it."""
+    writers: list[asyncio.StreamWriter] = []
 
-    async def serve(stream: SocketStream) -> None:
-        async with stream:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with suppress(ConnectionError):
             for line in lines:
-                await stream.send(line)
-                await anyio.lowlevel.checkpoint()
-            if lines[-1:] != (b"",):
-                await anyio.sleep_forever()
+                writer.write(line)
+                await writer.drain()
+        if lines[-1:] == (b"",):
+            writer.close()
 
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, serve)
-        yield f"nats://127.0.0.1:{port}"
-        tasks.cancel_scope.cancel()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 @pytest.mark.asyncio

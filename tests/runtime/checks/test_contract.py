@@ -1,38 +1,18 @@
-"""The contract finds what is wrong: each rule has an environment that breaks it, and only that rule."""
+"""The contract of an environment: what breaks a rule is found, with its place."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gym_runtime.checks import contract
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.schemas import schema_problems
+from runtime.checks.goals import HEAD, VERIFY, broken, load, rows
 
 pytestmark = pytest.mark.anyio
 
-HEAD = '''"""An environment of the tests."""
 
-import itertools
-
-from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdict, tool
-
-numbers = itertools.count()
-
-
-class GoalTask(Task):
-    goal: str
-'''
-VERIFY = """
-def verify(task: GoalTask, reply: Reply) -> Verdict:
-    return Verdict(float(reply.text == task.goal))
-
-environment = Environment(resource=verify, description="Say the goal.")
-"""
 SESSION = """
 class Goal(Session[GoalTask]):
     @tool
@@ -45,6 +25,8 @@ class Goal(Session[GoalTask]):
 
 environment = Environment(resource=Goal, description="Say the goal.")
 """
+
+
 EPISODE = """
 class Goal(Episode[GoalTask]):
     async def step(self, reply: Reply) -> Step:
@@ -53,7 +35,11 @@ class Goal(Episode[GoalTask]):
 
 environment = Environment(resource=Goal, description="Say the goal.")
 """
+
+
 CRASHING = SESSION.format(look="1 / len(at)").replace("at: str", "at: str = ''")
+
+
 BOOMING = """
 class Goal(Session[GoalTask]):
     @tool
@@ -66,39 +52,21 @@ class Goal(Session[GoalTask]):
 
 environment = Environment(resource=Goal, description="Say the goal.")
 """
+
+
 LOOK = {
     "type": "function",
     "name": "look",
     "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
 }
+
+
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "x"}'}
-
-
-def rows(count: int = 5, **fields: Any) -> list[dict[str, Any]]:
-    return [
-        {"responses_create_params": {"input": "hi"}, "goal": f"g{n}", "gold": f"g{n}", **fields}
-        for n in range(count)
-    ]
 
 
 def with_tool(**changes: Any) -> list[dict[str, Any]]:
     params = {"input": "hi", "tools": [{**LOOK, **changes}]}
     return [{**row, "responses_create_params": params, "gold": [CALL, row["goal"]]} for row in rows()]
-
-
-def load(module: Path) -> LoadedEnvironment:
-    sys.modules.pop(f"gym_runtime_file_{module.stem}", None)
-    return catalogue.environment(str(module))
-
-
-async def broken(tmp_path: Path, body: str, examples: list[Any], *, head: str = HEAD) -> dict[str, str]:
-    module = tmp_path / "own.py"
-    module.write_text(head + body)
-    module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in examples))
-    environment = load(module)
-    return {
-        finding.rule: finding.detail for finding in await contract.check(environment) if not finding.passed
-    }
 
 
 @pytest.mark.parametrize(
@@ -232,112 +200,3 @@ async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) ->
     assert found == {"silence scores nothing": raised}
     found = await broken(tmp_path, VERIFY.replace("float(", "complex("), rows())
     assert "must be a finite number" in found["silence scores nothing"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "detail"),
-    [
-        ([], "0 example rows instead of 5"),
-        (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
-        ([{"goal": "g"}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
-        ([{"gold": 1}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
-    ],
-)
-async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any], detail: str) -> None:
-    found = await broken(tmp_path, VERIFY, lines)
-    assert detail in "".join(found.values())
-
-
-async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
-    module = tmp_path / "own.py"
-    module.write_text(HEAD + VERIFY)
-    (finding,) = await contract.check(load(module))
-    assert not finding.passed
-    assert "own.jsonl is missing; write five example rows" in finding.detail
-
-
-async def test_the_time_to_verify_is_measured() -> None:
-    *_, last = await contract.check(catalogue.environment("example_single_tool_call"))
-    assert (last.rule, last.passed) == ("time to verify", True)
-    assert last.detail.endswith(" µs")
-
-
-@pytest.mark.parametrize(
-    ("schema", "problems"),
-    [
-        ({"type": "object", "properties": {}}, []),
-        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}, []),
-        ({"type": "object", "properties": {"a": {"anyOf": [{}]}, "b": True}}, []),
-        ({}, ["parameters must be of type object"]),
-        ({"type": "array"}, ["parameters must be of type object"]),
-        (
-            {"type": "object", "required": ["a"]},
-            ["parameters requires a, which its properties do not describe"],
-        ),
-        ({"type": "object", "properties": []}, ["parameters.properties is not an object"]),
-        (
-            {"type": "object", "properties": {"a": {"type": "int"}, "b": "string"}},
-            ["parameters.a has the unknown type 'int'", "parameters.b is not a schema"],
-        ),
-        (
-            {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "str"}}}},
-            ["parameters.a.[] has the unknown type 'str'"],
-        ),
-    ],
-)
-def test_a_schema_that_no_engine_takes_is_described(schema: dict[str, Any], problems: list[str]) -> None:
-    assert list(schema_problems(schema)) == problems
-
-
-JUDGED = """
-async def verify(task: GoalTask, reply: Reply, judge: Model) -> Verdict:
-    if not reply.text:
-        return Verdict(0.0)
-    said = await judge.ask(reply.text)
-    return Verdict(float("yes" in said.text))
-
-environment = Environment(resource=verify, description="Say the goal.", roles=("judge",))
-"""
-JUDGED_HEAD = HEAD.replace("Reply, Session", "Model, Reply, Session")
-
-
-def judged_rows() -> list[dict[str, Any]]:
-    return [{**row, "gold": {"turns": row["gold"], "roles": {"judge": ["yes"]}}} for row in rows()]
-
-
-async def test_an_environment_with_a_judge_is_checked_with_scripted_answers(tmp_path: Path) -> None:
-    assert await broken(tmp_path, JUDGED, judged_rows(), head=JUDGED_HEAD) == {}
-
-
-async def test_a_judge_that_is_asked_about_silence_is_found(tmp_path: Path) -> None:
-    asking = JUDGED.replace("if not reply.text", "if False")
-    found = await broken(tmp_path, asking, judged_rows(), head=JUDGED_HEAD)
-    assert found == {
-        "silence scores nothing": "; ".join(f"row {n} scores 1 instead of 0" for n in range(1, 6))
-    }
-
-
-async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Path) -> None:
-    swallowing = JUDGED.replace(
-        "    said = await judge.ask(reply.text)",
-        "    try:\n        said = await judge.ask(reply.text)\n    except Exception:\n"
-        "        return Verdict(0.0)",
-    )
-    found = await broken(tmp_path, swallowing, judged_rows(), head=JUDGED_HEAD)
-    assert list(found) == ["a role that fails is no reward"]
-    assert "row 1 scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
-
-
-async def test_a_judge_that_says_nothing_must_be_judged(tmp_path: Path) -> None:
-    fragile = JUDGED.replace('"yes" in said.text', "said.messages[0].text == 'yes'")
-    found = await broken(tmp_path, fragile, judged_rows(), head=JUDGED_HEAD)
-    assert "IndexError" in found["a role that fails is no reward"]
-
-
-@pytest.mark.parametrize(
-    ("gold", "message"),
-    [({"roles": {}}, "missing required field `turns`"), ({"turns": "a", "role": {}}, "unknown field `role`")],
-)
-async def test_a_gold_that_is_none_is_said(tmp_path: Path, gold: dict[str, Any], message: str) -> None:
-    found = await broken(tmp_path, JUDGED, [{**row, "gold": gold} for row in rows()], head=JUDGED_HEAD)
-    assert message in found["its packages and example rows are there"]

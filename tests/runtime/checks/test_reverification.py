@@ -16,7 +16,7 @@ from gym_runtime.checks.reverification import (
     reverify,
 )
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.replay import executed, turns
+from gym_runtime.environment.replayed_session import executed, turns
 from gym_runtime.environment.roles import question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError

@@ -10,8 +10,8 @@ import pytest
 from gym_runtime.cli import terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.errors import Fault
-from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import OutputFiles
+from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from msgspec import Raw
 from rich.console import Console

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from runtime.cli.started import SCRIPT
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
 def run(folder: Path, *more: str) -> tuple[int, dict[str, Any], str]:
@@ -136,7 +136,6 @@ environment = Environment(resource=verify, compare=compare, agent="single_turn",
 '''
 
 
-@pytest.mark.slow
 def test_a_run_of_groups_grows_by_groups_and_is_judged_again(tmp_path: Path) -> None:
     def command(*more: str) -> subprocess.CompletedProcess[str]:
         arguments = [SCRIPT, *more]

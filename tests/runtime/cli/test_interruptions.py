@@ -22,6 +22,7 @@ from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
+from running import runs
 from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
@@ -66,7 +67,7 @@ async def some_rows(folder: Path, count: int = 40) -> None:
 
 async def gone(processes: list[psutil.Process]) -> None:
     """Wait until none of these processes is left."""
-    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
+    while any(runs(one) for one in processes):
         await anyio.sleep(0.05)
 
 
@@ -125,7 +126,7 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
     assert asked <= 2 * ROLLOUTS + 32
     state = Broker(tmp_path / "state")
     async with connect(nats=state.start()) as gym:
-        left = {kind: await gym.bus.counts(f"{kind}.>") for kind in ("task", "rollout", "journal")}
+        left = {kind: await gym.driver.bus.counts(f"{kind}.>") for kind in ("task", "rollout", "journal")}
         assert [info.state for info in await gym.runs()] == ["finished"]
     state.stop()
     assert left == {"task": {}, "rollout": {}, "journal": {}}
@@ -142,14 +143,14 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
     collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
     try:
         async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
-            await gym.open_run(RunInfo(run="r", total=10))
-            await gym.publish(tasks[:9])
+            await gym.driver.open_run(RunInfo(run="r", total=10))
+            await gym.driver.publish(tasks[:9])
             with started(collect) as process:
                 # The last one does not come: nothing but time brings the others to the disk.
                 await some_rows(tmp_path, 9)
                 process.send_signal(signal.SIGTERM)
                 assert await anyio.to_thread.run_sync(process.wait) == 130
-            await gym.publish(tasks[9:])
+            await gym.driver.publish(tasks[9:])
             with started(collect) as process:
                 assert await anyio.to_thread.run_sync(process.wait) == 0
             assert (await gym.run("r")).state == "finished"

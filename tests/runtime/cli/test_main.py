@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from gym_runtime import __version__
-from gym_runtime.cli import formatting, main, start
+from gym_runtime.cli import app, formatting, main
+from gym_runtime.cli.commands import start_command
 from gym_runtime.errors import BrokerError, UsageError
 
 SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
@@ -28,7 +31,7 @@ def test_help_and_version_import_nothing_heavy(argument: str) -> None:
     code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=True)
     imported = set(done.stdout.splitlines()[-1].split())
-    assert "gym_runtime.cli.commands" in imported
+    assert "gym_runtime.cli.app" in imported
     assert not imported & HEAVY
 
 
@@ -43,6 +46,14 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([]) == 0
     shown = capsys.readouterr().out
     assert all(f"│ {command}" in shown for command in COMMANDS)
+
+
+def test_a_command_is_carried_out_by_the_module_of_its_name() -> None:
+    for function in (function for panel in app.COMMANDS.values() for function in panel):
+        module = f"{function.__name__}_command"
+        body = importlib.import_module(f"gym_runtime.cli.commands.{module}")
+        assert callable(getattr(body, function.__name__))
+        assert f"{module}.{function.__name__}(" in inspect.getsource(function)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +121,15 @@ def test_a_mistake_is_one_line_and_status_2(
     assert MISTAKES[line] in err
     assert out == ""
     assert status == 2
+
+
+def test_a_mistake_in_the_sampling_is_found_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["run", "mcqa", "--top-p", "2", "--state-dir", "state"]) == 2
+    assert "'top_p': expected float <= 1.0" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows_failures.jsonl"])
@@ -248,6 +268,6 @@ def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
     assert done.stderr == "gym-runtime: unknown command 'rnu'; did you mean 'run'?\n"
 
 
-@pytest.mark.parametrize("module", [formatting, start])
+@pytest.mark.parametrize("module", [formatting, start_command])
 def test_examples_in_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.cli.model_choice import parse_model, with_file
-from gym_runtime.cli.options import BrokerOptions, ModelOptions, RunOptions, parse_urls
+from gym_runtime.cli.options.run_options import RunOptions
+from gym_runtime.cli.options.shared_options import BrokerOptions, ModelOptions, parse_urls
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.sampling import Sampling
 

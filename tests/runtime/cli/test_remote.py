@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gym_runtime import connect
+from gym_runtime import catalogue, connect, connect_sync, open_dataset
 from gym_runtime.cli import main
-from gym_runtime.cli.remote import served_model, unserved
+from gym_runtime.cli.remote import unserved
 from gym_runtime.rpc.registry import Heartbeat
 from runtime.cli.started import SCRIPT, Started
 
@@ -23,16 +23,7 @@ NOSUCH = (
 )
 
 
-def test_the_model_that_a_system_serves() -> None:
-    found = served_model(WORKERS, "policy")
-    assert found is not None
-    assert (found.provider, found.name) == ("openai", "Qwen/Qwen3-4B")
-    assert served_model(WORKERS[:2], "policy") is None
-    other = Heartbeat(worker="j", kind="model", pools=["judge"], detail={"model": "scripted/echo"})
-    assert served_model([other], "policy") is None
-
-
-def test_what_nobody_serves() -> None:
+def test_what_no_worker_serves() -> None:
     names = ["nosuch"]
     assert unserved(WORKERS, agents=["tool_loop"], environments=["mcqa"], models=["policy"]) == []
     assert unserved(WORKERS, agents=names, environments=names, models=names) == [
@@ -103,3 +94,27 @@ async def test_one_environment_may_be_said_without_a_list() -> None:
     async with connect(model="scripted/echo", environments="mcqa", agents="tool_loop") as gym:
         (record,) = [record async for record in gym.rollouts([row], environment="mcqa")]
     assert record.reward is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_an_agent_by_the_path_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the command line and in Python; rows and others know it by its file's stem."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "asks_once.py").write_text(
+        "class Agent:\n    async def run(self, rollout):\n        await rollout.respond()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    arguments = ["run", "mcqa", "--limit", "2", "--model", "scripted/echo", "-o", "cli.jsonl"]
+    assert main.run([*arguments, "--agent", "own/asks_once.py"]) == 0
+    assert json.loads(Path("cli_run.json").read_text())["settings"]["agent"] == "asks_once"
+    agent = "./own/asks_once.py"
+    examples = catalogue.environment("mcqa").examples
+    with (
+        connect_sync(model="scripted/echo", environments="mcqa", agents=agent) as gym,
+        open_dataset(examples, environment="mcqa", limit=2) as dataset,
+    ):
+        records = list(gym.rollouts(dataset, agent=agent))
+        assert [run.agents for run in gym.status().runs] == [["asks_once"]]
+    assert [record.reward is not None for record in records] == [True, True]

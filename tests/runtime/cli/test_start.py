@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.cli.options import ModelOptions, StartOptions
-from gym_runtime.cli.start import plan
+from gym_runtime.cli.commands.start_command import plan
+from gym_runtime.cli.options.shared_options import ModelOptions
+from gym_runtime.cli.options.system_options import StartOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.system.private_broker import Broker

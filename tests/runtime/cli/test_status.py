@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.cli.status import describe_environment
+from gym_runtime.cli.descriptions import describe_environment
 from runtime.cli.started import SCRIPT, Started
 
 UNSERVED = (

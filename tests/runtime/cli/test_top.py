@@ -16,8 +16,8 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.cli.lines import Lines
 from gym_runtime.cli.screen import Asked, Top
+from gym_runtime.cli.table_view import Lines
 from gym_runtime.client.status import Status
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import calls
@@ -57,6 +57,10 @@ class System:
             raise ModelRefused("this adapter [cannot] change weights")
         self.told.append(f"{command.op} {model}")
         return {}
+
+    async def drain(self, *names: str) -> object:
+        self.told.append(f"drain {names[0]}")
+        return []
 
 
 @asynccontextmanager
@@ -140,6 +144,25 @@ async def test_weights_are_paused_and_resumed() -> None:
         await pilot.press("p", "y")
         await until(pilot, lambda: "[cannot]" in text(app))
         assert "this adapter [cannot] change weights" in text(app)
+
+
+async def test_a_worker_drains_only_after_a_yes() -> None:
+    system = System()
+    async with shown(system) as (app, pilot):
+        await pilot.press("d")
+        assert "in flight and leaves" in text(app)
+        await pilot.press("n", "d", "y")
+        await until(pilot, lambda: len(system.told) == 1)
+        drained = system.told[0].removeprefix("drain ")
+        assert drained in [one.worker for one in system.workers]
+        system.workers = [
+            msgspec.structs.replace(one, draining=True) if one.worker == drained else one
+            for one in system.workers
+        ]
+        await app.look()
+        await pilot.press("2", "d")
+        await until(pilot, lambda: "that does not drain yet" in text(app))
+        assert len(system.told) == 1
 
 
 async def test_names_are_shown_as_they_are_and_the_chosen_row_stays() -> None:

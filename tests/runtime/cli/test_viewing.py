@@ -92,6 +92,14 @@ def test_show_as_json(results: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out) == row(0, 0, 1.0)
 
 
+def test_a_row_that_is_nested_too_deeply_is_refused(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / "deep.jsonl").write_text('{"a":' * 50_000 + "1" + "}" * 50_000 + "\n")
+    assert run(["show", f"{results}/deep.jsonl:1"]) == 2
+    assert "is no JSON object" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("named", "message"),
     [

@@ -6,10 +6,12 @@ import random
 from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
+from weakref import ref
 
 import anyio
 import msgspec
 import pytest
+from gym_runtime.client import run_driver
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -42,7 +44,7 @@ async def test_every_rollout_comes_once_and_the_run_is_over_then() -> None:
         assert all(record.reward == 1.0 for record in records)
         (run,) = await here.gym.runs()
         assert (run.state, run.total, run.environments, run.agents) == ("finished", 20, [NAME], ["tool_loop"])
-        assert await here.gym.bus.counts("rollout.>") == {}
+        assert await here.gym.driver.bus.counts("rollout.>") == {}
         await here.at_rest()
 
 
@@ -111,6 +113,26 @@ async def test_a_stream_of_rows_is_read_as_places_become_free() -> None:
         assert (read, taken) == (40, 40)
         (run,) = await here.gym.runs()
         assert (run.state, run.total) == ("finished", 40)
+
+
+async def test_a_stream_of_rows_is_forgotten_as_it_is_read() -> None:
+    class Row(dict[str, Any]):
+        """A dictionary that weak references may point to."""
+
+    read = list[ref[Row]]()
+    kept = list[int]()
+
+    def stream() -> Iterator[Row]:
+        for fields in rows(40):
+            row = Row(fields)
+            read.append(ref(row))
+            kept.append(sum(one() is not None for one in read))
+            yield row
+
+    async with running_client() as here:
+        made = [record async for record in here.gym.rollouts(stream(), environment=NAME, in_flight=4)]
+    assert len(made) == 40
+    assert max(kept) <= 3
 
 
 async def test_a_wrong_row_in_a_stream_ends_the_run_where_it_stands() -> None:
@@ -201,6 +223,7 @@ async def test_leaving_early_without_a_word_is_leaving_early() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_run() -> None:
     async with running_client() as here:
         records = here.rollouts(1000)
@@ -248,3 +271,19 @@ async def test_what_breaks_is_raised_where_the_records_are_read_and_ends_no_othe
                 pass
         faults.on = False
         assert len([record async for record in here.rollouts(3)]) == 3
+
+
+async def test_what_comes_after_a_runs_end_is_looked_for_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_client() as here:
+        bus = here.gym.driver.bus
+        for _ in range(2):
+            run = [record.run async for record in here.rollouts(1)][0]
+            assert await bus.commit(f"rollout.{run}.9.0", b"{}")  # by a worker that was frozen
+        assert len(await bus.counts("rollout.>")) == 2
+        monkeypatch.setattr(run_driver, "TIDIED_S", 0.0)
+        assert [record async for record in here.rollouts(1)]
+        with anyio.fail_after(5):
+            while await bus.counts("rollout.>"):
+                await anyio.sleep(0.01)

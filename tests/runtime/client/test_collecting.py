@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 async def open_run(gym: Client, run: str, total: int) -> RunInfo:
     info = RunInfo(run=run, total=total)
-    await gym.open_run(info)
+    await gym.driver.open_run(info)
     return info
 
 
@@ -45,7 +45,7 @@ async def test_several_collectors_each_get_everything_and_several_publishers_do_
         async with anyio.create_task_group() as tasks:
             for gym, run in ((here.gym, "one"), (second, "two")):
                 await open_run(gym, run, 30)
-                tasks.start_soon(gym.publish, here.tasks(run, 30))
+                tasks.start_soon(gym.driver.publish, here.tasks(run, 30))
             for gym, run in ((here.gym, "one"), (third, "one"), (second, "two"), (third, "two")):
                 tasks.start_soon(collect, gym, run)
     for run, records in found.items:
@@ -61,7 +61,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
     taken: list[RolloutRecord] = []
     stored: dict[int, int] = {}
     async with running_client() as here:
-        bus = here.gym.bus
+        bus = here.gym.driver.bus
         await open_run(here.gym, "long", 100)
 
         async def again(record: RolloutRecord) -> bool:
@@ -70,7 +70,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
         async def publish() -> None:
             tasks = here.tasks("long", 100)
             for done in range(5, 101, 5):
-                await here.gym.publish(tasks[done - 5 : done])
+                await here.gym.driver.publish(tasks[done - 5 : done])
                 await settled(lambda done=done: len(taken) == done)
                 stored[done] = len(await bus.counts("rollout.long.>"))
                 assert not await again(taken[-1])
@@ -78,7 +78,7 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
 
         async with anyio.create_task_group() as group:
             group.start_soon(publish)
-            assert await here.gym.follow("long", 100, taken.append, shed=True)
+            assert await here.gym.driver.follow("long", 100, taken.append, shed=True)
         assert not await again(taken[-1])
     assert sorted(record.task_index for record in taken) == list(range(100))
     assert stored[15] == 15
@@ -90,16 +90,16 @@ async def test_a_finished_run_is_kept_until_the_last_client_that_follows_it_has_
     async with running_client() as here, here.another() as slow:
         info = await open_run(here.gym, "one", 600)
         taken = slow.collect("one")
-        await here.gym.publish(here.tasks("one", 600))
+        await here.gym.driver.publish(here.tasks("one", 600))
         slowly = [await anext(taken)]
         assert len(await collected(here.gym, "one")) == 600
-        await here.gym.finish_run(info)
+        await here.gym.driver.finish_run(info)
         async for record in taken:
             if len(slowly) < 3:
                 await anyio.sleep(60)
             slowly.append(record)
         assert len({record.task_index for record in slowly}) == 600
-        assert await here.gym.bus.counts("rollout.>") == {}
+        assert await here.gym.driver.bus.counts("rollout.>") == {}
         assert (await here.gym.run("one")).closed
 
 
@@ -119,7 +119,7 @@ async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
 async def test_leaving_a_collection_early_leaves_the_run_alone() -> None:
     async with running_client() as here:
         await open_run(here.gym, "one", 600)
-        await here.gym.publish(here.tasks("one", 600))
+        await here.gym.driver.publish(here.tasks("one", 600))
         await left_early(here, here.gym.collect("one"), after=3)
         assert len(await collected(here.gym, "one")) == 600
         assert (await here.gym.run("one")).state == "active"
@@ -129,7 +129,7 @@ async def test_cancelling_a_run_ends_what_runs_drops_what_waits_and_ends_who_col
     async with running_client(Hang(), slots=4) as here:
         found: Mailbox[list[RolloutRecord]] = Mailbox()
         await open_run(here.gym, "one", 10)
-        await here.gym.publish(here.tasks("one", 10))
+        await here.gym.driver.publish(here.tasks("one", 10))
 
         async def collect() -> None:
             found.put(await collected(here.gym, "one"))
@@ -150,7 +150,7 @@ async def test_cancelling_a_group_or_a_rollout_leaves_the_others(
     async with running_client(Hang(), slots=2) as here:
         await open_run(here.gym, "one", 5)
         tasks = [msgspec.structs.replace(task, timeout_s=100) for task in here.tasks("one", 5)]
-        await here.gym.publish(tasks)
+        await here.gym.driver.publish(tasks)
         await here.engine.calls.until(2)
         await here.gym.cancel("one", *parts)
         records = await collected(here.gym, "one")
@@ -178,8 +178,8 @@ async def test_a_rollout_without_its_task_is_refused_rather_than_taken_for_a_tas
 async def test_status_shows_workers_queues_and_runs() -> None:
     async with running_client(Hang(), slots=2) as here:
         info = RunInfo(run="one", total=5, agents=["tool_loop"])
-        await here.gym.open_run(info)
-        await here.gym.publish(here.tasks("one", 5))
+        await here.gym.driver.open_run(info)
+        await here.gym.driver.publish(here.tasks("one", 5))
         await here.engine.calls.until(2)
         status = await here.gym.status()
         assert {(worker.kind, worker.worker) for worker in status.workers} == {

@@ -78,10 +78,10 @@ async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> Non
 async def test_a_published_run_is_counted_at_the_broker() -> None:
     async with running_client(engine=OneHangs(*COUNT)) as here:
         info = RunInfo(run="one", total=2, environments=[NAME], created_s=anyio.current_time())
-        await here.gym.open_run(info)
+        await here.gym.driver.open_run(info)
         lines = [msgspec.json.encode(row) for row in rows(2)]
-        await here.gym.publish(expand(lines, run="one", environment=NAME))
-        async for _ in here.gym.bus.records("rollout.one.>"):
+        await here.gym.driver.publish(expand(lines, run="one", environment=NAME))
+        async for _ in here.gym.driver.bus.records("rollout.one.>"):
             break
         assert (await progress(here, "one")).done == 1
         await here.gym.cancel("one")

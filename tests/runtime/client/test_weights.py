@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 from gym_models.scripted import Adapter
 from gym_runtime.client import Client
@@ -14,6 +15,7 @@ from gym_runtime.messages.calls import Control, ControlAnswer
 from gym_runtime.testing.small_system import small_system
 from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime.workers.current_weights import current
 
 pytestmark = pytest.mark.anyio
 
@@ -68,6 +70,63 @@ async def test_all_workers_have_new_weights_afterwards() -> None:
         assert await versions(gym) == {"model-1": ("step-1", False), "model-2": ("step-1", False)}
 
 
+async def test_a_worker_that_dies_during_an_update_is_an_error_at_once() -> None:
+    async with two_engines() as (gym, first, _, system):
+
+        async def die() -> None:
+            system.kill("model-1")
+            await anyio.sleep_forever()
+
+        first.meanwhile = die
+        began_s = anyio.current_time()
+        with pytest.raises(ModelUnavailable, match="model-1 died before it answered"):
+            await gym.update_weights("/weights/1", "step-1")
+        assert anyio.current_time() - began_s < 60
+
+
+async def test_a_worker_that_starts_later_has_the_newest_weights_before_its_first_call() -> None:
+    async with two_engines() as (gym, *_, system):
+        await gym.update_weights("/weights/1", "step-1")
+        await gym.update_weights("/weights/2", "step-2")
+        third = Weights()
+        worker = await system.add_model(third, name="model-3")
+        assert (third.commands, worker.weight_version) == (["state", "update"], "step-2")
+        # An update that fails is not what the next one loads, and no path is known of transferred weights.
+        third.refuses = "update"
+        with pytest.raises(ModelRefused):
+            await gym.update_weights("/weights/3", "step-3")
+        assert (await system.add_model(Weights(), name="model-4")).weight_version == "step-2"
+        async with gym.weights_paused("step-4"):
+            pass
+        fresh = await system.add_model(Weights(), name="model-5")
+        assert fresh.weight_version == ""
+
+
+async def test_a_worker_that_starts_during_an_update_has_the_new_weights() -> None:
+    async with two_engines() as (gym, *_, system):
+        third = Weights()
+
+        async def update() -> None:
+            await gym.update_weights("/weights/2", "step-2")
+
+        await gym.update_weights("/weights/1", "step-1")
+        third.meanwhile = update
+        worker = await system.add_model(third, name="model-3")
+        assert worker.weight_version == "step-2"
+
+
+async def test_a_worker_that_cannot_load_the_current_weights_serves_those_that_it_has(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with two_engines() as (gym, *_, system):
+        await gym.update_weights("/weights/1", "step-1")
+        third = Weights()
+        third.refuses = "update"
+        worker = await system.add_model(third, name="model-3")
+        assert worker.weight_version == ""
+    assert "does not have the current weights" in "".join(capfd.readouterr())
+
+
 async def test_a_worker_that_keeps_its_old_weights_is_an_error_that_names_it() -> None:
     async with two_engines() as (gym, _, second, _):
         await gym.update_weights("/weights/1", "step-1")
@@ -96,6 +155,21 @@ async def test_a_worker_that_joins_meanwhile_gets_them_too() -> None:
         await gym.update_weights("/weights/1", "step-1")
         assert third.commands[-1] == "update"
         assert set(await versions(gym)) == {"model-1", "model-2", "model-3"}
+
+
+async def test_an_update_that_is_cancelled_is_not_what_later_engines_load() -> None:
+    async with two_engines() as (gym, first, *_):
+        await gym.update_weights("/weights/1", "step-1")
+        scope = anyio.CancelScope()
+
+        async def cancel() -> None:
+            scope.cancel()
+
+        first.meanwhile = cancel
+        with scope:
+            await gym.update_weights("/weights/2", "step-2")
+        assert scope.cancelled_caught
+        assert (await current(gym.driver.bus, "policy")).version == "step-1"
 
 
 async def test_paused_while_the_trainer_transfers_them() -> None:

@@ -7,25 +7,26 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import anyio
-import psutil
 import pytest
 from gym_runtime import connect
 from gym_runtime.bus import nats
+from gym_runtime.bus.identity import read_keys
 from gym_runtime.bus.join import Join, read_join, write_join
 from gym_runtime.client import Client, make_pools
-from gym_runtime.deploy.broker import BrokerPlan, configure
+from gym_runtime.deploy.broker_plan import BrokerPlan, configure
 from gym_runtime.errors import BrokerError, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from runtime.cli.started import SCRIPT
+from runtime.deploy.brokers import free_port, serving, until_ready
 
 NAME = "example_session_state_mgmt"
 ROW = {
@@ -33,36 +34,6 @@ ROW = {
     "initial_count": 3,
     "expected_count": 3,
 }
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-@contextmanager
-def serving(folder: Path, *more: str, host: str = "127.0.0.1", port: int = 0) -> Generator[psutil.Popen]:
-    """The command, once it is ready; its monitoring port is one above its port."""
-    port = port or free_port()
-    arguments = ["--dir", str(folder), "--listen", f"{host}:{port}", "--monitor", f"{host}:{port + 1}", *more]
-    log = (folder.parent / f"broker-{host}.log").open("wb")
-    process = psutil.Popen([SCRIPT, "broker", *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
-    log.close()
-    try:
-        yield process
-    finally:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-        try:
-            process.wait(40)
-        finally:
-            process.stdout.close()
-
-
-def until_ready(process: psutil.Popen) -> None:
-    line = process.stdout.readline()
-    assert line.startswith("ready; to join"), line
 
 
 def workers(folder: Path, *, drain_s: float = 20.0) -> list[System]:
@@ -91,16 +62,27 @@ def test_a_join_file_comes_back_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "join" / "agent.join"
     join = read_join(path)
     assert join.urls == ("tls://broker.example:4222",)
-    assert join.seed == (tmp_path / "agent.seed").read_text()
+    assert join.seeds == {"agent": (tmp_path / "agent.seed").read_text()}
     assert join.authority == (tmp_path / "ca.pem").read_text()
-    path.write_text(write_join(join, "agent"))
+    path.write_text(write_join(join))
     assert read_join(path) == join
     assert path.stat().st_mode & 0o077 == 0
-    before = (tmp_path / "agent.seed").read_text()
+    before = join.seeds
     configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b"))
     assert read_join(path) == Join(
-        urls=("tls://a:4222", "tls://b:4222", "tls://c:4222"), authority=join.authority, seed=before
+        urls=("tls://a:4222", "tls://b:4222", "tls://c:4222"), authority=join.authority, seeds=before
     )
+
+
+def test_a_trainers_join_file_holds_the_keys_of_a_client_and_a_model(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path))
+    path = tmp_path / "join" / "trainer.join"
+    for role in ("client", "model"):
+        assert read_keys(path, role).seed == (tmp_path / f"{role}.seed").read_text()
+    with pytest.raises(UsageError, match="no key of role 'agent', only client, model"):
+        read_keys(path, "agent")
+    # A file of one role is what its broker takes it for.
+    assert read_keys(tmp_path / "join" / "model.join", "client") == read_keys(path, "model")
 
 
 def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
@@ -151,7 +133,7 @@ async def test_workers_and_clients_join_by_files_and_the_broker_outlasts_them(tm
                     tasks.start_soon(work)
                     process.send_signal(signal.SIGHUP)
                 assert made == [Completed] * 200
-                (tmp_path / "old.join").write_text(write_join(old, "agent"))
+                (tmp_path / "old.join").write_text(write_join(old))
                 with pytest.raises(BrokerError, match="refuses the credentials"):
                     async with nats.connect(str(tmp_path / "old.join"), role="agent"):
                         pass
@@ -200,6 +182,26 @@ async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_pat
         finally:
             for system in systems:
                 await system.stop()
+
+
+@pytest.mark.slow
+def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> None:
+    port = free_port()
+    more = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
+    with serving(tmp_path / "broker", *more, port=port) as process:
+        end_s = time.monotonic() + 20
+        while not answers(port + 1):
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+        children = process.children(recursive=True)
+        process.terminate()
+        assert process.wait(10) == 0
+        assert not [child for child in children if child.is_running()]
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow

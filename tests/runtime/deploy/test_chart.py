@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
-from gym_runtime.cli.commands import app
+from gym_runtime.cli.app import app
 from gym_runtime.deploy.written import Values, write
+from gym_runtime.messages.metric_names import QUEUE
 
 helm = pytest.importorskip("helm_python", reason="Helm is not installed: pip install helm-python-sdk")
 validate = pytest.importorskip(
@@ -26,8 +28,76 @@ VALUES = Values(
     prefix="lab",
 )
 KEDA = {"agents": {"keda": {"enabled": True}}}
-EVERYTHING = {**KEDA, "broker": {"replicas": 3}, "engine": {"enabled": True}, "gateway": {"enabled": True}}
+HPA = {name: {"hpa": {"enabled": True}} for name in ("agents", "environments", "model")}
+EVERYTHING = {
+    **KEDA,
+    "broker": {"replicas": 3},
+    "engine": {"enabled": True},
+    "gateway": {"enabled": True, "keySecret": "gateway-key"},
+    "gymServer": {"enabled": True, "environments": ["mcqa"], "keySecret": "server-key"},
+}
 VERSIONS = ("1.27", "1.31", "1.37")
+
+
+def fields(*required: str, **known: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": known, "required": [*required], "additionalProperties": False}
+
+
+TEXT, COUNT, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+SCALED_OBJECT = fields(
+    "apiVersion",
+    "kind",
+    "metadata",
+    "spec",
+    apiVersion={"const": "keda.sh/v1alpha1"},
+    kind={"const": "ScaledObject"},
+    metadata={"type": "object", "required": ["name"]},
+    spec=fields(
+        "scaleTargetRef",
+        "triggers",
+        scaleTargetRef=fields("name", apiVersion=TEXT, kind=TEXT, name=TEXT, envSourceContainerName=TEXT),
+        minReplicaCount=COUNT,
+        maxReplicaCount={"type": "integer", "minimum": 1},
+        idleReplicaCount=COUNT,
+        pollingInterval={"type": "integer", "minimum": 1},
+        cooldownPeriod=COUNT,
+        initialCooldownPeriod=COUNT,
+        fallback=fields(
+            "failureThreshold", "replicas", failureThreshold=COUNT, replicas=COUNT, behavior=TEXT
+        ),
+        advanced=fields(
+            horizontalPodAutoscalerConfig=fields(behavior={"type": "object"}, name=TEXT),
+            restoreToOriginalReplicaCount=FLAG,
+            scalingModifiers=fields(activationTarget=TEXT, formula=TEXT, metricType=TEXT, target=TEXT),
+        ),
+        triggers={
+            "type": "array",
+            "items": fields(
+                "metadata",
+                "type",
+                type={"const": "nats-jetstream"},
+                name=TEXT,
+                metricType=TEXT,
+                useCachedMetrics=FLAG,
+                authenticationRef=fields("name", kind=TEXT, name=TEXT),
+                metadata=fields(
+                    *("natsServerMonitoringEndpoint", "account", "stream", "consumer", "lagThreshold"),
+                    natsServerMonitoringEndpoint=TEXT,
+                    account=TEXT,
+                    stream=TEXT,
+                    consumer=TEXT,
+                    lagThreshold={"type": "string", "pattern": "^[0-9]+$"},
+                    activationLagThreshold={"type": "string", "pattern": "^[0-9]+$"},
+                    useHttps=TEXT,
+                ),
+            ),
+        },
+    ),
+)
+"""What KEDA 2.19 takes: the fields of its custom resource, and those of its scaler for JetStream.
+
+Source: https://keda.sh/docs/2.19/reference/scaledobject-spec, https://keda.sh/docs/2.19/scalers/nats-jetstream
+"""
 
 
 @pytest.fixture
@@ -43,7 +113,7 @@ def rendered(chart: Path, values: dict[str, Any]) -> dict[tuple[str, str], dict[
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
 
 
-@pytest.mark.parametrize("values", [{}, KEDA, EVERYTHING], ids=["default", "keda", "everything"])
+@pytest.mark.parametrize("values", [{}, KEDA, HPA, EVERYTHING], ids=["default", "keda", "hpa", "everything"])
 def test_kubernetes_knows_every_field(chart: Path, values: dict[str, Any]) -> None:
     helm.lint(chart, values, strict=True)
     objects = rendered(chart, values)
@@ -58,7 +128,7 @@ def test_containers_run_commands_that_exist_with_the_least_rights(chart: Path) -
     objects = rendered(chart, EVERYTHING)
     pods = [one["spec"]["template"]["spec"] for one in objects.values() if "template" in one.get("spec", {})]
     own = [pod for pod in pods if pod["containers"][0]["name"] != "engine"]
-    assert len(own) == 5
+    assert len(own) == 7
     for pod in own:
         assert pod["securityContext"]["runAsNonRoot"]
         assert not pod["automountServiceAccountToken"]
@@ -96,6 +166,56 @@ def test_the_scaler_names_the_stream_and_the_consumers_that_there_are(chart: Pat
         assert all(isinstance(value, str) for value in metadata.values())
     allowed = objects["NetworkPolicy", "gym-broker"]["spec"]["ingress"]
     assert {"port": "monitor"} in [port for rule in allowed for port in rule["ports"] if "from" in rule]
+
+
+def test_what_serves_http_has_the_key_of_its_role_and_its_own_secret(chart: Path) -> None:
+    objects = rendered(chart, EVERYTHING)
+    for kind, role, secrets in (
+        ("gateway", "agent", ["gateway-key"]),
+        ("gym-server", "client", ["server-key"]),
+        ("metrics", "client", []),
+    ):
+        pod = objects["Deployment", f"gym-{kind}"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        (port,) = container["ports"]
+        assert objects["Service", f"gym-{kind}"]["spec"]["ports"] == [
+            {"name": "http", "port": port["containerPort"]}
+        ]
+        assert str(port["containerPort"]) in container["args"]
+        assert [one["secretRef"]["name"] for one in container.get("envFrom", [])] == secrets
+        joins = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+        assert joins == [f"gym-{role}"]
+    with pytest.raises(Exception, match="a Secret with GYM_SERVER_KEY"):
+        rendered(chart, {"gymServer": {"enabled": True}})
+
+
+def test_an_autoscaler_takes_the_place_of_the_number_of_replicas(chart: Path) -> None:
+    objects = rendered(chart, HPA)
+    for kind in ("agent", "resource", "model"):
+        assert "replicas" not in objects["Deployment", f"gym-{kind}"]["spec"]
+        assert (
+            objects["HorizontalPodAutoscaler", f"gym-{kind}"]["spec"]["scaleTargetRef"]["name"]
+            == f"gym-{kind}"
+        )
+    (metric,) = objects["HorizontalPodAutoscaler", "gym-agent"]["spec"]["metrics"]
+    assert metric["external"]["metric"]["name"] == QUEUE.name.replace(".", "_")
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "512"}
+    with pytest.raises(Exception, match="either keda or hpa"):
+        rendered(chart, {"agents": {**KEDA["agents"], **HPA["agents"]}})
+
+
+def test_keda_knows_every_field(chart: Path) -> None:
+    scaled = rendered(chart, KEDA)["ScaledObject", "gym-agent"]
+    jsonschema.validate(scaled, SCALED_OBJECT)
+    for wrong in ({"maxReplicas": 3}, {"minReplicaCount": -1}, {"maxReplicaCount": "40"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**scaled, "spec": {**scaled["spec"], **wrong}}, SCALED_OBJECT)
+    # Its behavior is that of the autoscaler which KEDA makes.
+    autoscaler = rendered(chart, HPA)["HorizontalPodAutoscaler", "gym-agent"]
+    behavior = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    validate.validate(
+        {**autoscaler, "spec": {**autoscaler["spec"], "behavior": behavior}}, VERSIONS[-1], strict=True
+    )
 
 
 def test_secrets_are_made_of_the_keys(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from gym_runtime.cli.commands import app
+from gym_runtime.cli.app import app
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.main import run
 from gym_runtime.deploy.written import Values, write
@@ -50,6 +50,13 @@ def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(["deploy", "init", "systemd", "--dir", str(tmp_path), "--model", "a b"]) == 2
 
 
+def test_environments_may_be_named_with_commas(tmp_path: Path) -> None:
+    several = ("--environment", "mcqa,xstest", "--environment", "code_gen")
+    assert run(["deploy", "init", "compose", "--dir", str(tmp_path), *several]) == 0
+    services = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    assert services["gym-server"]["command"][:4] == ["gym-server", "mcqa", "xstest", "code_gen"]
+
+
 def test_values_that_a_shell_would_run_are_refused(tmp_path: Path) -> None:
     for value in ("$(id)", "a;b", "a b", 'a"', "`id`", "a\nb", "@MODEL@|"):
         with pytest.raises(UsageError, match="letters, digits"):
@@ -74,10 +81,17 @@ def test_services_start_commands_that_exist(tmp_path: Path) -> None:
 def test_composed_services_are_commands_that_exist(tmp_path: Path) -> None:
     write("compose", tmp_path, VALUES)
     composed = yaml.safe_load((tmp_path / "compose.yaml").read_text())
-    assert set(composed["services"]) == {"broker", "resource", "model", "agent"}
-    for service in composed["services"].values():
+    services = composed["services"]
+    assert set(services) == {"broker", "resource", "model", "agent", "metrics", "gym-server"}
+    for service in services.values():
         assert accepted([str(argument) for argument in service["command"]])
-        assert service["stop_grace_period"] == "30s"
+    assert {services[name]["stop_grace_period"] for name in ("broker", "resource", "model", "agent")} == {
+        "30s"
+    }
+    assert services["gym-server"]["profiles"] == ["gym-server"]
+    for name in ("metrics", "gym-server"):
+        assert services[name]["environment"]["GYM_NATS_URL"] == "/join/client.join"
+        assert all(port.startswith("127.0.0.1:") for port in services[name]["ports"])
 
 
 def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:

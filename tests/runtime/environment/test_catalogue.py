@@ -81,6 +81,20 @@ def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> 
     assert catalogue.load_class("agents", "shout").__name__ == "Agent"
     with pytest.raises(UsageError, match=r"^shout\.py has no class 'Adapter'$"):
         catalogue.load_class("models", "shout")
+    (workdir / "once.py").write_text("from gym_runtime import Agent\nclass Once(Agent): ...\n")
+    with pytest.raises(UsageError, match=r"^once\.py imports 'Agent' and defines no class of this name; "):
+        catalogue.load_class("agents", "once")
+    with pytest.raises(UsageError, match=r"^there is no file '\./never\.py'$"):
+        catalogue.load_class("agents", "./never.py")
+
+
+def test_a_package_that_is_missing_or_of_another_version_is_named(workdir: Path) -> None:
+    (workdir / "needs.py").write_text("import no_such_package.part\n")
+    with pytest.raises(UsageError, match="'no_such_package', which is not installed: pip install no_such"):
+        catalogue.environment("needs")
+    (workdir / "newer.py").write_text("import msgspec.no_such_part\n")
+    with pytest.raises(UsageError, match=r"'msgspec\.no_such_part', which the version of 'msgspec' that"):
+        catalogue.environment("newer")
 
 
 def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
@@ -102,6 +116,8 @@ def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
         ("calendar_v2_simple_agent", "calendar"),
         ("gsm8k_aviary_agent", "gsm8k_aviary"),
         ("hotpotqa_aviary_agent", "hotpotqa_aviary"),
+        ("bixbench_aviary_agent", "bixbench_aviary"),
+        ("bbh_aviary_agent", "bbh_aviary"),
         ("math_with_code_simple_agent", "math_with_code"),
         ("math_with_judge_dapo17k_agent", "math_with_judge"),
         ("dapo17k_math_with_judge_simple_agent", "math_with_judge"),
@@ -111,6 +127,23 @@ def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
         ("swerl_llm_judge_simple_agent", "swerl_llm_judge"),
         ("terminus_judge_simple_agent", "terminus_judge"),
         ("terminus_judge_string_only_simple_agent", "terminus_judge"),
+        ("equivalence_llm_judge_simple_agent", "equivalence_llm_judge"),
+        ("lc_judge_simple_agent", "lc_judge"),
+        ("nl2bash_equivalency_simple_agent", "nl2bash_equivalency"),
+        ("genrm_simple_agent", "genrm_compare"),
+        ("genrm_simple_agent_reasoning_off", "genrm_compare"),
+        ("jailbreak_detection_simple_agent", "jailbreak_detection"),
+        ("jailbreak_engagement_with_disclaimer", "jailbreak_detection"),
+        ("jailbreak_refusal_with_explanation", "jailbreak_detection"),
+        ("jailbreak_hard_refusal_no_redirection", "jailbreak_detection"),
+        ("jailbreak_hard_refusal_with_helplines", "jailbreak_detection"),
+        ("over_refusal_detection_simple_agent", "over_refusal_detection"),
+        ("xstest_eval_agent", "over_refusal_detection"),  # although another environment is called xstest
+        ("xstest_simple_agent", "xstest"),
+        ("multichallenge_simple_agent", "multichallenge"),
+        ("text_to_sql_simple_agent", "text_to_sql"),
+        ("math_with_judge_cline_agent", "math_with_judge"),
+        ("reasoning_gym_parallel_thinking_agent", "reasoning_gym"),
         (f"{SINGLE_STEP}_agent", SINGLE_STEP),
         (f"{SINGLE_STEP}_tool_simulation_agent", SINGLE_STEP),
         (f"{SINGLE_STEP}_droid_pivot_agent", SINGLE_STEP),
@@ -136,14 +169,11 @@ def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> N
         "math_simple_agent",
         "math_with_agent",
         "math_with_autograder_simple_agent",
-        "math_formal_lean_simple_agent",
         "swe_pivot_agent",
         "single_step_agent",
-        "bbh_aviary_agent",
         "circle_count_simple_agent",
         "code_fim_simple_agent",
         "hotpotqa_qa_simple_agent",
-        "swerl_gen_simple_agent",
         "verilog_code_gen_agent",
         "xstest2_agent",
     ],

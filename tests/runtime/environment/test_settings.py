@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.client import make_pools
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.settings import filled, require_known, with_settings
+from gym_runtime.environment.settings import checked_agent, filled, require_known, with_settings
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.row_reader import BadRow, RowReader
@@ -143,6 +145,9 @@ def test_what_belongs_to_agents_names_fits_the_rows(name: str) -> None:
         require_known(settings, [environment])
         with_settings(environment, settings)
         assert catalogue.resolve_agent_ref(f"{prefix}_agent") == name
+    for ref, choice in {"": environment.definition.agent_of(""), **environment.definition.agents}.items():
+        assert catalogue.exists("agents", checked_agent(choice).name)
+        assert not ref or catalogue.resolve_agent_ref(ref) == name
 
 
 def test_null_means_the_default(limited: LoadedEnvironment) -> None:
@@ -179,3 +184,71 @@ def test_an_environment_may_lack_settings() -> None:
     )
     with pytest.raises(UsageError, match="no setting 'a' of own; there are: none"):
         require_known(["a"], [environment])
+
+
+# -- agents and their options ---------------------------------------------------------------------------
+
+
+def made(rows: list[dict[str, Any]], environment: str, **more: Any) -> list[tuple[str, dict[str, Any]]]:
+    lines = [json.dumps({"responses_create_params": {"input": "?"}, **row}).encode() for row in rows]
+    specs = expand(lines, run="r", environment=environment, **more)
+    return [(spec.agent, spec.agent_options) for spec in specs]
+
+
+def of(ref: str) -> dict[str, Any]:
+    return {"agent_ref": {"type": "responses_api_agents", "name": ref}}
+
+
+@pytest.mark.parametrize(
+    ("ref", "agent"),
+    [
+        ("reasoning_gym_simple_agent", "tool_loop"),
+        ("reasoning_gym_langgraph_agent", "reflection"),
+        ("reasoning_gym_orchestrator_agent", "orchestrator"),
+        ("reasoning_gym_parallel_thinking_agent", "parallel_thinking"),
+        ("reasoning_gym_rewoo_agent", "rewoo"),
+    ],
+)
+def test_a_row_may_name_its_agent(ref: str, agent: str) -> None:
+    row = {**of(ref), "question": "?", "metadata": {"source_dataset": "leg_counting"}}
+    assert made([row], "mcqa") == [(agent, {})]
+    assert made([row], "mcqa", agent="single_turn") == [("single_turn", {})]
+
+
+def test_an_environments_options_are_its_agents_and_the_runs_come_first() -> None:
+    row = {"question": "?", "expected_answer": "!"}
+    own = {"done_tools": ["submit_final_result"], "nudge": "Continue.", "tool_timeout_s": 300}
+    rows = [row, {**row, **of("finance_agent")}]
+    assert made(rows, "finance_sec_search") == [("tool_loop", own)] * 2
+    options = {"nudge": "", "max_time_s": 60}
+    assert made([row], "finance_sec_search", agent_options=options) == [("tool_loop", {**own, **options})]
+    assert made([row], "finance_sec_search", agent="single_turn") == [("single_turn", {})]
+    ((agent, options),) = made([{**of("browsecomp_agent"), "question": "?", "ground_truth": "!"}], "mcqa")
+    assert (agent, options["context_reset_tokens"]) == ("tool_loop", 50_000)
+
+
+@pytest.mark.parametrize(
+    ("agent", "options", "what"),
+    [
+        (
+            "tool_loop",
+            {"max_time": 3},
+            "agent 'tool_loop' has no option 'max_time'; did you mean 'max_time_s'?",
+        ),
+        ("tool_loop", {"max_time_s": "3"}, "options of agent 'tool_loop': Expected `float | null`"),
+        ("single_turn", {"n": 3}, "agent 'single_turn' has no option 'n'; there are: none"),
+    ],
+)
+def test_options_are_checked_before_the_first_rollout(agent: str, options: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(what)):
+        made([{}], "example_single_tool_call", agent=agent, agent_options=options)
+
+
+def test_a_run_starts_the_agents_that_rows_may_name() -> None:
+    agents = {"parallel_thinking", "orchestrator", "reflection", "rewoo", "tool_loop"}
+    assert set(make_pools(["reasoning_gym"], None)[0].names) == agents
+
+
+def test_workers_know_the_options_of_agents_that_are_not_here() -> None:
+    rows = made([{}], "example_single_tool_call", agent="elsewhere", agent_options={"n": 1})
+    assert rows == [("elsewhere", {"n": 1})]

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
+from gym_runtime.files.growth import grows, obstacles
 from gym_runtime.files.manifest import load_manifest
-from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter
 from gym_runtime.files.resume import Progress, start_run
 from gym_runtime.files.rows import expand
+from gym_runtime.files.run_metrics import Metrics
 
 Line = Callable[..., bytes]
 Run = Callable[..., list[tuple[int, int]]]
@@ -148,3 +149,16 @@ def test_files_are_replaced_only_if_they_are_a_run_s(
     with pytest.raises(UsageError, match="not known to be of a run"):
         start_run(files, make_run(), resume=False, overwrite=True, metrics=Metrics())
     assert files.rollouts.read_text() == "my notes\n"
+
+
+def test_each_environment_of_a_run_may_have_its_own_repeats(make_run: Any) -> None:
+    def asked(repeats: Any, rollouts: int) -> Any:
+        environments = {"gpqa": 1, "mcqa": 1}
+        return make_run(
+            rows=2, rollouts=rollouts, settings={"repeats": repeats, "environments": environments}
+        )
+
+    each = {"gpqa": 8, "mcqa": 1}
+    assert grows(asked(each, 9), asked(8, 16))
+    assert not grows(asked(2, 4), asked(each, 9))
+    assert obstacles(asked(2, 4), asked(each, 9), "")[0] == "repeats was 2, is 1: a run only grows"

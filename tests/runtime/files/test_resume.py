@@ -12,10 +12,10 @@ import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.manifest import Manifest, load_manifest
-from gym_runtime.files.metrics import Metrics
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, failure_row
 from gym_runtime.files.resume import MAX_FAILURES, Progress, start_run
 from gym_runtime.files.rows import expand
+from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from hypothesis import given

@@ -32,6 +32,15 @@ def test_repeats_stand_together_and_equal_rows_are_one_task(line: Line) -> None:
     assert keys([line(1), line(2), line(1)], 2) == [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]
 
 
+def test_a_benchmark_has_its_own_number_of_repeats_unless_the_run_says_another() -> None:
+    lines = {
+        name: catalogue.environment(name).examples.read_bytes().splitlines()[0] for name in ("gpqa", "mcqa")
+    }
+    made = {name: list(expand([line], run="r", environment=name)) for name, line in lines.items()}
+    assert {name: len(tasks) for name, tasks in made.items()} == {"gpqa": 8, "mcqa": 1}
+    assert len(list(expand([lines["gpqa"]], run="r", environment="gpqa", repeats=2))) == 2
+
+
 def test_own_task_indices_are_kept_and_count_on(line: Line) -> None:
     rows = [
         line(1, _ng_task_index=7),
@@ -205,6 +214,32 @@ def test_numbering_remembers_only_what_comes_again(line: Line) -> None:
     rows = [reader.read(line(count)) for count in range(5)]
     numbering = Numbering(first=3, repeated={})
     assert [numbering.number(row, 4) for row in rows] == [(3 + index, 0) for index in range(5)]
+
+
+def test_numbering_keeps_rows_apart_that_bring_an_index_and_rows_that_do_not(line: Line) -> None:
+    reader = RowReader("counting")
+    plain = [reader.read(line(count)) for count in range(2)]
+    own = [reader.read(line(count)[:-1] + b', "_ng_task_index": 1}') for count in (5, 6)]
+    numbering = Numbering()
+    rows = [plain[0], plain[1], own[0], own[1], plain[0]]
+    assert [numbering.number(row, 2) for row in rows] == [(0, 0), (1, 0), (1, 2), (1, 4), (0, 2)]
+    numbering = Numbering()
+    rows = [own[0], plain[0], plain[1], own[1]]
+    assert [numbering.number(row, 2) for row in rows] == [(1, 0), (0, 0), (1, 2), (1, 4)]
+
+
+def test_numbering_counts_the_repeats_of_each_rows_first_coming(line: Line) -> None:
+    reader = RowReader("counting")
+    one, other = (reader.read(line(count)) for count in range(2))
+    numbering = Numbering()
+    asked = [(one, 2), (other, 3), (one, 2), (other, 1), (other, 1)]
+    assert [numbering.number(row, repeats) for row, repeats in asked] == [
+        (0, 0),
+        (1, 0),
+        (0, 2),
+        (1, 3),
+        (1, 4),
+    ]
 
 
 def test_row_without_tools_gets_those_of_its_environment() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 
 import pytest
@@ -60,3 +61,7 @@ def test_a_single_value_has_no_spread() -> None:
 
 def test_steps() -> None:
     assert [steps(most) for most in (0, 1, 2, 3, 8)] == [[], [1], [1, 2], [1, 2, 3], [1, 2, 4, 8]]
+
+
+def test_rewards_without_squares_have_a_deviation() -> None:
+    assert describe([1.7e308, 1.0])[4] == pytest.approx(1.7e308 / math.sqrt(2))

@@ -11,9 +11,9 @@ import aiohttp
 import msgspec
 from gym_runtime.gateway.admission import Admission
 from gym_runtime.gateway.capture import Captures
+from gym_runtime.gateway.gateway_server import Gateway
 from gym_runtime.gateway.listener import serving
 from gym_runtime.gateway.model_pools import Pools
-from gym_runtime.gateway.server import Gateway
 from gym_runtime.rpc.router import Router
 from gym_runtime.testing.background import background, settled
 from gym_runtime.testing.small_system import Engine, SmallSystem, small_system

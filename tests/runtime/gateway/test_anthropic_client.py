@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.testing.small_system import answer, function_call, reasoning
 from runtime.gateway.running_gateway import RunningGateway, standing
 
-anthropic = pytest.importorskip("anthropic")
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(find_spec("anthropic") is None, reason="could not import 'anthropic'"),
+]
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = {"name": "weather", "description": "Tells it.", "input_schema": SCHEMA}
@@ -33,6 +36,8 @@ USER = [{"role": "user", "content": "weather?"}]
 
 @asynccontextmanager
 async def client(stand: RunningGateway) -> AsyncGenerator[Any]:
+    import anthropic  # it takes seconds
+
     base_url = stand.url + stand.at("r.0.0")
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key="none", max_retries=0) as made:
         yield made
@@ -165,6 +170,8 @@ async def test_an_image() -> None:
     ],
 )
 async def test_errors_have_the_clients_classes(turn: Any, error: str, kind: str, stream: bool) -> None:
+    import anthropic
+
     async with standing(turn, timeout_s=0.1) as stand, client(stand) as made:
         with pytest.raises(anthropic.APIStatusError, match="no such thing") as caught:
             await made.messages.create(model="m", max_tokens=9, messages=USER, stream=stream)

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from gym_runtime.gateway.chat import CHAT
+from gym_runtime.gateway.chat_api import CHAT
 from gym_runtime.gateway.dialect import ApiDialect
-from gym_runtime.gateway.messages import MESSAGES
+from gym_runtime.gateway.messages_api import MESSAGES
 from gym_runtime.gateway.responses_api import RESPONSES
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.recordings.canonical import fold

@@ -59,9 +59,9 @@ async def test_no_client_does_anything_with_such_a_name(name: str) -> None:
     )
     async with small_system() as system, hosting() as tasks:
         gym = Client(system.bus, tasks)
-        await gym.open_run(RunInfo(run="other", total=1))
-        await gym.publish([other])
-        before = await gym.bus.counts("runs.>")
+        await gym.driver.open_run(RunInfo(run="other", total=1))
+        await gym.driver.publish([other])
+        before = await gym.driver.bus.counts("runs.>")
         info = RunInfo(run=name, total=1)
         replace = msgspec.structs.replace
         row = {"responses_create_params": {"input": "go"}, "options": [{"A": "x"}], "expected_answer": "A"}
@@ -70,27 +70,27 @@ async def test_no_client_does_anything_with_such_a_name(name: str) -> None:
             lambda: gym.cancel(name, 0),
             lambda: gym.cancel(name, 0, 0),
             lambda: gym.run(name),
-            lambda: gym.open_run(info),
-            lambda: gym.open_run(RunInfo(run="new", total=1, agents=[name])),
-            lambda: gym.open_run(RunInfo(run="new", total=1, environments=[name])),
-            lambda: gym.finish_run(info),
-            lambda: gym.close_run(info),
+            lambda: gym.driver.open_run(info),
+            lambda: gym.driver.open_run(RunInfo(run="new", total=1, agents=[name])),
+            lambda: gym.driver.open_run(RunInfo(run="new", total=1, environments=[name])),
+            lambda: gym.driver.finish_run(info),
+            lambda: gym.driver.close_run(info),
             lambda: anext(gym.collect(name)),
-            lambda: gym.follow(name, 1, lambda record: None),
-            lambda: gym.attach(info).__aenter__(),
-            lambda: gym.publish([replace(other, run=name)]),
-            lambda: gym.publish([replace(other, agent=name)]),
-            lambda: gym.publish([replace(other, environment=name)]),
-            lambda: gym.publish([replace(other, model=name)]),
+            lambda: gym.driver.follow(name, 1, lambda record: None),
+            lambda: gym.driver.attach(info).__aenter__(),
+            lambda: gym.driver.publish([replace(other, run=name)]),
+            lambda: gym.driver.publish([replace(other, agent=name)]),
+            lambda: gym.driver.publish([replace(other, environment=name)]),
+            lambda: gym.driver.publish([replace(other, model=name)]),
             lambda: anext(gym.rollouts([row], environment="mcqa", model_pool=name)),
         ]
         for ask in asked:
             with pytest.raises(BaseException) as raised:  # noqa: PT011 - a task group may wrap it
                 await ask()
             assert "cannot name a" in repr(leaf(raised.value))
-        assert await gym.bus.counts("runs.>") == before
+        assert await gym.driver.bus.counts("runs.>") == before
         assert (await gym.run("other")).state == "active"
-        assert await gym.bus.counts("task.>") == {"task.a.e.other": 1}
+        assert await gym.driver.bus.counts("task.>") == {"task.a.e.other": 1}
         assert len(await gym.runs()) == 1
 
 

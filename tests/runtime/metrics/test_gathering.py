@@ -118,12 +118,12 @@ async def test_no_rollout_is_lost_or_counted_twice_when_an_agent_is_killed() -> 
 async def test_a_published_run_is_counted_before_anyone_collects_it() -> None:
     async with running_client() as here, observed(here) as figures:
         info = RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"])
-        await here.gym.open_run(info)
-        await here.gym.publish(here.tasks("one", 5))
+        await here.gym.driver.open_run(info)
+        await here.gym.driver.publish(here.tasks("one", 5))
         found = await count(figures, 5)
         assert found.total(metric_names.ACTIVE_RUNS) == 1
         assert len([record async for record in here.gym.collect("one")]) == 5
-        await here.gym.finish_run(info)
+        await here.gym.driver.finish_run(info)
         with anyio.fail_after(SOON_S):
             while figures.figures().total(metric_names.ACTIVE_RUNS):
                 await anyio.sleep(0.05)
@@ -133,10 +133,10 @@ async def test_a_published_run_is_counted_before_anyone_collects_it() -> None:
 async def test_what_is_left_of_a_collected_run_counts_the_same() -> None:
     async with running_client() as here:
         info = RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"])
-        await here.gym.open_run(info)
-        await here.gym.publish(here.tasks("one", 5))
+        await here.gym.driver.open_run(info)
+        await here.gym.driver.publish(here.tasks("one", 5))
         assert len([record async for record in here.gym.collect("one")]) == 5
-        await here.gym.finish_run(info)
+        await here.gym.driver.finish_run(info)
         async with observed(here) as figures:
             await count(figures, 5)
 
@@ -153,9 +153,11 @@ async def test_a_client_that_takes_a_run_up_adds_to_what_the_dead_one_counted() 
                 counter.add(record)
         info = RunInfo(run="two", total=5, attached=True)
         for counter in (first, second):
-            await here.gym.open_run(counter.told(info))
+            await here.gym.driver.open_run(counter.told(info))
             await anyio.sleep(0.1)
-        await here.gym.open_run(second.told(RunInfo(run="two", total=5, attached=True, state="finished")))
+        await here.gym.driver.open_run(
+            second.told(RunInfo(run="two", total=5, attached=True, state="finished"))
+        )
         await count(figures, 1 + 2 + 3)
 
 
@@ -167,7 +169,7 @@ async def test_an_answer_that_was_overtaken_takes_nothing_back() -> None:
         late = counter.figures()
         counter.add(record)
         info = RunInfo(run="two", total=2, attached=True, state="finished")
-        await here.gym.open_run(counter.told(info))
+        await here.gym.driver.open_run(counter.told(info))
         await count(figures, 3)
         meter = Meter()
         meter.add(metric_names.RETRIES, "agent", "NoWorker", by=2)
@@ -175,7 +177,7 @@ async def test_an_answer_that_was_overtaken_takes_nothing_back() -> None:
         before = replace(counted, counts=[], cpu_s=1.0)
         for kind, name, told in (("client", "two", late), ("agent", "x", counted), ("agent", "x", before)):
             heartbeat = Heartbeat(worker=name, kind=kind, pools=[], started_s=1.0, figures=told)
-            await here.gym.bus.publish(f"gone.{kind}.{name}", encode_heartbeat(heartbeat))
+            await here.gym.driver.bus.publish(f"gone.{kind}.{name}", encode_heartbeat(heartbeat))
         with anyio.fail_after(SOON_S):
             while not figures.figures().total(metric_names.RETRIES):
                 await anyio.sleep(0.01)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gym_runtime.environment.environment import DatasetSource
+from gym_runtime.environment.dataset_source import DatasetSource
 from gym_runtime.errors import UsageError
 from gym_runtime.prepare import hub as real
 from gym_runtime.prepare.sources import Origins

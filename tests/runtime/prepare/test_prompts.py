@@ -44,6 +44,34 @@ def test_fields_are_put_into_words(name: str, text: str, tmp_path: Path) -> None
     assert fill(path, row)["responses_create_params"]["input"][1]["role"] == "user"
 
 
+def test_an_image_follows_the_users_text(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('system = "Look."\nuser = "{question}"\nimage = "picture"\n')
+    row = fill(path, {"question": "What?", "picture": "data:image/png;base64,AA=="})
+    assert row == {
+        "question": "What?",
+        "responses_create_params": {
+            "input": [
+                {"role": "system", "content": "Look."},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "What?"},
+                        {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"},
+                    ],
+                },
+            ]
+        },
+    }
+    for without in ({}, {"picture": ""}, {"picture": None}):
+        assert (
+            fill(path, {"question": "What?", **without})["responses_create_params"]["input"][1]["content"]
+            == "What?"
+        )
+    with pytest.raises(BadRow, match="'picture' is no text"):
+        fill(path, {"question": "What?", "picture": [1]})
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from gym_runtime import Rollout, clock
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, user_message
-from gym_runtime.messages.responses import decode_params, decode_response
-from gym_runtime.rollout.rollout import Turn
+from gym_runtime.messages.responses import NULL, decode_params, decode_response
+from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.testing.background import Mailbox, background, settled
@@ -246,3 +247,25 @@ async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(services:
     assert decode_params(asked.params).tools == [own, offered]
     assert asked.input == [user_message("Go.")]
     assert rollout.params.tools == [own, offered]
+
+
+async def test_a_step_may_offer_further_tools(services: Services) -> None:
+    first, later = Raw(b'{"name":"first"}'), Raw(b'{"name":"later"}')
+    services.observation = calls.StepAnswer(tools=[first])
+    kept = 2  # the worker keeps the question and the answer, so it would be sent the new items alone
+    services.model_answer = calls.pack(msgspec.structs.replace(answer("done"), kept=kept))
+    rollout = services.rollout()
+    await rollout.reset()
+    for tools in ([], [later], []):
+        turn = await rollout.respond()
+        services.observation = calls.StepAnswer(items=[user_message("Go on.")], tools=tools)
+        services.model_answer = calls.pack(msgspec.structs.replace(answer("done"), kept=(kept := kept + 2)))
+        await rollout.step(turn)
+    asked = [
+        calls.decode_model_call(request.body)
+        for request in services.requests.items
+        if bytes(request.body).startswith(b'{"params"')
+    ]
+    offered = [decode_params(one.params).tools if one.params != NULL else None for one in asked]
+    assert offered == [[first], None, [first, later]]
+    assert [len(one.input) for one in asked] == [1, 1, 5]

@@ -57,7 +57,7 @@ async def test_a_lost_answer_is_asked_for_again_within_seconds(sender: str, aske
 
 async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> None:
     async with running_client(answer(CALL), Hang()) as here:
-        await here.gym.publish(here.tasks("one", 3))
+        await here.gym.driver.publish(here.tasks("one", 3))
         await here.engine.calls.until(6)
         await anyio.sleep(1000)
         assert len(here.engine.calls.items) == 6

@@ -9,7 +9,7 @@ import pytest
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
 from gym_runtime.testing.background import background
 from gym_runtime.testing.virtual_clock import BACKEND
-from gym_runtime.timing import LOAD_FRESH_S
+from gym_runtime.timing import LOAD_FRESH_S, SLOW_LINK_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +55,16 @@ async def test_what_this_caller_has_in_flight_counts_before_the_worker_says_so()
     for scope in scopes:
         view.end("a", scope)
     assert view.choose("policy") == "a"
+
+
+def test_a_worker_behind_a_slow_link_gets_less_and_not_nothing() -> None:
+    view = view_of(presence("near", 0.4), presence("far", round_trip_s=2 * SLOW_LINK_S))
+    assert view.choose("policy") == "near"
+    view.report("near", 0.6)
+    assert view.choose("policy") == "far"
+    view.learn(presence("far", round_trip_s=0.9 * SLOW_LINK_S))
+    view.report("near", 0.1)
+    assert view.choose("policy") == "far"
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1), st.floats(0, 1), min_size=2, max_size=6))

@@ -10,18 +10,13 @@ import tempfile
 import anyio
 import psutil
 import pytest
-from gym_runtime.errors import UsageError
 from gym_runtime.processes import cgroups
 from gym_runtime.sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, python
 from runtime.bounds import bounds as bounds
 from runtime.bounds import need_groups
+from runtime.sandbox.programs import NEEDS_ISOLATION
 
-try:
-    bubblewrap.check(os.getpid())
-    _refusal = ""
-except UsageError as error:
-    _refusal = error.message
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
+pytestmark = [pytest.mark.anyio, NEEDS_ISOLATION]
 
 SMALL = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20)
 HOARD = """

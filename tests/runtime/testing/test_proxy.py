@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from random import Random
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from gym_runtime.testing.proxy import Proxy
+from gym_runtime.testing.proxy import REPEATED_S, Proxy, Slowness
 
 pytestmark = pytest.mark.anyio
 
@@ -74,3 +75,35 @@ async def test_a_connection_ends_where_nobody_listens_behind_the_proxy() -> None
     ):
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             await client.receive()
+
+
+async def test_a_slow_link_delays_and_keeps_the_order() -> None:
+    async with echo_behind_a_proxy() as (proxy, port), await anyio.connect_tcp("127.0.0.1", port) as client:
+        proxy.slowness = Slowness(delay_s=0.05, jitter_s=0.02, loss=0.2)
+        sent = bytes(range(20))
+        began_s = anyio.current_time()
+        for number in sent:
+            await client.send(bytes([number]))
+        got = b""
+        while len(got) < len(sent):
+            got += await client.receive()
+        assert got == sent
+        assert anyio.current_time() - began_s >= 0.1
+
+
+async def test_a_narrow_link_passes_so_many_bytes_a_second() -> None:
+    async with echo_behind_a_proxy() as (proxy, port), await anyio.connect_tcp("127.0.0.1", port) as client:
+        proxy.slowness = Slowness(bytes_per_s=100_000)
+        began_s = anyio.current_time()
+        await client.send(bytes(10_000))
+        got = 0
+        while got < 10_000:
+            got += len(await client.receive())
+        assert anyio.current_time() - began_s >= 0.2
+
+
+def test_what_is_lost_comes_later_the_more_often_it_is_lost() -> None:
+    always = Slowness(delay_s=1.0).late_s(Random(1))
+    late_s = [Slowness(loss=0.5).late_s(Random(seed)) for seed in range(100)]
+    assert always == 1.0
+    assert {0.0, REPEATED_S, round(REPEATED_S * 3, 3)} <= {round(one, 3) for one in late_s}

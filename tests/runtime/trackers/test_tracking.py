@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files.metrics import Metrics
+from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.trackers import tracking
 from gym_runtime.trackers.curves import Curves
-from gym_runtime.trackers.examples import CHARACTERS, COLUMNS, MOST_ROWS, Examples
+from gym_runtime.trackers.example_rollouts import CHARACTERS, COLUMNS, MOST_ROWS, Examples
 from gym_runtime.trackers.tracker import About, open_tracker
 from gym_runtime.trackers.tracking import Tracking
 from hypothesis import given

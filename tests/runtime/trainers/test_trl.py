@@ -1,8 +1,7 @@
-"""TRL's columns and environments, made without TRL: nothing here needs torch."""
+"""TRL's batches from rollouts, made without TRL: nothing here needs torch."""
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,70 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.client import SyncClient, connect_sync
-from gym_runtime.errors import Fault, UsageError
-from gym_runtime.messages.chat import chat_messages, response_items
-from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
+from gym_runtime.errors import GymError, NoWorker, UsageError
+from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.testing.small_system import function_call, message, reasoning
-from gym_runtime.trainers.trl import GymSpec, Part, columns_of, parts_of, sampled_as
-from gym_runtime.trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
+from gym_runtime.trainers.trl import GymSpec, Part, parts_of, sampled_as
+from gym_runtime.trainers.trl_environment import gym_reward
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
-
-
-def turn(prompt: list[int], ids: list[int]) -> dict[str, Any]:
-    tokens = {"prompt_token_ids": prompt, "generation_token_ids": ids}
-    return {**message("x"), **tokens, "generation_log_probs": [-0.5] * len(ids)}
-
-
-def record(
-    *turns: dict[str, Any], outcome: Outcome | None = None, reward: float | None = 1.0
-) -> RolloutRecord:
-    row = {"responses_create_params": {"input": "hi"}, "response": {"output": list(turns)}}
-    return RolloutRecord(
-        run="r",
-        task_index=0,
-        rollout_index=0,
-        environment="e",
-        outcome=outcome or Completed(),
-        row=Raw(msgspec.json.encode(row)),
-        reward=reward,
-        numbers={"closeness": 0.5},
-    )
-
-
-FAILED = Failed(fault=Fault(kind="model", message="the key is wrong"))
-
-
-def test_rollouts_become_columns_in_their_order() -> None:
-    two_turns = record(turn([1, 2], [3]), turn([1, 2, 3, 8], [4]))
-    cut = record(turn([1], [2, 3]), outcome=Truncated(reason="max_output_tokens"), reward=0.5)
-    columns = columns_of([two_turns, cut], end=9)
-    assert columns == {
-        "prompt_ids": [[1, 2], [1]],
-        "completion_ids": [[3, 8, 4], [2, 3]],
-        "logprobs": [[-0.5, 0.0, -0.5], [-0.5, -0.5]],
-        "env_mask": [[1, 0, 1], [1, 1]],
-        "gym_reward": [1.0, 0.5],
-        "gym_outcome": ["completed", "truncated"],
-        "gym_fields": [{"closeness": 0.5}] * 2,
-    }
-
-
-def test_a_failed_rollout_has_no_reward_and_trains_no_token(capfd: pytest.CaptureFixture[str]) -> None:
-    columns = columns_of([record(turn([1], [2]), outcome=FAILED, reward=None)], end=9)
-    assert (columns["prompt_ids"], columns["completion_ids"], columns["env_mask"]) == ([[9]], [[9]], [[0]])
-    assert (columns["gym_reward"], columns["gym_outcome"]) == ([None], ["failed"])
-    assert "the key is wrong" in "".join(capfd.readouterr())
-
-
-def test_of_several_segments_the_last_one_is_trained_on_and_it_is_said(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    columns = columns_of([record(turn([1, 2], [3]), turn([1, 7], [4, 5]))], end=9)
-    assert (columns["prompt_ids"], columns["completion_ids"]) == ([[1, 7]], [[4, 5]])
-    assert "several token segments" in "".join(capfd.readouterr())
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9))), st.integers(1, 4))
@@ -103,79 +45,6 @@ def test_sampling_is_the_trainers() -> None:
     with pytest.raises(UsageError, match=r"temperature is 1\.0 and the trainer's 0\.9"):
         sampled_as(RolloutSettings(sampling={"temperature": 1.0}), arguments())
 
-
-# -- environments ---------------------------------------------------------------------------------------
-
-TOOL = {
-    "type": "function",
-    "name": "add",
-    "description": "Adds to the counter.",
-    "parameters": {
-        "type": "object",
-        "properties": {"amount": {"type": "integer", "description": "How much."}, "why": {"type": "string"}},
-        "required": ["amount"],
-    },
-}
-
-
-def made() -> type[TrlEnvironment]:
-    return environment_class(None, "counter", "counter", [TOOL])  # pyright: ignore[reportArgumentType]
-
-
-def test_a_tool_is_a_method_with_the_signature_and_words_that_trl_reads() -> None:
-    method: Any = vars(made())["add"]
-    assert str(inspect.signature(method)) == "(self, *, amount: int, why: str = None) -> str"
-    assert inspect.isfunction(method)
-    assert method.__doc__ == (
-        "Adds to the counter.\n\nArgs:\n    amount: How much.\n    why: An argument.\n\n"
-        "Returns:\n    What the tool answers."
-    )
-
-
-def test_only_tools_and_reset_are_public() -> None:
-    members = inspect.getmembers(made(), predicate=inspect.isfunction)
-    assert [name for name, _ in members if not name.startswith("_")] == ["add", "reset"]
-
-
-@pytest.mark.parametrize(
-    ("tools", "words"),
-    [
-        ([], "has no tools"),
-        ([{**TOOL, "name": "reset"}], "the tool 'reset'"),
-        ([{**TOOL, "name": "a-b"}], "a-b"),
-    ],
-)
-def test_what_cannot_be_an_environment_is_refused(tools: list[Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        environment_class(None, None, "counter", tools)  # pyright: ignore[reportArgumentType]
-
-
-def test_rewards_come_from_the_rollouts_or_the_environments() -> None:
-    assert gym_reward([], [], gym_reward=[1.0, None]) == [1.0, None]
-    assert gym_reward(["p"], ["c"], environments=[made()()]) == [None]  # it was never reset
-    with pytest.raises(UsageError, match="rollout_func=spec"):
-        gym_reward([], [])
-
-
-def test_chat_messages_and_items_are_inverse() -> None:
-    call = function_call("add", '{"amount":2}', "c1")
-    output = {"type": "function_call_output", "call_id": "c1", "output": "2"}
-    items = [reasoning("hm"), message("I count."), call, output, message("two")]
-    said = chat_messages(Raw(msgspec.json.encode(item)) for item in items)
-    assert chat_messages(Raw(msgspec.json.encode(item)) for item in response_items(said)) == said
-
-
-def test_calls_as_trl_writes_them() -> None:
-    function = {"name": "add", "arguments": {"amount": 2}}
-    said = [
-        {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]},
-        {"role": "tool", "name": "add", "content": "2"},
-    ]
-    call, output = response_items(said)
-    assert (call["arguments"], output["call_id"]) == ('{"amount":2}', call["call_id"])
-
-
-# -- on a real system, with a stand-in for the trainer's few attributes ---------------------------------
 
 NAME = "example_session_state_mgmt"
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
@@ -241,3 +110,60 @@ def test_tools_and_the_verifier_of_a_session(gym: SyncClient) -> None:
     first.reset(row="{}")  # no such task: no session, and so no reward
     assert "not available" in vars(type(first))["increment_counter"](first, count=1)
     assert gym_reward([], [said], environments=[first]) == [None]
+
+
+class EngineAway:
+    """A client whose first groups fail as they do when the engine has died and is not back in time."""
+
+    def __init__(self, gym: SyncClient) -> None:
+        self._gym = gym
+        self.calls: list[list[int]] = []
+
+    def groups(self, rows: list[Any], settings: RolloutSettings, *, keys: list[int], **more: Any) -> Any:
+        self.calls.append(keys)
+        fault = NoWorker("no worker serves model 'policy' since 30 s", stage="model").fault()
+        for group in self._gym.groups(rows, settings, keys=keys, **more):
+            if len(self.calls) == 1 and group.key == 1:
+                lost = [msgspec.structs.replace(group.rollouts[0], outcome=Failed(fault=fault), reward=None)]
+                group = msgspec.structs.replace(group, rollouts=[*lost, *group.rollouts[1:]])
+            yield group
+
+
+@pytest.mark.slow
+def test_a_group_that_found_no_engine_is_made_again(gym: SyncClient) -> None:
+    away: Any = EngineAway(gym)
+    spec = GymSpec(away, [], environment=NAME)
+    right, wrong = json.dumps(row(4)), json.dumps(row(5))
+    columns = spec.rollout_func([right, right, wrong, wrong], FakeTrainer(2))
+    assert columns["gym_reward"] == [1.0, 1.0, 0.0, 0.0]
+    assert [sorted(keys) for keys in away.calls] == [[0, 1], [1]]
+
+
+@pytest.mark.slow
+def test_asynchronous_rollouts_are_one_step_old_at_most(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
+    trainer = FakeTrainer(2)
+    trainer.args.steps_per_generation = trainer.args.num_iterations = 1
+    rewards: list[list[float]] = []
+    for step, expected in enumerate((4, 5, 4, 5)):
+        trainer.state = SimpleNamespace(global_step=step, max_steps=4)
+        gym.update_weights(f"/weights/{step}", f"step-{step}")
+        columns = spec.rollout_func([json.dumps(row(expected))] * 2, trainer)
+        allowed = {f"step-{step - 1}", f"step-{step}"}
+        assert all(versions and set(versions) <= allowed for versions in columns["gym_versions"])
+        rewards.append(columns["gym_reward"])
+    # The first step's prompts are used twice; every other batch is made of the prompts of the step before.
+    assert rewards == [[1.0] * 2, [1.0] * 2, [0.0] * 2, [1.0] * 2]
+
+
+@pytest.mark.slow
+def test_asynchronous_batches_have_one_size(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
+    trainer = FakeTrainer(1)
+    trainer.args.steps_per_generation = trainer.args.num_iterations = 1
+    trainer.state = SimpleNamespace(global_step=0, max_steps=2)
+    prompt = json.dumps(row(4))
+    spec.rollout_func([prompt], trainer)
+    trainer.state.global_step = 1
+    with pytest.raises(GymError, match="a batch of 2 prompts follows one of 1"):
+        spec.rollout_func([prompt] * 2, trainer)

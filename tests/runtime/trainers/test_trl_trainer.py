@@ -6,6 +6,7 @@ trl/bin/pytest tests/runtime/trainers/test_trl_trainer.py -p no:cacheprovider
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,17 +130,43 @@ def test_a_failed_rollout_leaves_its_groups_mean_alone_and_advantages_are_trls(
     assert trainer._metrics["train"]["reward"][-1] == pytest.approx(2 / 3)
 
 
-def test_the_example_of_grpo_on_a_cpu(tmp_path: Path) -> None:
-    script = Path(__file__).resolve().parents[3] / "examples" / "grpo_cpu" / "train.py"
-    assert len(script.read_text().splitlines()) <= 80
-    command = [sys.executable, str(script), "--steps", "3", "--work", str(tmp_path)]
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "grpo_cpu"
+
+
+def example(folder: Path, *options: str) -> list[dict[str, Any]]:
+    """What three steps of the example log; the scripted engine repeats the prompt."""
+    script, log = str(EXAMPLE / "train.py"), folder / "steps.jsonl"
+    command = [sys.executable, script, "--work", str(folder), "--log", str(log), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
-    # The scripted engine repeats the prompt, before the three steps and after them.
-    assert [line.split(",")[0] for line in done.stdout.splitlines() if "held-out" in line] == [
-        "before: held-out reward 0.578 of 48 rollouts",
-        "after: held-out reward 0.578 of 48 rollouts",
-    ]
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_the_example_of_grpo_on_a_cpu(tmp_path: Path) -> None:
+    assert len((EXAMPLE / "train.py").read_text().splitlines()) <= 80
+    logged = example(tmp_path)
+    looks = [(one["step"], round(one["held_out"], 3)) for one in logged if "held_out" in one]
+    assert looks == [(0, 0.462), (3, 0.462)]
+    steps = [one for one in logged if "reward" in one]
+    assert [one["stale"] for one in steps] == [0.0] * 3
+    assert all(one["reward"] > 0 and "clipped" in one for one in steps)
+
+
+def test_the_example_learns_the_same_while_workers_are_killed(tmp_path: Path) -> None:
+    quiet = example(tmp_path, "--steps", "6")
+    logged = example(tmp_path, "--kill-every", "1", "--steps", "6")
+    assert {one["killed"] for one in logged if "killed" in one} == {"agent", "resource", "model"}
+
+    def learned(found: list[dict[str, Any]]) -> list[tuple[float, float]]:
+        return [(one["reward"], one["stale"]) for one in found if "reward" in one]
+
+    assert learned(logged) == learned(quiet)
+
+
+def test_the_example_one_step_off_policy(tmp_path: Path) -> None:
+    steps = [one for one in example(tmp_path, "--asynchronous") if "reward" in one]
+    # The first step waits for its own rollouts; those of the others were begun a step before.
+    assert [one["stale"] for one in steps] == [0.0, 1.0, 1.0]
 
 
 def test_trl_samples_and_takes_our_tools_and_verdicts(gym: Any, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.bus.interface import QueueDepth
+from gym_runtime.cli.system_tables import engines
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.messages import metric_names as names
 from gym_runtime.messages.run_info import RunInfo
@@ -98,6 +99,11 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
         (parts(FREE, FREE, FULL), 5, "The agents are the limit, 100 of 100"),
         (parts(FREE, FREE, FREE), 0, "The client is the limit"),
         (parts(FREE, FREE, FREE), 1234, "1,234 rollouts wait"),
+        (
+            parts(FREE, FREE, {**FREE, "round_trip_s": 1.24}),
+            9,
+            "agent worker agent-1 on  to the broker is slow, 1.2",
+        ),
         (parts({**FREE, "detail": {"paused": "true"}}, FREE, FULL), 5, "Model 'policy' is paused"),
     ],
 )
@@ -116,3 +122,10 @@ def test_a_full_core_is_the_limit() -> None:
 def test_without_a_run_nothing_waits() -> None:
     idle: View = view(Reading(0.0, status(*parts(FREE, FREE, FREE), state="finished")))
     assert limit(idle) == "Nothing waits: no run is active."
+
+
+def test_a_worker_behind_a_slow_link_is_named() -> None:
+    shown = view(Reading(0.0, status(*parts({**FREE, "round_trip_s": 1.24}, FREE, FREE))))
+    (model,) = [one for one in shown.workers if one.kind == "model"]
+    (row,) = engines(shown)
+    assert (model.state, model.about, row.bad) == ("slow link", "1.2 s to the broker and back", True)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.viewer import parquet, training_data
-from gym_runtime.viewer.chat import Unusable, completion, prompt, tools
+from gym_runtime.viewer.row_messages import Unusable, completion, prompt, tools
 from gym_runtime.viewer.training_data import export
 from hypothesis import given
 from hypothesis import strategies as st

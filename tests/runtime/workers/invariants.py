@@ -9,7 +9,8 @@ import structlog
 from gym_runtime.messages.outcomes import Cancelled, Completed, Truncated
 from gym_runtime.rollout.account import NOTES
 from runtime.workers.sample_environments import GROUPED, SIZE, TURNS
-from runtime.workers.simulation import Plan, Play, play
+from runtime.workers.simulation import Play, play
+from runtime.workers.simulation_plan import Plan
 
 
 def silence() -> None:

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Literal
 
 import anyio
 import msgspec
@@ -27,13 +26,13 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.testing import virtual_clock
 from gym_runtime.testing.background import background, hosting
 from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
-from gym_runtime.testing.memory.faults import Kind
 from gym_runtime.testing.small_system import rollout_spec, row
 from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
 from runtime.workers.sample_environments import AGENTS, GROUPED, OPEN, SIZE, Thinker, environments
+from runtime.workers.simulation_plan import Injection, Plan, Victim
 
 LIMIT_S = 15.0
 PAUSE_S = 0.5
@@ -44,81 +43,10 @@ QUIET_S = LIMIT_S + SESSION_KEPT_S + 3 * SESSIONS_SWEPT_S
 """Longer than any session may live after its last call."""
 KINDS = ("task", "rollout", "journal")
 
-Victim = Literal["agent", "resource", "model", "client"]
-Action = Literal["kill", "stop", "cut", "freeze"]
 Worker = AgentWorker | ResourceWorker | ModelWorker
 Key = tuple[int, int]
 Slot = tuple[Victim, int]
 Event = tuple[float, Passing, Fate]
-
-MESSAGES: frozenset[Kind] = frozenset({"signal", "request", "answer", "delivery", "ack", "beat"})
-LOSABLE: frozenset[Kind] = frozenset({"signal", "delivery", "ack", "beat"})
-CHANCES = (
-    Chances(),
-    Chances(drop=0.1, kinds=LOSABLE),
-    Chances(drop=0.01),
-    Chances(delay=0.3, kinds=MESSAGES),
-    Chances(double=0.3, kinds=MESSAGES),
-    Chances(cut=0.02, kinds=MESSAGES, lasts_s=(0.1, 3.0)),
-    Chances(freeze=0.01, kinds=MESSAGES, lasts_s=(0.5, 12.0)),
-    Chances(drop=0.002, delay=0.1, double=0.1, cut=0.01, freeze=0.005),
-)
-
-# -- the plan -------------------------------------------------------------------------------------------
-
-
-class Injection(msgspec.Struct, frozen=True):
-    """A fault of a worker or the client, ``at_s`` after the start.
-
-    A cut or a freeze ends after ``lasts_s``; a killed or stopped worker is replaced then.
-    """
-
-    at_s: float
-    action: Action
-    victim: Victim
-    number: int
-    lasts_s: float
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What a seed stands for.
-
-    Attributes:
-        rollouts: each one's environment.
-        twice: those that are published twice.
-        groups: how many tasks come after these whose rollouts get their rewards together.
-    """
-
-    seed: int
-    rollouts: list[str]
-    twice: list[int]
-    chances: Chances
-    injections: list[Injection]
-    groups: int = 0
-
-    @property
-    def total(self) -> int:
-        """Rollouts of all kinds."""
-        return len(self.rollouts) + self.groups * SIZE
-
-    @classmethod
-    def of(cls, seed: int) -> Plan:
-        dice = random.Random(seed)
-        rollouts = [dice.choice(sorted(AGENTS)) for _ in range(dice.randint(2, 4))]
-        twice = [index for index in range(len(rollouts)) if dice.random() < 0.2]
-        injections = [_drawn(dice) for _ in range(dice.randint(0, 4))]
-        chances = dice.choice(CHANCES)
-        return cls(seed, rollouts, twice, chances, injections, dice.randint(0, 2))
-
-
-def _drawn(dice: random.Random) -> Injection:
-    victim: Victim = dice.choice(("agent", "resource", "model", "client"))
-    action: Action = "kill" if victim == "client" else dice.choice(("kill", "stop", "cut", "freeze"))
-    lasts_s = dice.choice((dice.uniform(0.1, 3.0), dice.uniform(5.0, 12.0)))
-    return Injection(dice.uniform(0.0, 3.0), action, victim, dice.randint(1, 2), lasts_s)
-
-
-# -- how it is played -----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -184,19 +112,21 @@ class SimulatedClient:
             for earlier in await gym.runs():
                 if earlier.state == "active":
                     await gym.cancel(earlier.run)
-                    await gym.close_run(earlier, state="cancelled")
-            await gym.open_run(info)
+                    await gym.driver.close_run(earlier, state="cancelled")
+            await gym.driver.open_run(info)
             tasks.start_soon(self._flush)
             tasks.start_soon(self._publish, gym, left)
-            assert await gym.follow(run, len(left), self._memory.append, skip=self._settled)
+            assert await gym.driver.follow(run, len(left), self._memory.append, skip=self._settled)
             self._write()
-            await gym.close_run(info)
+            await gym.driver.close_run(info)
 
     async def _publish(self, gym: Client, left: list[RolloutSpec]) -> None:
-        await gym.publish(left)
+        await gym.driver.publish(left)
         for task in left:
             if task.task_index in self._plan.twice:
-                await gym.bus.enqueue(f"task.{task.agent}.{task.environment}.{task.run}", encode_spec(task))
+                await gym.driver.bus.enqueue(
+                    f"task.{task.agent}.{task.environment}.{task.run}", encode_spec(task)
+                )
 
     def _settled(self, task_index: int, rollout_index: int) -> bool:
         return (task_index, rollout_index) in self.disk
@@ -297,9 +227,6 @@ def _make(kind: Victim, bus: MemoryBus, name: str) -> Worker:
     if kind == "resource":
         return ResourceWorker(bus, worker=name, environments=environments(), capacity=8)
     return ModelWorker(bus, worker=name, pools=["policy"], adapter=Thinker(), capacity=8)
-
-
-# -- from a seed to its end -----------------------------------------------------------------------------
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True):

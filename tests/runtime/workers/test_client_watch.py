@@ -51,9 +51,9 @@ class BreakableClient:
         async with self._here.system.broker.connect("leaving") as bus, hosting() as group:
             self.line = bus
             gym = Client(bus, group)
-            async with gym.attach(RunInfo(run="one", total=self._count)) as run:
-                await gym.publish(tasks(self._count, attached=True))
-                run.finished = await gym.follow("one", self._count, self.records.put)
+            async with gym.driver.attach(RunInfo(run="one", total=self._count)) as run:
+                await gym.driver.publish(tasks(self._count, attached=True))
+                run.finished = await gym.driver.follow("one", self._count, self.records.put)
 
 
 # -- a client that is gone ------------------------------------------------------------------------------
@@ -71,9 +71,9 @@ async def test_when_a_client_is_gone_its_rollouts_stop_within_two_seconds_and_le
             await settled(lambda: not len(here.resource.sessions), within_s=WITHIN_S)
             assert clock.now() - gone_s <= WITHIN_S
             await anyio.sleep(CLIENT_DROPPED_S + 10)
-            assert await here.gym.bus.depth("agent-tool_loop") == NOTHING
+            assert await here.gym.driver.bus.depth("agent-tool_loop") == NOTHING
             assert len(here.engine.calls.items) == 8
-            assert await here.gym.bus.counts("rollout.one.>") == {}
+            assert await here.gym.driver.bus.counts("rollout.one.>") == {}
 
 
 async def test_a_client_that_comes_back_gets_every_record() -> None:
@@ -106,7 +106,7 @@ async def test_a_client_that_only_reconnects_costs_nothing() -> None:
 
 async def test_the_rollouts_of_a_published_run_go_on_without_their_client() -> None:
     async with running_client(answer(CALL), Hang()) as here:
-        await here.gym.publish(here.tasks("one", 2))
+        await here.gym.driver.publish(here.tasks("one", 2))
         await here.engine.calls.until(4)
         await anyio.sleep(60)
         assert not here.engine.cancelled.items
@@ -120,23 +120,23 @@ async def test_a_worker_that_comes_later_knows_what_was_cancelled(parts: tuple[i
     async with running_client() as here:
         here.system.kill("agent-1")
         await settled(lambda: True)
-        await here.gym.open_run(RunInfo(run="one", total=1))
+        await here.gym.driver.open_run(RunInfo(run="one", total=1))
         await here.gym.cancel("one", *parts)
-        await here.gym.publish(here.tasks("one", 1))
+        await here.gym.driver.publish(here.tasks("one", 1))
         await here.system.add_agent(name="agent-2")
         (record,) = await here.system.records(1, "one")
         assert record.outcome == Cancelled()
         assert not here.engine.calls.items
-        await here.gym.close_run(RunInfo(run="one", total=1), state="cancelled")
-        assert await here.gym.bus.counts("runs.one.cancelled.>") == {}
+        await here.gym.driver.close_run(RunInfo(run="one", total=1), state="cancelled")
+        assert await here.gym.driver.bus.counts("runs.one.cancelled.>") == {}
 
 
 async def test_what_is_published_for_a_run_that_was_cancelled_before_is_dropped() -> None:
     async with running_client() as here:
         here.system.kill("agent-1")
-        await here.gym.open_run(RunInfo(run="one", total=1))
+        await here.gym.driver.open_run(RunInfo(run="one", total=1))
         await here.gym.cancel("one")
-        await here.gym.publish(here.tasks("one", 1))
+        await here.gym.driver.publish(here.tasks("one", 1))
         await here.system.add_agent(name="agent-2")
         await emptied(here, "one")
         assert not here.engine.calls.items
@@ -148,10 +148,10 @@ async def test_what_is_published_for_a_run_that_was_cancelled_before_is_dropped(
 async def emptied(here: RunningClient, run: str) -> None:
     """Return when nothing waits or is worked on; nothing is stored of the run then."""
     with anyio.fail_after(600):
-        while await here.gym.bus.counts("task.>"):
+        while await here.gym.driver.bus.counts("task.>"):
             await anyio.sleep(0.1)
     for kind in ("rollout", "journal"):
-        assert await here.gym.bus.counts(f"{kind}.{run}.>") == {}
+        assert await here.gym.driver.bus.counts(f"{kind}.{run}.>") == {}
 
 
 @pytest.mark.parametrize("durability", ["turn", "result"])
@@ -167,12 +167,12 @@ async def test_a_worker_that_was_away_while_its_run_was_closed_stores_nothing(du
     engine = Slow(answer(CALL), answer("done"))
     async with running_client(engine=engine) as here:
         info = RunInfo(run="one", total=1)
-        await here.gym.open_run(info)
+        await here.gym.driver.open_run(info)
         (task,) = here.tasks("one", 1)
-        await here.gym.publish([msgspec.structs.replace(task, durability=durability)])
+        await here.gym.driver.publish([msgspec.structs.replace(task, durability=durability)])
         await engine.calls.until(1)
         here.system.broker["agent-1"].freeze()
-        await here.gym.close_run(info, state="cancelled")
+        await here.gym.driver.close_run(info, state="cancelled")
         await anyio.sleep(60)
         gate.set()
         here.system.broker["agent-1"].thaw()
@@ -184,11 +184,11 @@ async def test_a_name_of_a_closed_run_may_be_used_again() -> None:
     async with running_client() as here:
         for _ in range(2):
             info = RunInfo(run="one", total=1)
-            await here.gym.open_run(info)
-            await here.gym.publish(here.tasks("one", 1))
+            await here.gym.driver.open_run(info)
+            await here.gym.driver.publish(here.tasks("one", 1))
             (record,) = await here.system.records(1, "one")
             assert isinstance(record.outcome, Completed)
-            await here.gym.close_run(info)
+            await here.gym.driver.close_run(info)
 
 
 # -- the watchdog -----------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ async def test_a_name_of_a_closed_run_may_be_used_again() -> None:
 
 async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.CaptureFixture[str]) -> None:
     async with running_client(answer(CALL), Hang()) as here:
-        await here.gym.publish(here.tasks("one", 5))
+        await here.gym.driver.publish(here.tasks("one", 5))
         await here.engine.calls.until(10)
         capsys.readouterr()
         await anyio.sleep(STALL_S + STALL_LOOK_S + 1)
@@ -207,7 +207,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
 
 async def test_a_deadline_names_the_hop_that_took_it() -> None:
     async with running_client(answer(CALL), Hang()) as here:
-        await here.gym.publish(tasks(1, timeout_s=30, max_attempts=1))
+        await here.gym.driver.publish(tasks(1, timeout_s=30, max_attempts=1))
         (record,) = await here.system.records(1, "one")
     assert isinstance(record.outcome, Failed)
     fault = record.outcome.fault
@@ -222,16 +222,18 @@ async def test_a_deadline_names_the_hop_that_took_it() -> None:
 async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_is_over(closed: bool) -> None:
     async with running_client() as here:
         info = RunInfo(run="one", total=1)
-        await here.gym.open_run(info)
+        await here.gym.driver.open_run(info)
         opened = calls.OpenSession(session="left", task=Raw(msgspec.json.encode(rows(1)[0])))
         request = calls.Request(
             body=calls.pack(opened), deadline_s=clock.now() + 3600, key="k", rollout="one.0.0"
         )
-        await here.gym.bus.request(f"resource.{NAME}", calls.encode(request), deadline_s=request.deadline_s)
+        await here.gym.driver.bus.request(
+            f"resource.{NAME}", calls.encode(request), deadline_s=request.deadline_s
+        )
         await anyio.sleep(SESSION_IDLE_S + 2 * SESSIONS_SWEPT_S)
         assert len(here.resource.sessions) == 1
         if closed:
-            await here.gym.close_run(info)
+            await here.gym.driver.close_run(info)
         else:
-            await here.gym.bus.commit("rollout.one.0.0", b"{}")
+            await here.gym.driver.bus.commit("rollout.one.0.0", b"{}")
         await settled(lambda: not len(here.resource.sessions), within_s=2 * SESSIONS_SWEPT_S)

@@ -1,82 +1,46 @@
-"""Conversations by delta, exact prefixes, versions of the weights: what a model worker keeps and says."""
+"""Conversations by delta, and their segments."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from gym_runtime import Environment, Reply, Session, Task, Verdict, clock, tool
+from gym_runtime import Environment, tool
 from gym_runtime.bus.interface import Incoming
-from gym_runtime.errors import ConversationUnknown, ModelRefused
+from gym_runtime.errors import ConversationUnknown
 from gym_runtime.messages import calls
-from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
-from gym_runtime.rollout.record import segments
-from gym_runtime.rollout.staleness import staleness
+from gym_runtime.messages.call_tokens import chained
+from gym_runtime.messages.outcomes import Completed
+from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.testing.background import Mailbox
 from gym_runtime.testing.small_system import (
     Engine,
     SmallSystem,
+    Turn,
     answer,
     environment,
-    function_call,
     rollout_spec,
     row,
-    small_system,
 )
 from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import CONVERSATION_IDLE_S
 from gym_runtime.workers.conversations import Conversations
 from msgspec import Raw
-from runtime.workers.hosting import announced
+from runtime.workers.desk import LONG, Desk, about, desk, int32, with_tokens, working
 
 pytestmark = pytest.mark.anyio
 
+
 TURNS = 30
-LONG = "x" * 2000
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
-
-
-class DeskTask(Task):
-    pass
-
-
-class Desk(Session[DeskTask]):
-    @tool
-    def work(self) -> str:
-        return LONG
-
-    async def verify(self, reply: Reply) -> Verdict:
-        return Verdict(1.0)
-
-
-def int32(*ids: int) -> bytes:
-    return array("i", ids).tobytes()
-
-
-def with_tokens(turn: calls.ModelAnswer, prompt: bytes, made: bytes, **more: Any) -> calls.ModelAnswer:
-    tokens = calls.Tokens(prompt_ids=prompt, generation_ids=made, log_probs=bytes(len(made)), **more)
-    return msgspec.structs.replace(turn, tokens=tokens)
-
-
-def working(turns: int) -> list[calls.ModelAnswer]:
-    return [answer(function_call("work", call_id=f"c{turn}")) for turn in range(turns)] + [answer("done")]
-
-
-@asynccontextmanager
-async def desk() -> AsyncGenerator[SmallSystem]:
-    async with small_system() as system:
-        await system.add_resource(environment(Environment(resource=Desk, description=""), "sample"))
-        await system.add_agent()
-        yield system
 
 
 @asynccontextmanager
@@ -89,13 +53,6 @@ async def overheard(system: SmallSystem) -> AsyncGenerator[Mailbox[Incoming]]:
 
 def sent(incoming: Incoming) -> calls.ModelCall:
     return calls.decode_model_call(calls.decode_request(incoming.payload).body)
-
-
-def about(record: RolloutRecord) -> dict[str, Any]:
-    return msgspec.json.decode(record.row)["_gym"]
-
-
-# -- by delta -------------------------------------------------------------------------------------------
 
 
 async def test_a_turn_sends_what_is_new_and_the_engine_sees_all_of_it() -> None:
@@ -192,16 +149,13 @@ def test_a_conversation_that_is_too_large_to_be_kept_is_said_not_to_be() -> None
     assert conversations.size_bytes == 0
 
 
-# -- segments -------------------------------------------------------------------------------------------
-
-
 def test_a_segment_ends_where_a_prompt_does_not_start_with_what_was_before() -> None:
     def one(prompt: bytes, made: bytes) -> calls.Tokens:
         return calls.Tokens(prompt_ids=prompt, generation_ids=made)
 
     kept = [one(int32(1), int32(2)), one(int32(1, 2, 3), int32(4))]
     anew = [one(int32(1, 9), int32(5)), one(int32(1, 9, 5, 6), int32(7))]
-    assert segments(dict(enumerate(kept + anew))) == [0, 0, 1, 1]
+    assert [one.segment for one in chained(dict(enumerate(kept + anew)))] == [0, 0, 1, 1]
 
 
 async def test_a_row_says_which_items_begin_a_new_segment() -> None:
@@ -216,102 +170,78 @@ async def test_a_row_says_which_items_begin_a_new_segment() -> None:
     assert about(record)["token_segments"] == 2
 
 
-# -- weights --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("used", "current", "lag"),
-    [
-        (["7"], ["7"], 0),
-        (["7", "8"], ["10"], 3),
-        (["step-9"], ["step-10", "step-11"], 2),
-        (["12"], ["9"], 0),
-        (["base"], ["base"], 0),
-        (["base"], ["7"], 1),
-        (["7"], [], 0),
-        (["7"], [""], 0),
-        ([], ["7"], 0),
-    ],
-)
-def test_how_far_weights_lie_behind(used: list[str], current: list[str], lag: int) -> None:
-    assert staleness(used, current) == lag
-
-
-async def test_a_row_names_the_weights_that_answered() -> None:
-    spans = [calls.WeightSpan(version="v1", start=0, end=1), calls.WeightSpan(version="v2", start=1, end=2)]
-    first = msgspec.structs.replace(working(1)[0], weight_version="v1")
-    second = with_tokens(answer("done"), int32(1), int32(2, 3), weights=spans)
+async def test_token_ids_travel_and_are_stored_once() -> None:
+    prompt = list(range(5000))
+    turns: list[Turn] = []
+    for number, turn in enumerate(working(20)):
+        turns.append(with_tokens(turn, int32(*prompt), int32(number)))
+        prompt += [number, number + 1]
+    task = rollout_spec(row(), return_tokens=True, packed_tokens=True)
     async with desk() as system:
-        await system.add_model(Engine(first, second))
-        (record,) = await system.make(rollout_spec(row()))
-    assert about(record)["weight_versions"] == ["v1", "v2"]
+        await system.add_model(Engine(*turns))
+        (record,) = await system.make(task)
+        subject = journal_subject(task.run, task.task_index, task.rollout_index)
+        async with aclosing(system.bus.records(subject)) as journal:
+            sizes = [len((await anext(journal)).payload) for _ in turns]
+    assert sizes[0] > 20_000
+    assert max(sizes[1:]) < 3_000
+    output = msgspec.json.decode(record.row)["response"]["output"]
+    written = [one["prompt_token_ids"] for one in output if "prompt_token_ids" in one]
+    assert written == [list(range(5000)) + prompt[5000 : 5000 + 2 * turn] for turn in range(21)]
 
 
-@pytest.mark.parametrize(("allowed", "asked"), [(2, 1), (None, 1), (1, 3)])
-async def test_a_rollout_from_weights_older_than_its_run_allows_is_made_anew(
-    allowed: int | None, asked: int
-) -> None:
-    engine = Engine(msgspec.structs.replace(answer("done"), weight_version="5"))
+def test_a_conversation_that_went_on_otherwise_is_not_continued() -> None:
+    conversations = Conversations()
+    call = calls.ModelCall(params=Raw(b"{}"), input=[], conversation="c")
+    first = conversations.keep(call, answer("a"))
+    again = conversations.keep(call, answer("b"))
+    assert first.mark != again.mark
+    known = msgspec.structs.replace(call, known=1)
+    with pytest.raises(ConversationUnknown):
+        conversations.complete(msgspec.structs.replace(known, mark=first.mark))
+    assert conversations.complete(msgspec.structs.replace(known, mark=again.mark)).input
+    # An agent of an earlier version names no mark.
+    assert conversations.complete(known).input
+
+
+def test_notes_go_with_one_call_and_come_back_with_its_answer() -> None:
+    conversations = Conversations(limit_bytes=10_000)
+    call = calls.ModelCall(params=Raw(b"{}"), input=[], conversation="c")
+    notes = conversations.notes(call)
+    notes["seen"] = 1
+    conversations.keep(call, answer("a"), notes)
+    known = msgspec.structs.replace(call, known=1)
+    assert conversations.notes(known) == {"seen": 1}
+    assert conversations.notes(known) == {}
+    notes.size_bytes = 20_000
+    assert conversations.keep(call, answer("a"), notes).kept == 0
+
+
+async def test_an_agent_that_resumes_reads_short_prompts_of_its_predecessor() -> None:
+    prompts = [[1, 2], [1, 2, 10, 3], [1, 2, 10, 3, 11, 4], [1, 2, 10, 3, 11, 4, 12, 5]]
+    turns = [
+        with_tokens(turn, int32(*prompt), int32(10 + number))
+        for number, (turn, prompt) in enumerate(zip(working(3), prompts, strict=True))
+    ]
+    engine = Engine(*turns, by_attempt={2: turns[3:]})
     async with desk() as system:
+
+        class Ending(Desk):
+            @tool
+            def work(self) -> str:
+                if len(engine.calls.items) == 3:
+                    system.kill("agent-1")
+                return LONG
+
+        ending = environment(Environment(resource=Ending, description=""), "ending")
+        await system.add_resource(ending, name="resource-2")
         await system.add_model(engine)
-        async with announced(
-            system.bus, "model", "newer", ["policy"], draining=True, detail={"weight_version": "7"}
-        ):
-            (record,) = await system.make(rollout_spec(row(), max_staleness=allowed))
-    assert len(engine.calls.items) == asked
-    if asked == 1:
-        assert record.outcome == Completed()
-    else:
-        assert isinstance(record.outcome, Failed)
-        assert record.outcome.fault.name == "StaleWeights"
-        assert "2 versions old" in record.outcome.fault.message
-
-
-class Weighted(Engine):
-    """An engine whose weights can be changed."""
-
-    def __init__(self) -> None:
-        super().__init__(answer("done"))
-        self.state = calls.ControlAnswer(version="1")
-
-    async def control(self, command: calls.Control) -> calls.ControlAnswer:
-        if command.op == "update" and not command.path:
-            raise ModelRefused("no path")
-        if command.op in ("pause", "resume"):
-            self.state = msgspec.structs.replace(self.state, paused=command.op == "pause")
-        if command.version:
-            self.state = msgspec.structs.replace(self.state, version=command.version)
-        return self.state
-
-
-async def control(system: SmallSystem, command: object) -> calls.RpcReply:
-    body = calls.encode(command)
-    answered = await system.bus.request("control.model-1", body, deadline_s=clock.now() + 60)
-    return calls.decode_reply(answered)
-
-
-async def test_weights_are_changed_through_the_worker() -> None:
-    async with desk() as system:
-        worker = await system.add_model(Weighted())
-        assert worker.weight_version == "1"
-        paused = await control(system, calls.Control(op="pause"))
-        assert worker.paused
-        assert calls.decode_control_answer(paused.body) == calls.ControlAnswer(paused=True, version="1")
-        await control(system, calls.Control(op="update", version="2", path="/weights"))
-        await control(system, calls.Control(op="resume"))
-        assert (worker.paused, worker.weight_version) == (False, "2")
-        refused = await control(system, calls.Control(op="update"))
-        assert refused.fault is not None
-        assert refused.fault.message == "no path"
-
-
-async def test_an_adapter_without_weights_says_so_and_serves_on() -> None:
-    async with desk() as system:
-        await system.add_model(Engine(answer("done")))
-        refused = await control(system, calls.Control(op="pause"))
-        assert refused.fault is not None
-        assert "cannot change weights" in refused.fault.message
-        unreadable = await control(system, {"op": "dance"})
-        assert unreadable.fault is not None
-        (record,) = await system.make(rollout_spec(row()))
-    assert record.outcome == Completed()
+        task = rollout_spec(row(), environment="ending", return_tokens=True, packed_tokens=True)
+        await system.enqueue(task)
+        await engine.calls.until(3)
+        await system.add_agent(name="agent-2")
+        (record,) = await system.records(1)
+    assert about(record)["resumed_turns"] == 3
+    output = msgspec.json.decode(record.row)["response"]["output"]
+    assert [one["prompt_token_ids"] for one in output if "prompt_token_ids" in one] == prompts
+    assert engine.calls.items[-1][0].prefix == calls.Prefix(ids=int32(*prompts[2], 12), items=6)

@@ -18,8 +18,8 @@ from gym_runtime.errors import UsageError
 from gym_runtime.testing.memory.faults import NO_FAULTS, Fate, Faults, Kind, Passing
 from gym_runtime.testing.memory.line import Action, Line
 from gym_runtime.testing.memory.memory_bus import MemoryBus
-from gym_runtime.testing.memory.patterns import compiled
 from gym_runtime.testing.memory.stored import Stream
+from gym_runtime.testing.memory.subject_patterns import compiled
 from gym_runtime.testing.memory.work_queue import WorkQueue
 
 BUFFER_BYTES = 32 * 1024 * 1024

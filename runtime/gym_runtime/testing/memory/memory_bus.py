@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
+from gym_runtime.bus.protocol import decode_headers, encode_headers
 from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.subjects import Names
-from gym_runtime.bus.wire import decode_headers, encode_headers
 from gym_runtime.errors import (
     BrokerError,
     ConnectionLost,

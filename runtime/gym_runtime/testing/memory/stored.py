@@ -8,7 +8,7 @@ from collections import Counter
 import anyio
 
 from gym_runtime.bus.interface import Record
-from gym_runtime.testing.memory.patterns import compiled
+from gym_runtime.testing.memory.subject_patterns import compiled
 
 BATCH = 256
 

@@ -17,7 +17,7 @@ from gym_runtime.bus.interface import Headers, QueueDepth
 from gym_runtime.errors import BrokerError
 from gym_runtime.testing.memory.faults import Kind
 from gym_runtime.testing.memory.line import Action, Line
-from gym_runtime.testing.memory.patterns import compiled, overlap
+from gym_runtime.testing.memory.subject_patterns import compiled, overlap
 
 
 class Carry(Protocol):
@@ -163,7 +163,7 @@ class WorkQueue:
         self._sequence = 0
 
     def add(self, subject: str, payload: bytes, headers: Headers | None, *, once: bool = False) -> None:
-        """Store a task; with ``once`` only if there is none of this subject."""
+        """Store a task; with ``once`` only if no task has this subject."""
         if once and any(task.subject == subject for task in self._tasks.values()):
             return
         self._sequence += 1

@@ -197,7 +197,7 @@ var e,t,n,r,i,a,o,s,c,l,u,d=Symbol.for(`pv`),f={},p=[],m=/^m(i|n|o|s|text|space)
     ${r.error?z`<p class="banner bad" role="alert">${r.error}</p>`:null}
     ${r.loading?z`<div class="progress" role="status"><span style=${{width:`${r.bytes?100*r.indexed/r.bytes:5}%`}}></span>
       <em>${n.columns.rows?`${Y(n.columns.rows,`row`)} so far; `:``}indexing ${Vt(r.indexed)} of ${Vt(r.bytes)}</em></div>`:null}
-    ${r.torn>0?z`<p class="banner">The last ${Vt(r.torn)} of the file are no whole row: it is being written, or a crash cut it off.</p>`:null}
+    ${r.torn>0?z`<p class="banner">The last ${Vt(r.torn)} of the file are an incomplete row: the row is being written, or a crash cut it off.</p>`:null}
     ${n.columns.rows?z`<${i} run=${n} />`:r.loading?null:z`<main class="note"><h1>No rollouts yet</h1><p class="quiet">${n.about?.path??``} has no rows. They appear here as they are written.</p></main>`}`}var _i=[[`j  k`,`next and previous rollout`],[`n  p`,`next and previous rollout of the same task`],[`/`,`to the filter`],[`c`,`copy the address of what is shown`],[`Esc`,`close, or leave the filter`],[`?`,`this list`]];function vi(){return P(()=>document.querySelector(`.help button`).focus(),[]),z`<div class="cover" onClick=${e=>e.target.className===`cover`&&(li.value=!1)}>
     <section class="help" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>
       <dl>${_i.map(([e,t])=>z`<dt>${e.split(`  `).map(e=>z`<kbd>${e}</kbd>`)}</dt><dd>${t}</dd>`)}</dl>

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from gym_runtime.bus.inline import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import (
     BLOB_BYTES,
-    INLINE_BYTES,
     Bus,
     Incoming,
 )
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     pass
 from runtime.bus.contract.traffic import SOON_S, Mailbox, Pool, answering, ask, pulling, silent, take
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("little_inline")]
 
 
 def pattern_bytes(size: int) -> bytes:
@@ -27,7 +27,7 @@ def pattern_bytes(size: int) -> bytes:
     return b"".join(b"%08x" % number for number in range(-(-size // 8)))[:size]
 
 
-SIZES = [INLINE_BYTES, INLINE_BYTES + 1, 1_000_000, 5_000_000]
+SIZES = [SMALL_INLINE_BYTES, SMALL_INLINE_BYTES + 1, 1_000_000, 5_000_000]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -133,7 +133,7 @@ async def test_close_twice_is_once(bus: Bus) -> None:
 async def test_the_nearest_copy_of_one_subject(bus: Bus) -> None:
     subject = "journal.r.0.0.0.role.a"
     assert await bus.latest(subject, nearest=True) == []
-    large = b"x" * (INLINE_BYTES + 1)
+    large = b"x" * (SMALL_INLINE_BYTES + 1)
     for payload in (b"old", large):
         await bus.append(subject, payload)
     assert [record.payload for record in await bus.latest(subject, nearest=True)] == [large]

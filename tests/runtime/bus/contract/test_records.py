@@ -201,6 +201,20 @@ async def test_latest_is_the_newest_record_of_each_subject_in_stored_order(bus: 
     assert one.payload == b"7"
 
 
+async def test_latest_has_a_subject_whose_record_is_replaced_meanwhile(bus: Bus, other: Bus) -> None:
+    await bus.append("runs.one", b"first")
+
+    async def replace() -> None:
+        while True:
+            await other.append("runs.one", b"newer")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(replace)
+        for _ in range(100):
+            assert [record.subject for record in await bus.latest("runs.*")] == ["runs.one"]
+        tasks.cancel_scope.cancel()
+
+
 async def test_latest_of_more_subjects_than_fit_in_one_answer(bus: Bus) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(700):

@@ -10,7 +10,6 @@ import anyio
 import pytest
 from gym_runtime import clock
 from gym_runtime.bus.interface import (
-    INLINE_BYTES,
     Bus,
     Incoming,
 )
@@ -272,7 +271,7 @@ async def test_serving_goes_on_after_a_reconnection(bus: Bus, fragile: Fragile) 
 async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there(
     bus: Bus, fragile: Fragile
 ) -> None:
-    chunk = bytes(INLINE_BYTES)
+    chunk = bytes(2**20)
     fragile.freeze()
     with anyio.move_on_after(1) as scope:
         for _ in range(4096):

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 from gym_runtime.bus.connection import Connection
-from gym_runtime.bus.nats import NatsBus
+from gym_runtime.bus.nats_bus import NatsBus
 
 _numbers = itertools.count()
 

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import zlib
-from pathlib import Path
 
 import anyio
 import pytest
 from gym_runtime.bus import blobs
-from gym_runtime.bus import nats as client
 from gym_runtime.bus.inline import SMALL_INLINE_BYTES
-from gym_runtime.bus.interface import BLOB_BYTES, INLINE_BYTES, Delivery, Incoming
-from gym_runtime.bus.nats import NatsBus, connect
-from gym_runtime.errors import (
-    BrokerError,
-    DeadlineExceeded,
-    PayloadTooLarge,
-)
+from gym_runtime.bus.interface import BLOB_BYTES, Delivery, Incoming
+from gym_runtime.bus.nats import connect
+from gym_runtime.errors import BrokerError, DeadlineExceeded, PayloadTooLarge
 from gym_runtime.system.private_broker import Broker
-from runtime.bus.conftest import StartServer, frozen, linked
+from runtime.bus.conftest import frozen, linked
 from runtime.bus.nats.links import Inbox, link_of, soon
+
+pytestmark = pytest.mark.usefixtures("little_inline")
 
 
 @pytest.mark.asyncio
 async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, prefix: str) -> None:
-    large = os.urandom(INLINE_BYTES + 1)
+    large = os.urandom(SMALL_INLINE_BYTES + 1)
     async with connect(broker_url, prefix=prefix) as bus, connect(broker_url, prefix=prefix) as other:
         async with anyio.create_task_group() as tasks:
 
@@ -56,33 +51,6 @@ async def test_large_payloads_travel_by_reference_everywhere(broker_url: str, pr
         assert (await anext(other.records("rollout.>"))).payload == large
         assert [record.payload for record in await other.latest("journal.*")] == [large]
         assert [record.payload for record in await other.latest("journal.1")] == [large]
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("size", "count"), [(INLINE_BYTES, 256), (SMALL_INLINE_BYTES, 400)])
-async def test_a_slow_reader_of_many_large_messages_is_not_disconnected(
-    broker: Broker, start_server: StartServer, tmp_path: Path, prefix: str, size: int, count: int
-) -> None:
-    # The broker would have 100 MB or more for the worker, which reads 5 ms for each message.
-    small = f'jetstream {{ store_dir: "{tmp_path}/js" }}'
-    url = broker.url if size == INLINE_BYTES else start_server(small)[0]
-    changes: list[bool] = []
-    async with connect(url, prefix=prefix) as bus, connect(url, prefix=prefix) as other:
-        link_of(other).watch(changes.append)
-        async with anyio.create_task_group() as answers:
-
-            def read(incoming: Incoming) -> None:
-                time.sleep(0.005)
-                answers.start_soon(other.publish, incoming.reply, b"%d" % len(incoming.payload))
-
-            async def ask() -> None:
-                assert await bus.request("x", b"x" * size, deadline_s=soon(60)) == b"%d" % size
-
-            async with other.serve("x", read), anyio.create_task_group() as requests:
-                for _ in range(count):
-                    requests.start_soon(ask)
-        assert changes == []
 
 
 @pytest.mark.asyncio
@@ -117,7 +85,7 @@ async def test_blobs_of_no_run_expire_soon(
 ) -> None:
     monkeypatch.setattr(blobs, "SIGNAL_LIFE_S", 1)
     async with connect(broker_url, prefix=prefix) as bus:
-        await bus.publish("x", os.urandom(INLINE_BYTES + 1))
+        await bus.publish("x", os.urandom(SMALL_INLINE_BYTES + 1))
         stored = await bus._streams.counts(f"{prefix}.blob.>")
         assert {subject.split(".")[1:3] == ["blob", "brief"] for subject in stored} == {True}
         with anyio.fail_after(10):
@@ -153,7 +121,7 @@ async def test_a_chunk_cannot_be_replaced(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gym_runtime.bus.streams.PATIENCE_S", 0.1)
-    large = os.urandom(INLINE_BYTES + 1)
+    large = os.urandom(SMALL_INLINE_BYTES + 1)
     async with connect(broker_url, prefix=prefix) as bus:
         await bus.append("journal.r1.1", large)
         for subject in await bus._streams.counts(f"{prefix}.blob.>"):
@@ -232,8 +200,4 @@ async def test_a_payload_beyond_the_limit_is_refused(
 async def test_the_deadline_holds_while_a_large_payload_is_on_its_way(broker: Broker) -> None:
     async with connect(broker.url) as bus:
         with frozen(broker.pid), pytest.raises(DeadlineExceeded):
-            await bus.request("x", b"x" * (INLINE_BYTES + 1), deadline_s=soon(0.2))
-
-
-def test_the_client_module_is_the_bus() -> None:
-    assert client.NatsBus is NatsBus
+            await bus.request("x", b"x" * (SMALL_INLINE_BYTES + 1), deadline_s=soon(0.2))

@@ -12,11 +12,9 @@ import pytest
 from gym_runtime.bus import stream_reader
 from gym_runtime.bus.interface import Record
 from gym_runtime.bus.link import RawAnswer
-from gym_runtime.bus.nats import NatsBus, connect
-from gym_runtime.errors import (
-    BrokerError,
-    ConnectionLost,
-)
+from gym_runtime.bus.nats import connect
+from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.errors import BrokerError, ConnectionLost
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.conftest import linked
 from runtime.bus.nats.links import link_of
@@ -249,3 +247,36 @@ async def test_the_newest_of_many_subjects(broker_url: str, prefix: str) -> None
         assert sum((await bus.counts("journal.>")).values()) == 1500
         assert await bus.latest("journal.none.x") == []
         assert await bus.latest("rollout.>") == []
+
+
+ELECTION = b'{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}'
+
+
+@pytest.mark.asyncio
+async def test_an_election_of_a_leader_is_waited_out(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster answers so while it elects; here each question about a stream is answered so once."""
+    async with connect(broker_url, prefix="election") as bus:
+        assert await bus.commit("rollout.r.1", b"record")
+        link = link_of(bus)
+        ask, told = link.ask, set[str]()
+
+        async def electing(
+            subject: str, payload: bytes, *, within_s: float, header: bytes = b""
+        ) -> RawAnswer:
+            answer = await ask(subject, payload, within_s=within_s, header=header)
+            verb = ".".join(subject.split(".")[2:4])
+            if subject.startswith("$JS.API.") and verb not in told:
+                told.add(verb)
+                return RawAnswer(header=b"", payload=ELECTION)
+            return answer
+
+        monkeypatch.setattr(link, "ask", electing)
+        async for record in bus.records("rollout.>"):
+            assert record.payload == b"record"
+            break
+        assert await bus.counts("rollout.>") == {"rollout.r.1": 1}
+        await bus.forget("rollout.>")
+        assert await bus.counts("rollout.>") == {}
+        assert told >= {"CONSUMER.CREATE", "STREAM.INFO", "STREAM.PURGE"}

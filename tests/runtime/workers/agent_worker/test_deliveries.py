@@ -36,9 +36,7 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(s
             await anyio.sleep_forever()
 
     await system.enqueue(rollout_spec(row(), max_attempts=2))
-    # Of the first one nothing is known: it may never have had the task.
-    lost = MAX_LOSSES + 1
-    for delivery in range(1, lost + 1):
+    for delivery in range(1, MAX_LOSSES + 1):
         name = f"agent-{delivery}"
         await system.add_agent({"tool_loop": Poisoned()}, name=name)
         await begun.until(delivery)
@@ -47,8 +45,8 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(s
     (record,) = await system.records(1)
     assert fault_of(record)[0] == "runtime"
     assert f"{MAX_LOSSES} agent workers in a row were lost" in message_of(record)
-    assert begun.items == list(range(1, lost + 1))
-    assert record.attempt == lost + 1
+    assert begun.items == list(range(1, MAX_LOSSES + 1)) == [1, 2, 3]
+    assert record.attempt == MAX_LOSSES + 1
     await settled_depth(system)
 
 

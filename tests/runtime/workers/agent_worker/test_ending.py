@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime import Rollout, clock
+from gym_runtime import CallContext, ModelAnswer, ModelCall, Rollout, clock
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed
+from gym_runtime.messages.run_info import RunInfo, encode_run
 from gym_runtime.testing.background import Mailbox, background, settled
 from gym_runtime.testing.small_system import (
     Engine,
@@ -83,6 +84,32 @@ async def test_cancelling_in_the_middle_of_a_tool_closes_its_session(
     (record,) = await system.records(1)
     assert record.outcome == Cancelled()
     await settled(lambda: ledger.items[-1] == "close", within_s=1)
+
+
+async def test_a_run_that_is_closed_while_a_turn_is_being_stored_leaves_no_session(
+    system: SmallSystem, ledger: Mailbox[str]
+) -> None:
+    gate = anyio.Event()
+
+    class Gated(Engine):
+        async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+            found = await super().respond(call, context)
+            if len(self.calls.items) == 3:
+                await gate.wait()
+            return found
+
+    engine = Gated(answer(function_call("work")), answer(function_call("work")), answer("done"))
+    await system.add_model(engine)
+    await system.add_agent()
+    await system.enqueue(rollout_spec(row()))
+    await engine.calls.until(3)
+    # As `Runs.close_run`, without the signal: the worker may be about to read it.
+    await system.bus.append(
+        "runs.run", encode_run(RunInfo(run="run", total=1, state="cancelled", closed=True))
+    )
+    await system.bus.forget("journal.run.>")
+    gate.set()
+    await settled(lambda: ledger.items == ["open", "work", "work", "close"], within_s=5)
 
 
 async def test_draining_finishes_what_is_in_flight_and_takes_nothing_new(system: SmallSystem) -> None:

@@ -31,8 +31,8 @@ def run(*command: str) -> str:
 
 def demand() -> int:
     join = os.environ.get("GYM_BROKER", "gym-broker") + "/join/client.join"
-    gym = os.environ.get("GYM", "gym-runtime")
-    command = [gym, "status", "--json", "--nats", join, "--prefix", "@PREFIX@"]
+    gym = os.environ.get("GYM", "gym-runtime").split()
+    command = [*gym, "status", "--json", "--nats", join, "--prefix", "@PREFIX@"]
     queues = json.loads(run(*command))["queues"].values()
     return sum(queue["waiting"] + queue["in_flight"] for queue in queues)
 

@@ -53,3 +53,54 @@ spec:
         - {name: join, secret: {secretName: {{ $name }}, defaultMode: 288}}
         - {name: temporary, emptyDir: {}}
 {{- end }}
+
+{{- /* What answers HTTP for the system: root, kind, role of its key, port, replicas, arguments, secret, resources, annotations. */ -}}
+{{- define "gym.server" -}}
+{{- $name := printf "%s-%s" .root.Release.Name .kind -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ $name }}
+  labels: {{- include "gym.labels" .root | nindent 4 }}
+  {{- with .annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  selector: {app: {{ $name }}}
+  ports: [{name: http, port: {{ .port }}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ $name }}
+  labels: {{- include "gym.labels" .root | nindent 4 }}
+spec:
+  replicas: {{ .replicas }}
+  selector: {matchLabels: {app: {{ $name }}}}
+  template:
+    metadata:
+      labels:
+        app: {{ $name }}
+        {{- include "gym.labels" .root | nindent 8 }}
+    spec:
+      {{- include "gym.pod" .root | nindent 6 }}
+      containers:
+        - name: {{ .kind }}
+          {{- include "gym.container" .root | nindent 10 }}
+          args: {{ concat (list .kind) .arguments (list "--host" "0.0.0.0" "--port" (toString .port) "--prefix" .root.Values.prefix) | toJson }}
+          env:
+            - {name: GYM_NATS_URL, value: /join/broker.join}
+            - {name: HOME, value: /tmp}
+          {{- with .secret }}
+          envFrom: [{secretRef: {name: {{ . }}}}]
+          {{- end }}
+          ports: [{name: http, containerPort: {{ .port }}}]
+          readinessProbe: {tcpSocket: {port: http}}
+          resources: {{ toJson .resources }}
+          volumeMounts:
+            - {name: join, mountPath: /join, readOnly: true}
+            - {name: temporary, mountPath: /tmp}
+      volumes:
+        - {name: join, secret: {secretName: {{ .root.Release.Name }}-{{ .role }}, defaultMode: 288}}
+        - {name: temporary, emptyDir: {}}
+{{- end }}

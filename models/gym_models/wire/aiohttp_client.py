@@ -1,0 +1,169 @@
+"""HTTP by aiohttp: for hosts, which need TLS and perhaps a proxy (`plain_client` has neither)."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import anyio
+from aiohttp.client_proto import ResponseHandler
+from gym_runtime import UsageError
+from yarl import URL
+
+from gym_models.wire import limited_answer, no_answer
+from gym_models.wire.no_answer import NoAnswer
+from gym_models.wire.plain_connection import Reply
+from gym_models.wire.sockets import (
+    ADDRESSES_S,
+    CONNECT_S,
+    KEEP_ALIVE_S,
+    OPENING_AT_ONCE,
+    most_connections,
+    probe,
+)
+
+_LARGE_BYTES = 1 << 20  # aiohttp warns about larger bodies that are not a stream
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Limits how many connections are opened at the same time. aiohttp has no public place for this."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._opening = anyio.Semaphore(OPENING_AT_ONCE, fast_acquire=True)
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        async with self._opening:
+            return await super()._create_connection(req, traces, timeout)
+
+
+class AiohttpClient:
+    """As `gym_models.wire.plain_client.PlainClient`, and with TLS. ``proxied``: by the proxy, if the
+    environment names one.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], *, reuse: bool, proxied: bool) -> None:
+        self._headers = headers
+        self._reuse = reuse
+        self._proxied = proxied
+        self._proxy = _proxy(url) if proxied else None
+        self._urls: dict[str, URL] = {}
+
+    async def __aenter__(self) -> AiohttpClient:
+        self._session = aiohttp.ClientSession(
+            connector=_Connector(
+                limit=most_connections(),
+                ttl_dns_cache=ADDRESSES_S,
+                force_close=not self._reuse,
+                keepalive_timeout=KEEP_ALIVE_S if self._reuse else None,
+                socket_factory=_socket,
+            ),
+            # No cookies: a load balancer's would tie all calls of a worker to one engine.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            skip_auto_headers=() if self._proxied else ("User-Agent",),
+            proxy=self._proxy,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            auto_decompress=False,  # `limited_answer` unpacks, up to a limit
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def request(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None, limit_s: float
+    ) -> Reply:
+        """See `gym_models.wire.plain_client.PlainClient.request`."""
+        known = self._urls.get(url)
+        if known is None:
+            known = self._urls[url] = URL(url)
+        data = body if body is None or len(body) < _LARGE_BYTES else io.BytesIO(body)
+        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=CONNECT_S)
+        try:
+            # No redirects: one would turn the POST into a GET, and carry the headers to another host.
+            async with self._session.request(
+                method, known, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
+                found: dict[str, str] = {}
+                for name, value in answer.headers.items():
+                    found.setdefault(name.lower(), value)
+                return Reply(answer.status, found, await _read(answer))
+        except aiohttp.ClientError as error:
+            # Also a connection that took too long, which is no matter of the deadline.
+            # Without its cause: aiohttp quotes the line that it cannot read, which may hold the key.
+            raise _translate(error) from None
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    limit, failed = limited_answer.limit_bytes(answer.status), answer.status >= 300
+    length = answer.content_length
+    if length is not None and length <= limit:
+        return await answer.read()  # aiohttp reads no more than the announced length
+    if length is not None and not failed:
+        raise limited_answer.TooLarge
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > limit:
+            if failed:
+                break
+            raise limited_answer.TooLarge
+    return bytes(body[:limit])
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    probe(made)
+    return made
+
+
+def _translate(error: aiohttp.ClientError) -> NoAnswer:
+    reason = str(error)
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return NoAnswer(no_answer.UNTRUSTED, reason)
+        case aiohttp.ClientConnectorDNSError():
+            return NoAnswer(no_answer.UNRESOLVED)
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return NoAnswer(no_answer.REFUSED)
+        case aiohttp.ClientConnectorError() | aiohttp.ServerTimeoutError():
+            return NoAnswer(no_answer.NO_CONNECTION, reason or type(error).__name__)
+        case aiohttp.ClientHttpProxyError(status=status):
+            return NoAnswer(no_answer.PROXY, str(status))
+        case aiohttp.ClientResponseError():
+            return NoAnswer(no_answer.NOT_HTTP)
+        case _:
+            return NoAnswer(no_answer.BROKE, reason or type(error).__name__)
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that ``HTTPS_PROXY`` and similar variables name for this URL; read once, since it takes 50
+    µs.
+
+    Raises:
+        UsageError: the proxy is not an HTTP proxy.
+    """
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return None
+    kind, found, _ = proxy.partition("://")
+    if found and kind not in ("http", "https"):
+        raise UsageError(
+            f"the environment names a '{kind}' proxy for {url}, and only HTTP proxies are supported: "
+            f"set {parts.scheme.upper()}_PROXY=http://HOST:PORT, or NO_PROXY={parts.hostname}"
+        )
+    return proxy if found else f"http://{proxy}"

@@ -1,0 +1,98 @@
+"""An engine's answer, read and decompressed up to a size limit.
+
+An engine, or another program at its address, may send a body without an end, a small one that decompresses to
+gigabytes, or one of millions of empty objects, each of which takes a hundred times its size when it is
+decoded. The call's deadline limits the time (`gym_models.wire.http`), this module the size.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from anyio.lowlevel import checkpoint
+
+MAX_ANSWER_BYTES = 64 * 2**20
+"""20,000 tokens with twenty alternatives each have 40 MiB."""
+MAX_ERROR_BYTES = 2**20
+MAX_OBJECTS, MAX_VALUES = 1_000_000, 8_000_000
+_FOUND_SINGLY = 1000
+_SLICE_BYTES, _STEP_BYTES = 2**16, 2**20
+# 32: zlib tells the two formats apart by their beginnings.
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+class TooLarge(Exception):
+    """The body is larger than it may be."""
+
+
+class Unreadable(Exception):
+    """The body cannot be unpacked; the message quotes nothing of it."""
+
+
+def limit_bytes(status: int) -> int:
+    """How much of an answer of this status is read."""
+    return MAX_ERROR_BYTES if status >= 300 else MAX_ANSWER_BYTES
+
+
+def counted(body: bytes) -> bytes:
+    """The body, if it is not too large to be decoded.
+
+    Raises:
+        TooLarge: it has more than `MAX_OBJECTS` objects or `MAX_VALUES` values.
+    """
+    # Braces and commas in texts count, too: only decoding the body would tell them apart. A small body cannot
+    # hold so many, at three bytes for an object and two for a value.
+    if len(body) > 3 * MAX_OBJECTS and _has_more(body, b"{", MAX_OBJECTS):
+        raise TooLarge
+    if len(body) > 2 * MAX_VALUES and _has_more(body, b",", MAX_VALUES):
+        raise TooLarge
+    return body
+
+
+def _has_more(body: bytes, sign: bytes, most: int) -> bool:
+    """Whether a sign stands there more often. To find a rare one is much faster than to count."""
+    at = -1
+    for _ in range(_FOUND_SINGLY):
+        at = body.find(sign, at + 1)
+        if at < 0:
+            return False
+    return _FOUND_SINGLY + body.count(sign, at + 1) > most
+
+
+async def unpacked(status: int, encoding: str, packed: bytes) -> bytes:
+    """A packed body, unpacked; of an error, its beginning. Other tasks run meanwhile.
+
+    Args:
+        encoding: the header ``content-encoding``.
+        packed: as it came, at most `limit_bytes` of it.
+
+    Raises:
+        TooLarge: it is larger than it may be, or has more objects than `counted` allows.
+        Unreadable: it is packed in another way than gzip or deflate, or broken.
+    """
+    encoding, failed = encoding.strip().lower(), status >= 300
+    if encoding == "identity":
+        return counted(packed)
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise Unreadable(f"it is packed as {encoding[:40]!r}, and gzip is all that was asked for")
+    limit = limit_bytes(status)
+    state, body = zlib.decompressobj(_GZIP_OR_ZLIB), bytearray()
+    try:
+        # In slices, since zlib copies what it has not read yet at every step.
+        for start in range(0, len(packed), _SLICE_BYTES):
+            rest = packed[start : start + _SLICE_BYTES]
+            while rest and len(body) <= limit:
+                if state.eof:  # gzip allows several members in a row
+                    state = zlib.decompressobj(_GZIP_OR_ZLIB)
+                body += state.decompress(rest, _STEP_BYTES)
+                rest = state.unused_data if state.eof else state.unconsumed_tail
+                await checkpoint()
+    except zlib.error as error:
+        raise Unreadable("it is packed, and broken") from error
+    if failed:
+        return bytes(body[:limit])
+    if len(body) > limit:
+        raise TooLarge
+    if packed and not state.eof:
+        raise Unreadable("it is packed, and breaks off")
+    return counted(bytes(body))

@@ -1,0 +1,67 @@
+"""A notebook: cells with their outputs, and its text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+CELL_CHARACTERS = 100_000
+TEXT_CHARACTERS = 200_000
+
+
+Code = Annotated[str, Meta(description="Python code; lines with ! and cells with %%bash run in a shell.")]
+Index = Annotated[
+    int | None,
+    Meta(description="The cell to replace and run; a new cell is appended if it is left out, or too large."),
+]
+
+
+class Cell(msgspec.Struct):
+    """A cell of code, and what it wrote when it ran last."""
+
+    source: str
+    output: str = ""
+
+
+class Notebook:
+    """The cells, in order."""
+
+    def __init__(self) -> None:
+        self.cells: list[Cell] = []
+
+    def place(self, index: int | None) -> int:
+        """Where a cell goes: at an index that there is, else behind the last one.
+
+        >>> Notebook().place(7), Notebook().place(-1), Notebook().place(None)
+        (0, 0, 0)
+        """
+        return index if index is not None and 0 <= index < len(self.cells) else len(self.cells)
+
+    def put(self, index: int, cell: Cell) -> None:
+        """Replace a cell, or append one."""
+        self.cells[index : index + 1] = [cell]
+
+    def markdown(self) -> str:
+        """The cells and their outputs; of a long notebook the end.
+
+        >>> notebook = Notebook()
+        >>> notebook.put(0, Cell("1 + 1", "2"))
+        >>> print(notebook.markdown())
+        ### Cell 0:
+        ```python
+        1 + 1
+        ```
+        ### Output 0:
+        ```
+        2
+        ```
+        """
+        parts: list[str] = []
+        for number, cell in enumerate(self.cells):
+            parts += [f"### Cell {number}:", "```python", cell.source, "```"]
+            if cell.output:
+                parts += [f"### Output {number}:", "```", cell.output, "```"]
+        text = "\n".join(parts)
+        return text if len(text) <= TEXT_CHARACTERS else f"[…]\n{text[-TEXT_CHARACTERS:]}"

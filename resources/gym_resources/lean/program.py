@@ -1,0 +1,187 @@
+"""The Lean program of a proof: the row's header and statement with the proof that a reply holds.
+
+The statement is always the row's, so a reply cannot weaken it. What could deceive the check from within a
+proof is refused before Lean sees it: declaring axioms, leaving holes, code that runs while Lean elaborates,
+new syntax, namespaces (in which another theorem could take the name). All functions take linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_CHARS = 200_000
+PREFERRED = ("lean4", "lean3", "lean", "")
+HOLES = frozenset({"sorry", "admit", "stop"})
+FORBIDDEN = frozenset(
+    {
+        *(
+            "axiom",
+            "axioms",
+            "constant",
+            "unsafe",
+            "partial",
+            "opaque",
+            "extern",
+            "implemented_by",
+            "csimp",
+            "init",
+        ),
+        *("builtin_init", "initialize", "export", "macro", "macro_rules", "elab", "elab_rules", "by_elab"),
+        *(
+            "syntax",
+            "declare_syntax_cat",
+            "notation",
+            "notation3",
+            "infix",
+            "infixl",
+            "infixr",
+            "prefix",
+            "postfix",
+        ),
+        *("run_cmd", "run_elab", "run_meta", "run_tac", "eval", "exit", "reduce", "simproc", "dsimproc"),
+        *(
+            "simproc_decl",
+            "meta",
+            "import",
+            "prelude",
+            "namespace",
+            "native_decide",
+            "binop",
+            "IO",
+            "dbg_trace",
+        ),
+        *("register_simp_attr", "register_option", "add_decl_doc", "deriving", "mk_iff"),
+    }
+)
+_OPTIONS = re.compile(r"set_option\s+(?!(?:maxHeartbeats|maxRecDepth)\s)(\S{0,100})")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
+_THEOREM = re.compile(r"^(?:theorem|example|lemma)\b", re.MULTILINE)
+_NAME = re.compile(r"\b(theorem|lemma|example)\b[ \t]*([^\s({\[:]*)")
+_HOLE_AT_END = re.compile(r"\bsorry$")
+OWN_NAME = "gym_statement"
+
+
+class Program(NamedTuple):
+    """A program: its header, its declaration, the declared name, and the line at which the proof begins."""
+
+    header: str
+    body: str
+    name: str
+    proof_line: int
+
+    @property
+    def text(self) -> str:
+        return self.header + self.body
+
+
+def proof_in(reply: str, *, only_proof: bool = True) -> str:
+    """The proof in a reply, with a leading ``by`` if it has one; empty without a proof.
+
+    The last fenced block of the most preferred language counts; without a fence, the whole text. If it
+    states a theorem, the proof is what follows its ``:=``.
+
+    >>> proof_in("```lean4\\ntheorem t (n : Nat := 1) : 1 = 1 := by\\n  rfl\\n```")
+    'by\\n  rfl\\n'
+    """
+    block = _block(reply.rpartition("</think>")[2])
+    stated = _THEOREM.search(block) if only_proof else None
+    if stated is None:
+        return block if block.strip() else ""
+    proof = block[_assignment(block, stated.start()) :]
+    return proof.lstrip(" ") if proof.strip() else ""
+
+
+def build(header: str, statement: str, proof: str) -> Program:
+    """The program of a proof. A hole at the end of the statement is left out."""
+    stated = _HOLE_AT_END.sub("", statement.rstrip()).rstrip()
+    found = _NAME.search(stated)
+    name = found[2] if found else ""
+    if found and not name:
+        name = OWN_NAME  # an example has no name by which its axioms could be asked for
+        stated = f"{stated[: found.start()]}theorem {name} {stated[found.end() :]}"
+    by_tactics = stated.endswith("by") and stated[:-2].rstrip().endswith(":=")
+    if proof.split(None, 1)[:1] == ["by"]:
+        proof = proof.lstrip()[2:]
+        stated = stated if by_tactics else f"{stated} by"
+    elif by_tactics and not proof.startswith((" ", "\t", "\n")):
+        proof = f"\n  {proof}"
+    head = header if header.endswith("\n") or not header else f"{header}\n"
+    gap = "" if proof.startswith((" ", "\n")) else " "
+    return Program(head, f"{stated}{gap}{proof.rstrip()}\n", name, (head + stated).count("\n") + 1)
+
+
+def hole(proof: str) -> bool:
+    """Whether a proof leaves something open."""
+    return not HOLES.isdisjoint(_WORD.findall(_code(proof)))
+
+
+def forbidden(proof: str) -> str:
+    """The first word or option that a proof may not have; empty if it has none."""
+    code = _code(proof)
+    for word in _WORD.findall(code):
+        if word in FORBIDDEN:
+            return word
+    option = _OPTIONS.search(code)
+    return f"set_option {option[1]}" if option else ""
+
+
+def _block(text: str) -> str:
+    blocks: dict[str, str] = {}
+    opened: tuple[str, int] | None = None
+    for fence in _FENCE.finditer(text):
+        if opened is None:
+            opened = (fence[1].strip().lower(), fence.end() + 1)
+        else:
+            blocks[opened[0]] = text[opened[1] : fence.start()]
+            opened = None
+    for language in PREFERRED:
+        if language in blocks:
+            return blocks[language]
+    return _FENCE.sub("", text) if not blocks else ""
+
+
+def _assignment(text: str, start: int) -> int:
+    """Behind the first ``:=`` outside of all brackets; without one, the end."""
+    depth = 0
+    for place in range(start, len(text)):
+        letter = text[place]
+        if letter in "([{⟨":
+            depth += 1
+        elif letter in ")]}⟩":
+            depth -= 1
+        elif letter == ":" and depth <= 0 and text.startswith(":=", place):
+            return place + 2
+    return len(text)
+
+
+_MARK = re.compile(r"--|/-|-/|\n")
+
+
+def _code(text: str) -> str:
+    """A proof without its comments; with them, where a string or a quoted name may hold the mark of one."""
+    if '"' in text or "«" in text:
+        return text
+    parts: list[str] = []
+    depth, start = 0, 0
+    in_line = False
+    for mark in _MARK.finditer(text):
+        found = mark[0]
+        if in_line:
+            if found == "\n":
+                in_line, start = False, mark.start()
+        elif found == "/-":
+            if depth == 0:
+                parts.append(text[start : mark.start()])
+            depth += 1
+        elif depth:
+            if found == "-/":
+                depth -= 1
+                start = mark.end()
+        elif found == "--":
+            parts.append(text[start : mark.start()])
+            in_line = True
+    if not in_line and depth == 0:
+        parts.append(text[start:])
+    return " ".join(parts)

@@ -1,0 +1,1 @@
+"""Puzzles that the library reasoning-gym makes."""

@@ -1,0 +1,173 @@
+"""The model's shell: what it is told, the commands in its answers, and how they run in its container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from gym_runtime import Reply
+from gym_runtime.sandbox import Container, Result
+
+from gym_resources.swe.instances import Instance
+from gym_resources.swe.later_history import remove_later_history
+from gym_resources.swe.patch_evaluation import DIFF, GIT_LIMIT_S, prepare
+from gym_resources.swe.patches import MAX_BYTES
+
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SHOWN_CHARS = 10_000
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "name": "bash",
+    "description": "Run a bash script in the repository's folder; each call is a new shell.",
+    "parameters": {
+        "type": "object",
+        "properties": {"command": {"type": "string", "description": "The script."}},
+        "required": ["command"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+SYSTEM = (
+    "You are a software engineer who works in a shell. Every answer calls the tool bash once, or holds one "
+    "block of bash, after a short reason for this command."
+)
+ISSUE = """\
+Solve this issue by changing the source code of the repository in your working directory:
+
+<issue>
+{statement}
+</issue>
+
+- Look at the code first, reproduce the issue, change the code, and try it again.
+- Solve the issue in general, not only for its example. Tests, and what configures them, stay as they are.
+- Each command starts in a new shell in the repository's folder: variables and folders are not remembered.
+- Nothing can be asked, and there is no network. Use commands that need no terminal.
+- When you have finished, run this command alone: echo {submit}
+"""
+NO_COMMAND = (
+    "Your answer has no command. Call the tool bash, or write one block that begins with ```bash. When you "
+    f"have finished: echo {SUBMIT}"
+)
+BAD_ARGUMENTS = 'The arguments must be a JSON object with one text: {"command": "ls"}'
+NOT_BASH = "There is one tool: bash."
+
+
+class Command(msgspec.Struct, frozen=True):
+    """A command of the model: its script, or the ``problem`` with it; ``call_id`` is "" for a block."""
+
+    script: str
+    call_id: str = ""
+    problem: str = ""
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """What the model reads of a command, and whether the command said that the work is finished."""
+
+    text: str
+    submitted: bool = False
+
+
+class _Arguments(msgspec.Struct):
+    command: str
+
+
+_decode = msgspec.json.Decoder(_Arguments).decode
+
+
+def messages(statement: str) -> list[dict[str, Any]]:
+    """The first messages of a rollout."""
+    issue = ISSUE.replace("{submit}", SUBMIT).replace("{statement}", statement)
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": issue}]
+
+
+def commands(reply: Reply) -> list[Command]:
+    """The commands of an answer, in order: its calls, or else its last block of bash."""
+    found: list[Command] = []
+    for call in reply.function_calls:
+        problem, script = "", ""
+        try:
+            script = _decode(call.arguments).command
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            problem = BAD_ARGUMENTS
+        if call.name != "bash":
+            problem, script = NOT_BASH, ""
+        found.append(Command(script, call.call_id, problem))
+    if found:
+        return found
+    block = _block(reply.text)
+    return [Command(block)] if block else []
+
+
+def _block(text: str) -> str:
+    for mark in ("```bash\n", "```sh\n", "```mswea_bash_command\n"):
+        _, opened, rest = text.rpartition(mark)
+        inside, closed, _ = rest.partition("\n```")
+        if opened and closed:
+            return inside
+    return ""
+
+
+class Shell:
+    """The container in which the model works; `start` does not wait for it."""
+
+    def __init__(self, instance: Instance, image: str) -> None:
+        self._instance = instance
+        self._container: Container = instance.container(image)
+        self._base = ""
+
+    def start(self) -> None:
+        """Begin to start the container.
+
+        Raises:
+            ResourceError: it cannot be started.
+        """
+        self._container.start()
+
+    async def execute(self, command: Command, timeout_s: float) -> Executed:
+        """Run a command of the model.
+
+        Raises:
+            ResourceError: the container could not be started.
+        """
+        if command.problem:
+            return Executed(command.problem)
+        await self._prepare()
+        if "\0" in command.script:
+            return Executed("A command must not hold NUL characters.")
+        done = await self._container.run(command.script, timeout_s=timeout_s)
+        submitted = done.exit_code == 0 and done.stdout.lstrip().startswith(SUBMIT.encode())
+        return Executed(shown(done, timeout_s), submitted)
+
+    async def patch(self) -> str:
+        """The changes since the container started; "" without changes, or if they cannot be read."""
+        if not self._base or self._container.ended:
+            return ""
+        done = await self._container.run(f"{DIFF} {self._base} -- .", timeout_s=GIT_LIMIT_S)
+        if done.exit_code != 0 or done.truncated or len(done.stdout) > MAX_BYTES:
+            return ""
+        return done.stdout.decode(errors="replace")
+
+    async def close(self) -> None:
+        """Remove the container."""
+        await self._container.close()
+
+    async def _prepare(self) -> None:
+        """Before the model's first command: write a local repository, or remove what an image's repository
+        knows of later commits; and note the commit.
+        """
+        if self._base:
+            return
+        if not self._instance.local:
+            await remove_later_history(self._container, self._instance.instance_id)
+        self._base = await prepare(self._container, self._instance, history=True)
+
+
+def shown(done: Result, timeout_s: float) -> str:
+    """What the model reads of a command's result."""
+    output = (done.stdout + done.stderr).decode(errors="replace")
+    if len(output) > SHOWN_CHARS:
+        half = SHOWN_CHARS // 2
+        left = len(output) - 2 * half
+        output = f"{output[:half]}\n[{left} characters left out]\n{output[-half:]}"
+    code = f"killed after {timeout_s:g} s" if done.timed_out else str(done.exit_code)
+    return f"<returncode>{code}</returncode>\n<output>\n{output}</output>"

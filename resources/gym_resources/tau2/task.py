@@ -1,0 +1,82 @@
+"""A published task, as a row has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gym_resources.judging.asking import JudgedTask
+from gym_resources.tau2 import published
+from gym_resources.tau2.criteria import Criteria, SceneCall
+from gym_resources.tau2.published import Domain
+from gym_resources.tau2.shared_records import Record, Tables
+
+
+class InitialState(msgspec.Struct, frozen=True):
+    """What is not as it is in the database when a task begins."""
+
+    initialization_actions: list[SceneCall] | None = None
+    initialization_data: dict[str, Any] | None = None
+    message_history: list[Any] | None = None
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A published task; other fields of it are for the simulated customer."""
+
+    evaluation_criteria: Criteria | None = None
+    initial_state: InitialState | None = None
+
+
+class Config(msgspec.Struct, frozen=True):
+    """What a published task belongs to."""
+
+    domain: Domain
+
+
+class ServiceTask(JudgedTask, kw_only=True):
+    """A customer's case.
+
+    Attributes:
+        task: as it was published.
+        config: names the ``domain``.
+        simulated_user: who the customer is and what it wants, as the agent ``dialogue`` reads it.
+        database: its tables, by their names; the published one if it is left out.
+        use_judge: what is said of the conversation in ``nl_assertions`` counts, where the task says so.
+    """
+
+    task: Case
+    config: Config
+    simulated_user: dict[str, Any]
+    database: dict[str, dict[str, Record]] | None = None
+    use_judge: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.initial.initialization_data or self.initial.message_history:
+            raise ValueError("'task.initial_state' has more than initialization_actions: not supported")
+
+    @property
+    def criteria(self) -> Criteria:
+        return self.task.evaluation_criteria or Criteria(reward_basis=[])
+
+    @property
+    def initial(self) -> InitialState:
+        return self.task.initial_state or InitialState()
+
+    @property
+    def judged(self) -> list[str]:
+        """The statements about the conversation that a judge checks."""
+        return self.criteria.judged if self.use_judge else []
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """What the customer says to end the conversation."""
+        return tuple(self.simulated_user.get("stop", published.SIGNALS[:1]))
+
+    def check_assets(self) -> None:
+        self.tables()
+
+    def tables(self) -> Tables:
+        """The database; the published one is read once."""
+        return published.tables(self.config.domain) if self.database is None else self.database

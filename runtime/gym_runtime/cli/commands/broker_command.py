@@ -1,0 +1,53 @@
+"""``broker``: a broker for the machines of a system."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import anyio
+
+from gym_runtime import logs
+from gym_runtime.cli import terminal
+from gym_runtime.cli.options.shared_options import parse_urls
+from gym_runtime.cli.options.system_options import BrokerStartOptions
+from gym_runtime.deploy.broker import serve
+from gym_runtime.deploy.broker_plan import BrokerPlan, configure
+
+
+def broker(options: BrokerStartOptions) -> int:
+    """Run it until SIGTERM or SIGINT; the exit status.
+
+    Raises:
+        UsageError, BrokerError: it cannot be started; the message says why.
+    """
+    plan = BrokerPlan(
+        folder=options.folder,
+        listen=options.listen,
+        hosts=options.hosts,
+        nodes=parse_urls(options.nodes),
+        node=options.node,
+        monitor=options.monitor,
+        leaves=options.leaves,
+        leaf_of=parse_urls(options.leaf_of),
+        prefix=options.prefix,
+        linger_s=options.linger_s,
+    )
+    if options.keys_only:
+        configure(plan)
+        return 0
+    logs.start("broker")
+    ready = partial(_show_ready, plan)
+    anyio.run(serve, plan, ready, backend_options={"use_uvloop": sys.platform != "win32"})
+    return 0
+
+
+def _show_ready(plan: BrokerPlan) -> None:
+    console = terminal.output()
+    folder = plan.folder.absolute() / "join"
+    with_prefix = "" if plan.prefix == BrokerPlan(folder=folder).prefix else f" --prefix {plan.prefix}"
+    console.print("ready; to join, each machine with its role's file:", style="bold", soft_wrap=True)
+    for role in ("agent", "resource", "model"):
+        console.print(f"gym-runtime start {role} --nats {folder}/{role}.join{with_prefix}", soft_wrap=True)
+    console.print(f"gym-runtime status --nats {folder}/client.join{with_prefix}", soft_wrap=True)
+    sys.stdout.flush()

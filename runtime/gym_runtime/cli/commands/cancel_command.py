@@ -1,0 +1,37 @@
+"""``cancel``: stopping a run, or a part of it."""
+
+from __future__ import annotations
+
+from gym_runtime.cli import remote, terminal
+from gym_runtime.cli.options.shared_options import BrokerOptions
+from gym_runtime.client import Client
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.run_info import RunInfo
+
+
+def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOptions) -> None:
+    """Stop a run, one of its tasks, or one rollout; one that is over already stays so.
+
+    Raises:
+        UsageError: there is no such run, or a rollout was named without its task.
+    """
+    if rollout is not None and task is None:
+        raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
+
+    async def stop(gym: Client) -> RunInfo:
+        info = await gym.run(run)
+        if info.state == "active":
+            await gym.cancel(run, task, rollout)
+        return info
+
+    info = remote.ask(broker, stop)
+    if info.state != "active":
+        terminal.output().print(f"run {run} is {info.state} already", soft_wrap=True)
+        return
+    which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
+    terminal.output().print(f"cancelled {which}", soft_wrap=True)
+    if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
+        terminal.errors().print(
+            f"run {run} is of {info.total:,} rollouts: unless it was resumed, it has no task {task}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,229 @@
+"""``run``: rows in, rollouts made, files out.
+
+It streams: the rows are checked to the end first, then expanded, published and collected side by
+side, with no more rollouts on the way than the workers can use. What is collected is on disk within
+moments; an interruption at any time leaves whole lines, and ``--resume`` makes what is missing.
+
+Ctrl-C stops the run and keeps what there is; a second one ends everything at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import anyio
+
+from gym_runtime import logs, tracing
+from gym_runtime.cli import result, terminal
+from gym_runtime.cli.budget import Budget
+from gym_runtime.cli.chosen_rows import sources
+from gym_runtime.cli.display import Display
+from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, terminable
+from gym_runtime.cli.model_choice import parse_row_fields, with_file
+from gym_runtime.cli.options.run_options import RunOptions
+from gym_runtime.cli.options.shared_options import shown_name
+from gym_runtime.cli.run_models import RunModels
+from gym_runtime.cli.run_part import RunPart
+from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment.settings import require_known
+from gym_runtime.errors import UsageError
+from gym_runtime.files.dataset import Dataset, open_dataset
+from gym_runtime.files.lock import Lock
+from gym_runtime.files.manifest import load_manifest
+from gym_runtime.files.recorded_run import RecordedRun
+from gym_runtime.files.results import OutputFiles
+from gym_runtime.files.run_plan import RunPlan
+from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, launch
+from gym_runtime.trackers.tracker import About
+from gym_runtime.trackers.tracking import Tracking
+
+COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
+
+
+def run(options: RunOptions) -> int:
+    """Everything in one; the process's exit status.
+
+    Raises:
+        UsageError: something is wrong with the arguments, the rows, the model or the disk; what was
+            collected is on disk.
+    """
+    logs.start(lines=True)
+    terminal.note_untested_python()
+    logs.export("gym-runtime")
+    tracing.start("gym-runtime")
+    try:
+        return _Run(options).run()
+    finally:
+        tracing.stop()
+        logs.stop_export()
+
+
+class _Run:
+    """One ``gym-runtime run``."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options, file_models = with_file(options)
+        self._run_id = new_run_id()
+        self._models = RunModels(self._options, file_models, self._run_id)
+        self._row_fields = parse_row_fields(options.rows.row_fields)
+        self._label = ", ".join(map(shown_name, options.names))
+        self._budget = Budget(options.budget)
+        self._system: System | None = None
+        self._tracking: Tracking | None = None
+        self._weak_sandbox = False
+
+    def run(self) -> int:
+        options = self._options
+        if options.extend and not options.resume:
+            raise UsageError("--extend is for a run that exists: --resume --extend")
+        if options.overwrite and options.resume:
+            raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
+        environments = [catalogue.environment(name) for name in options.names]
+        self._weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
+        for environment in environments:
+            requirements.require(environment)
+        if options.input is None:
+            require_known(self._row_fields, environments)
+        files = OutputFiles.beside(options.output_path)
+        found = sources(options.names, options.input, options.rows.limit)
+        files.refuse_inputs(*(source.path for source in found if source.path != "-"))
+        for source in found:
+            source.require()
+        with Lock(files.rollouts):
+            previous = load_manifest(files.manifest) if options.resume else None
+            if previous is not None:
+                self._run_id = previous.run
+                self._models.resume(previous.run)
+            self._models.choose_policy()
+            if options.input is None and not options.resume:
+                self._models.choose_roles(options.names)
+                self._launch(options.names)
+            try:
+                with open_dataset(
+                    *found,
+                    limit=options.rows.limit,
+                    shuffle_seed=options.rows.shuffle_seed,
+                    settings=self._row_fields,
+                    earlier_rows=previous.rows if previous else None,
+                ) as dataset:
+                    return self._start(dataset)
+            except BaseException:
+                if self._system is not None:
+                    self._system.kill()
+                if self._tracking is not None:
+                    self._tracking.close(failed=True)
+                raise
+
+    def _start(self, dataset: Dataset) -> int:
+        if self._system is None:
+            self._models.choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
+        plan = RunPlan(dataset, self._models.settings)
+        plan.require_groups()
+        recorded = self._recorded(plan)
+        display = Display(
+            recorded.manifest.rollouts,
+            label=self._label,
+            before=recorded.metrics.summary() if len(recorded.progress) else None,
+        )
+        for notice in recorded.progress.notices:
+            display.note(notice)
+        if recorded.missing <= 0:
+            display.note(COMPLETE)
+            return self._report(recorded, display, interrupted=False)
+        over_budget = self._budget.reached(recorded.metrics)
+        if over_budget:
+            return self._report(recorded, display, interrupted=True, over_budget=over_budget)
+        self._track(recorded, display)
+        if self._system is None:
+            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
+        assert self._system is not None
+        part = RunPart(
+            options=self._options,
+            models=self._models,
+            recorded=recorded,
+            budget=self._budget,
+            display=display,
+            system=self._system,
+            tracking=self._tracking,
+        )
+        with held_back() as noted:
+            interrupted = anyio.run(part.make, noted, backend_options={"use_uvloop": True})
+        with terminable():  # the event loop has put SIGTERM back to its default
+            return self._report(recorded, display, interrupted=interrupted, over_budget=part.over_budget)
+
+    def _track(self, recorded: RecordedRun, display: Display) -> None:
+        """Begin the run in the tracker that was asked for."""
+        name = self._options.track
+        if name is None:
+            return
+        rollouts, metrics = recorded.files.rollouts, recorded.metrics
+        about = About(
+            run=recorded.run,
+            folder=rollouts.with_name(f"{rollouts.stem}_tensorboard"),
+            settings={key: value for key, value in recorded.manifest.settings.items() if value is not None},
+        )
+        before = metrics.summary() if metrics.rollouts else None
+        repeats = min(recorded.plan.repeats.values())
+        tracking = Tracking(name, about, display.note, repeats=repeats, before=before)
+        tracking.open()
+        self._tracking = tracking
+
+    def _launch(self, environments: Iterable[str]) -> None:
+        """Start the workers; they come up while the rows are read."""
+        options = self._options
+        self._system = launch(
+            SystemSpec(
+                pools=self._models.pools(environments),
+                nats=options.broker.urls,
+                prefix=options.broker.prefix,
+                state_dir=options.state_dir,
+                log_lines=True,
+                weak_sandbox=self._weak_sandbox,
+            )
+        )
+
+    def _recorded(self, plan: RunPlan) -> RecordedRun:
+        options, settings = self._options, plan.settings
+        return RecordedRun(
+            plan,
+            options.output_path,
+            run=self._run_id,
+            model=self._models.name,
+            settings={
+                "model_options": self._models.policy.options,
+                "roles": {role: self._models.role_model(role) for role in sorted(settings.roles)} or None,
+                "limit": options.rows.limit,
+                "shuffle_seed": options.rows.shuffle_seed,
+                "settings": self._row_fields or None,
+            },
+            notes={"input": str(options.input or ""), "model_urls": list(self._models.policy.urls)},
+            resume=options.resume,
+            extend=options.extend,
+            overwrite=options.overwrite,
+        )
+
+    def _report(
+        self, recorded: RecordedRun, display: Display, *, interrupted: bool, over_budget: str = ""
+    ) -> int:
+        """Write and show what a run comes to; the exit status."""
+        metrics = recorded.metrics
+        summary = recorded.summarize()
+        display.final_table(
+            summary,
+            run=recorded.run,
+            files=recorded.files,
+            parts=result.parts(metrics),
+            cost=self._budget.cost(metrics),
+            as_json=self._options.json,
+        )
+        if self._tracking is not None:
+            self._tracking.close(summary, failed=interrupted)
+        if over_budget:
+            display.note(f"{over_budget}; with a larger one, {MORE}")
+            return 1
+        if interrupted:
+            display.note(RESUME)
+            return INTERRUPTED
+        return 0 if summary.mean_reward is not None else 1

@@ -1,0 +1,79 @@
+"""``top``: a running system on the terminal, or once, as text or JSON."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import anyio
+
+from gym_runtime.cli import system_tables, terminal
+from gym_runtime.cli.model_choice import require_broker
+from gym_runtime.cli.options.shared_options import BrokerOptions
+from gym_runtime.client import Client, connect
+from gym_runtime.errors import UsageError
+from gym_runtime.viewer.limit import limit
+from gym_runtime.viewer.live import Reading, View, view
+
+BETWEEN_S = 1.0
+
+
+def top(broker: BrokerOptions, *, once: bool, as_json: bool) -> int:
+    """Show it until the user quits; or print its state once.
+
+    Raises:
+        UsageError: no system was named, textual is not installed, or standard output is not a terminal.
+    """
+    urls = require_broker(broker)
+    if as_json and not once:
+        raise UsageError("--json is for --once")
+    if not once:
+        _require_screen()
+
+    async def main() -> None:
+        async with connect(urls, prefix=broker.prefix) as client:
+            if once:
+                _print(await _look_twice(client), as_json=as_json)
+            else:
+                from gym_runtime.cli.screen import Top
+
+                await Top(client, f"gym-runtime top   {urls[0].rpartition('@')[2]}").run_async()
+
+    anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    return 0
+
+
+async def _look_twice(client: Client) -> View:
+    """Rates need two readings."""
+    before = Reading(time.time(), await client.status())
+    await anyio.sleep(BETWEEN_S)
+    return view(Reading(time.time(), await client.status()), before)
+
+
+def _print(found: View, *, as_json: bool) -> None:
+    if as_json:
+        terminal.print_json({"limit": limit(found), "view": found})
+        return
+    console = terminal.output()
+    console.print(limit(found), soft_wrap=True)
+    console.print(system_tables.headline(found), soft_wrap=True)
+    for head, rows in (
+        (system_tables.RUNS, system_tables.runs([run for run in found.runs if run.state == "active"])),
+        (system_tables.WORKERS, system_tables.workers(found.workers)),
+        (system_tables.FAILURES, system_tables.failures(found)),
+    ):
+        if rows:
+            console.print()
+            console.print(system_tables.drawn(head, rows))
+
+
+def _require_screen() -> None:
+    try:
+        import textual  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError:
+        raise UsageError(
+            "top needs the package 'textual', which is not installed: pip install 'gym-runtime[top]'; "
+            "--once works without it"
+        ) from None
+    if not sys.stdout.isatty():
+        raise UsageError("top needs a terminal; without one: --once, and --json for programs")

@@ -1,0 +1,136 @@
+"""One part of a run: a system makes the rollouts, which are collected and written, until all are there.
+
+It stops before that at a signal, when a budget is used up, or when the engine answers only errors.
+
+What is collected is on disk within moments. Ctrl-C stops the part and keeps what there is; a second one ends
+everything at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass, field
+
+import anyio
+
+from gym_runtime.cli.budget import Budget
+from gym_runtime.cli.display import Display
+from gym_runtime.cli.interruption import INTERRUPTED, RESUME
+from gym_runtime.cli.options.run_options import RunOptions
+from gym_runtime.cli.run_models import RunModels
+from gym_runtime.client import Client, connect
+from gym_runtime.client.dead_engine import dead_engine
+from gym_runtime.errors import UsageError
+from gym_runtime.files.recorded_run import RecordedRun
+from gym_runtime.metrics.push import pushing
+from gym_runtime.system.system import System
+from gym_runtime.timing import ENGINE_LOOK_S, START_NOTE_S
+from gym_runtime.trackers.tracking import Tracking
+
+
+@dataclass(kw_only=True)
+class RunPart:
+    """What one call of ``run`` makes, and with what.
+
+    Attributes:
+        over_budget: which limit was reached; empty if none was.
+    """
+
+    options: RunOptions
+    models: RunModels
+    recorded: RecordedRun
+    budget: Budget
+    display: Display
+    system: System
+    tracking: Tracking | None
+    over_budget: str = ""
+    _making: anyio.CancelScope = field(init=False)
+
+    async def make(self, noted: Sequence[int] = ()) -> bool:
+        """Make the rollouts and stop the system; whether a signal ended it.
+
+        Args:
+            noted: signals that came before this could handle them.
+        """
+        self._making = anyio.CancelScope()
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with anyio.create_task_group() as listening:
+                listening.start_soon(self._watch_interrupts, signals)
+                if noted:
+                    self._making.cancel()
+                with self._making:
+                    async with anyio.create_task_group() as group:
+                        await self._ready()
+                        group.start_soon(self._watch_system)
+                        with self.display:
+                            await self._collect()
+                        group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await self.system.stop(drain=not self._making.cancelled_caught)
+                listening.cancel_scope.cancel()
+        return self._making.cancelled_caught
+
+    async def _ready(self) -> None:
+        """Wait until the workers are up; say so when that takes a while."""
+
+        async def explain() -> None:
+            await anyio.sleep(START_NOTE_S)
+            self.display.note("starting the workers …")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(explain)
+            await self.system.until("all_ready")
+            group.cancel_scope.cancel()
+
+    async def _collect(self) -> None:
+        display, metrics = self.display, self.recorded.metrics
+        async with (
+            connect(self.system.url, prefix=self.options.broker.prefix) as client,
+            # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
+            nullcontext() if self.options.broker.urls else pushing(client.driver.bus),
+            anyio.create_task_group() as group,
+            aclosing(
+                client.recorded(self.recorded, in_flight=self.models.concurrency * 2 + 64, note=display.note)
+            ) as records,
+        ):
+            if not self.options.keep_going:
+                group.start_soon(self._watch_engine, client)
+            async for record in records:
+                display.add(record)
+                if self.tracking is not None:
+                    self.tracking.add(record)
+                if display.tally.done < display.tally.total:
+                    self.over_budget = self.budget.reached(metrics)
+                    if self.over_budget:
+                        self._making.cancel()
+                        break
+            group.cancel_scope.cancel()
+
+    async def _watch_interrupts(self, signals: AsyncIterator[signal.Signals]) -> None:
+        async for _ in signals:
+            if self._making.cancel_called:
+                self.system.kill()
+                print(RESUME, file=sys.stderr, flush=True)
+                os._exit(INTERRUPTED)
+            self._making.cancel()
+
+    async def _watch_engine(self, client: Client) -> None:
+        """Stop a run early if its engine returns only errors."""
+        while True:
+            await anyio.sleep(ENGINE_LOOK_S)
+            said = await dead_engine(client, self.models.settings.model_pool)
+            if said:
+                raise UsageError(
+                    f"the engine of {self.models.name} has returned only errors: {said}. Repair it and use "
+                    "--resume, or continue all the same with --keep-going"
+                )
+
+    async def _watch_system(self) -> None:
+        async for event in self.system.events():
+            if event.event == "restarted":
+                self.display.note(f"{event.reason}; it is started again, and what it had goes on")
+        raise UsageError("the workers are gone; what is written is complete, go on with --resume")

@@ -1,0 +1,21 @@
+"""The stored message that says which weights the engines of a model are to have."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CurrentWeights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The weights that all engines of a model are to have; an engine that starts later loads them.
+
+    Attributes:
+        path: where the engines find them; empty if they are at no path: then an engine has its own.
+        version: their name.
+    """
+
+    path: str = ""
+    version: str = ""
+
+
+encode_current_weights = msgspec.json.Encoder().encode
+decode_current_weights = msgspec.json.Decoder(CurrentWeights).decode

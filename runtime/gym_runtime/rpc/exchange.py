@@ -1,0 +1,214 @@
+"""One request to one worker: it is sent, waited for, and aborted when its caller is not there any more.
+
+A request has no answer where its worker has ended, or does not know of it (`gym_runtime.rpc.in_flight`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.interface import Bus, Headers
+from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, from_fault
+from gym_runtime.messages.calls import Request, decode_reply, encode
+from gym_runtime.messages.names import token
+from gym_runtime.messages.responses import NULL
+from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
+from gym_runtime.rpc.members import Members
+from gym_runtime.rpc.meter import Meter
+from gym_runtime.rpc.registry import WorkerRegistry
+from gym_runtime.rpc.retry_budget import RetryBudget
+from gym_runtime.rpc.suspects import ALONE_AT, MAX_DEATHS, quarantined
+
+GIVEN_UP_KEPT = 4096
+"""Rollouts that were cancelled, of which it is known what they waited for."""
+
+
+class RoutedReply(msgspec.Struct, frozen=True):
+    """An answer's body and the worker that gave it."""
+
+    body: Raw
+    worker: str
+
+
+class Exchanges:
+    """Requests to single workers over one bus; `gym_runtime.rpc.router` chooses which, and asks again."""
+
+    def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
+        self.members = Members(bus, *kinds, own=own, watches=watches)
+        self.views = self.members.views
+        self.waiting: dict[str, list[InFlightRequest]] = {}
+        self.meter = Meter()
+        self._bus = bus
+        self._explained: set[str] = set()
+        self._given_up: OrderedDict[str, InFlightRequest] = OrderedDict()
+        self._lost = LostAnswers(bus, self.views, self.waiting)
+
+    async def run(self) -> None:
+        """Follow the workers, and whether requests are still worked on, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._lost.watch)
+            tasks.start_soon(self.members.follow)
+
+    @property
+    def bus(self) -> Bus:
+        """What the requests go over."""
+        return self._bus
+
+    def slowest(self, rollout: str) -> InFlightRequest | None:
+        """What a rollout waits for longest, or waited for when it was cancelled."""
+        waiting = self.waiting.get(rollout, ())
+        return min(waiting, key=lambda hop: hop.since_s, default=self._given_up.get(rollout))
+
+    def settle(self, rollout: str) -> None:
+        """Forget what a rollout that has ended waited for."""
+        self._given_up.pop(rollout, None)
+
+    async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
+        """Send a request without waiting for an answer."""
+        subject = f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}"
+        await self._bus.publish(subject, encode(request), run=request.run)
+
+    async def ask_worker(
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: RetryBudget
+    ) -> RoutedReply:
+        call = call_name(view.kind, request)
+        budget.explain(self._explained)
+        deaths = budget.deaths_of(call)
+        if deaths >= ALONE_AT:
+            await self._find_place(view, pool, worker, request, deaths)
+        payload = encode(
+            msgspec.structs.replace(
+                request,
+                retries=max(0, budget.left),
+                # The two machines' clocks may differ; the seconds that are left mean the same on both.
+                left_s=request.deadline_s - clock.now(),
+                deaths=deaths,
+            )
+        )
+        headers = tracing.headers()
+        hop = InFlightRequest(view.kind, pool, worker, request.key)
+        hops = self.waiting.setdefault(request.rollout, [])
+        hops.append(hop)
+        self._given_up.pop(request.rollout, None)
+        try:
+            data = await self._exchange(view, hop, payload, request, headers)
+        except anyio.get_cancelled_exc_class():
+            # If the rollout's deadline has cancelled it, its error names what it waited for (`slowest`).
+            self._give_up(request.rollout, hop)
+            await self._abort(view.kind, pool, worker, request)
+            raise
+        except DeadlineExceeded:
+            await self._abort(view.kind, pool, worker, request)
+            raise DeadlineExceeded(
+                f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",
+                stage=view.kind,
+            ) from None
+        finally:
+            # Whatever ended the waiting: workers are not asked any more about a request without a caller.
+            self._remove(request.rollout, hops, hop)
+        if data is None:
+            raise self._unanswered(view, hop, budget, call)
+        reply = decode_reply(data)
+        # A retryable failure (a full worker) does not show that the call can be executed.
+        if reply.fault is None or not reply.fault.retryable:
+            budget.answered(call)
+        view.report(reply.worker, reply.load)
+        budget.take(reply.retries)
+        budget.note_role_use(reply.role_use)
+        # After the counting above: a failed call has taken retries and asked roles, too.
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+        return RoutedReply(reply.body, reply.worker)
+
+    async def _find_place(
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, deaths: int
+    ) -> None:
+        """Have a suspect admitted; one for whom no worker is known waits for one.
+
+        Raises:
+            GymError: `Busy` while there is no place, and what else befalls a request.
+        """
+        if worker is None:
+            raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
+        if not view.has_places(worker):
+            return
+        left_s = request.deadline_s - clock.now()
+        # Without the body: a large one need not travel to a worker that may be full.
+        asking = msgspec.structs.replace(request, body=NULL, left_s=left_s, deaths=deaths, place=True)
+        hop = InFlightRequest(view.kind, pool, worker, "")
+        data = await self._exchange(view, hop, encode(asking), asking, None)
+        if data is None:
+            raise NoWorker(f"{hop.name} is gone")
+        reply = decode_reply(data)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+
+    def _remove(self, rollout: str, hops: list[InFlightRequest], hop: InFlightRequest) -> None:
+        hops.remove(hop)
+        # When the list was empty before, another one may stand under this name by now.
+        if not hops and self.waiting.get(rollout) is hops:
+            del self.waiting[rollout]
+
+    def _give_up(self, rollout: str, hop: InFlightRequest) -> None:
+        longest = self._given_up.get(rollout)
+        if longest is None or hop.since_s < longest.since_s:
+            self._given_up[rollout] = hop
+        # Only agent workers say when a rollout has ended.
+        while len(self._given_up) > GIVEN_UP_KEPT:
+            self._given_up.popitem(last=False)
+
+    async def _exchange(
+        self,
+        view: WorkerRegistry,
+        hop: InFlightRequest,
+        payload: bytes,
+        request: Request,
+        headers: Headers | None,
+    ) -> bytes | None:
+        """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
+        data: bytes | None = None
+        if hop.worker is not None:
+            view.begin(hop.worker, hop.scope)
+        try:
+            with hop.scope:
+                data = await self._bus.request(
+                    hop.subject, payload, deadline_s=request.deadline_s, headers=headers, run=request.run
+                )
+        finally:
+            if hop.worker is not None:
+                view.end(hop.worker, hop.scope)
+        return data
+
+    def _unanswered(
+        self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, call: str
+    ) -> GymError:
+        """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
+        if hop.lost:
+            return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
+        # A worker that drained ended as announced, so that no call of it is suspected.
+        if hop.worker is not None and not view.has_drained(hop.worker):
+            deaths = budget.died(hop.worker, call)
+            if deaths >= MAX_DEATHS:
+                self._explained.update(budget.dead)
+                return quarantined(hop.kind, hop.pool)
+        return NoWorker(f"{hop.name} is gone")
+
+    async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
+        """Stop the work on a request; when it is not known who has it, the whole pool is told."""
+        whole = worker is None
+        subject = f"abort.{kind}.{token(pool, kind)}" if whole else f"abort.{token(worker, 'worker')}"
+        if request.key:
+            # An error here must not take the place of the cancellation.
+            with anyio.move_on_after(1, shield=True), suppress(GymError):
+                await self._bus.publish(subject, request.key.encode())
+
+
+def call_name(kind: str, request: Request) -> str:
+    """What names a call within its rollout, whichever attempt makes it."""
+    return f"{kind}.{request.key.rpartition('.')[2]}"

@@ -1,0 +1,73 @@
+"""Answers for a worker whose event loop is blocked, so that it does not count as gone.
+
+A verifier that computes without ``await`` stops the event loop of its worker, and the worker does not answer
+when it is asked whether it is alive. It is not lost: its calls go on afterwards. If it were declared gone,
+its requests would be executed twice, and each would count a death. So a thread with a connection of its own
+answers until the loop goes on, for `STOOD_IN_AT_MOST_S` seconds at most, and says where the loop is blocked
+(``blocked`` in the heartbeat's details). Code that keeps the interpreter's lock, such as one search for a
+regular expression, stops the thread too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+
+import anyio
+from msgspec.structs import replace
+
+from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.environment.blocked_loop import watching
+from gym_runtime.errors import GymError
+from gym_runtime.logs import logger
+from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
+from gym_runtime.timing import STAND_IN_LOOK_S, STAND_IN_S, STOOD_IN_AT_MOST_S
+
+
+@asynccontextmanager
+async def standing_in(
+    connect: Callable[[], AbstractAsyncContextManager[Bus]], current: Callable[[], Heartbeat]
+) -> AsyncGenerator[None]:
+    """Answer for this event loop's worker whenever the loop is blocked, for as long as the context lasts.
+
+    Args:
+        connect: makes a connection of the thread's own.
+    """
+    loop = asyncio.get_running_loop()
+    latest = current()
+
+    def learn(goes_on: threading.Event) -> None:
+        nonlocal latest
+        latest = current()
+        goes_on.set()
+
+    def stand_in(place: str, blocked_s: float) -> None:
+        goes_on = threading.Event()
+        with suppress(RuntimeError):  # the loop is closed
+            # Runs as soon as the loop goes on, and so ends the answering.
+            loop.call_soon_threadsafe(learn, goes_on)
+            said = {"blocked": f"blocked at {os.path.basename(place)}", **latest.detail}
+            anyio.run(_answer, connect, replace(latest, detail=said), goes_on)
+
+    async with watching(STAND_IN_S, stand_in):
+        yield
+
+
+async def _answer(
+    connect: Callable[[], AbstractAsyncContextManager[Bus]], heartbeat: Heartbeat, goes_on: threading.Event
+) -> None:
+    try:
+        async with connect() as bus, anyio.create_task_group() as tasks:
+
+            def asked(incoming: Incoming) -> None:
+                tasks.start_soon(bus.publish, incoming.reply, encode_heartbeat(heartbeat))
+
+            async with bus.serve(f"alive.{heartbeat.name}", asked):
+                with anyio.move_on_after(STOOD_IN_AT_MOST_S):
+                    while not goes_on.is_set():  # noqa: ASYNC110 - another thread sets it
+                        await anyio.sleep(STAND_IN_LOOK_S)
+    except* GymError as error:
+        logger().info("nothing answers for a worker that is blocked", error=str(error.exceptions[0]))

@@ -1,0 +1,101 @@
+"""How an engine fares: what it costs, whether it has ever answered, and which of its errors are news."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+import msgspec
+
+from gym_runtime import clock
+from gym_runtime.errors import GymError
+from gym_runtime.messages import calls
+from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
+from gym_runtime.messages.responses import IncompleteDetails, Usage
+from gym_runtime.rpc.meter import Meter
+from gym_runtime.timing import ENGINE_ONLY_ERRORS_S, NEWS_EVERY_S
+
+MOST_NEWS = 100
+ONLY_ERRORS = 3
+"""An engine is reported as dead when all calls since its start have failed, at least this many, and for at
+least `ENGINE_ONLY_ERRORS_S`."""
+_NUMBER = re.compile(r"\d+")
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What an engine's answer says of its call."""
+
+    usage: Usage | None = None
+    id: str = ""
+    model: str = ""
+    incomplete_details: IncompleteDetails | None = None
+
+
+decode_used = msgspec.json.Decoder(Used).decode
+
+
+class Notices:
+    """Which reasons for asking again a person should hear of: each once, and not one after the other.
+
+    Pure. Reasons that differ only in numbers are the same: engines put request ids into their messages.
+    """
+
+    def __init__(self) -> None:
+        self._heard: set[str] = set()
+        self._next_s = 0.0
+
+    def is_news(self, reason: str, now_s: float) -> bool:
+        """True at most every `NEWS_EVERY_S`, and for `MOST_NEWS` reasons."""
+        kind = _NUMBER.sub("#", reason)
+        if kind in self._heard or now_s < self._next_s or len(self._heard) >= MOST_NEWS:
+            return False
+        self._heard.add(kind)
+        self._next_s = now_s + NEWS_EVERY_S
+        return True
+
+
+class EngineHealth:
+    """Whether the engine has ever answered, and if not, for how long and with which words it has refused.
+
+    The client reads this from the worker's heartbeat, and stops its run if the engine answers only errors.
+
+    Args:
+        meter: counts each call, its duration, its tokens and its error.
+        model: the labels under which they are counted: operation, provider, the model's name.
+    """
+
+    def __init__(self, meter: Meter | None = None, model: tuple[str, str, str] = ("chat", "", "")) -> None:
+        self._meter = meter or Meter()
+        self._model = model
+        self._answered = False
+        self._errors = 0
+        self._since_s = 0.0
+        self._words = ""
+
+    def answered(self, answer: calls.ModelAnswer, took_s: float) -> None:
+        """A call has its answer."""
+        self._answered = True
+        self._meter.observe(ENGINE_DURATION, took_s, *self._model, "")
+        with suppress(msgspec.DecodeError):  # whether it is a response is checked where it is used
+            usage = decode_used(answer.response).usage
+            if usage is not None:
+                self._meter.observe(ENGINE_TOKENS, usage.input_tokens, *self._model, "input")
+                self._meter.observe(ENGINE_TOKENS, usage.output_tokens, *self._model, "output")
+
+    def retried(self, error: GymError) -> None:
+        """The engine is asked again."""
+        self._meter.add(RETRIES, "model", type(error).__name__)
+
+    def failed(self, error: GymError, took_s: float) -> None:
+        """A call has failed; it may be tried again."""
+        self._meter.observe(ENGINE_DURATION, took_s, *self._model, type(error).__name__)
+        if not self._errors:
+            self._since_s = clock.now()
+        self._errors += 1
+        self._words = str(error)
+
+    @property
+    def only_errors(self) -> str:
+        """The engine's last error, if it has answered only errors for `ENGINE_ONLY_ERRORS_S`; else empty."""
+        waited = clock.now() - self._since_s >= ENGINE_ONLY_ERRORS_S
+        return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""

@@ -1,0 +1,197 @@
+"""A program as an agent: failures, limits, cancellation, and the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents.black_box.harnesses import PLAIN, hall, play, row
+from gym_agents.black_box import Agent as BlackBox
+from gym_runtime.cli.main import run
+from gym_runtime.errors import ModelRefused
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Truncated
+from gym_runtime.testing.background import settled
+from gym_runtime.testing.small_system import (
+    Engine,
+    Hang,
+    answer,
+    rollout_spec,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("program", "complaint"),
+    [
+        ("import sys; sys.exit('I broke')", "status 1: I broke"),
+        ("print('hello')", "asked the model nothing"),
+        (PLAIN + "ask('x'); print('out of memory'); sys.exit(9)", "status 9: out of memory"),
+        ("import os; os.kill(os.getpid(), 9)", "status -9: without a word"),
+    ],
+)
+async def test_a_program_that_fails_is_no_reward(harness: Any, program: str, complaint: str) -> None:
+    record = await play(harness(program), Engine(answer("done")))
+    assert isinstance(record.outcome, Failed)
+    assert record.reward is None
+    assert (record.outcome.fault.kind, record.outcome.fault.stage) == ("resource", "agent")
+    assert complaint in record.outcome.fault.message
+
+
+async def test_a_program_that_is_not_there() -> None:
+    agent = type("Agent", (BlackBox,), {"command": ("/no/such/harness",)})()
+    record = await play(agent, Engine(answer("done")))
+    assert isinstance(record.outcome, Failed)
+    assert "/no/such/harness cannot be started" in record.outcome.fault.message
+
+
+async def test_an_error_of_the_model_ends_it_whatever_the_harness_does(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import time
+for _ in range(1000):
+    try: ask("again")
+    except Exception: time.sleep(0.01)
+"""
+    )
+    record = await play(harness(program), Engine(answer("x"), ModelRefused("no")))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.fault.name, record.outcome.fault.message) == ("ModelRefused", "no")
+    assert json.loads(bytes(record.row))["response"]["output"][0]["content"][0]["text"] == "x"
+
+
+async def test_what_cannot_be_asked_is_told_to_the_harness_which_goes_on(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import urllib.error
+try: ask("x", n=2)
+except urllib.error.HTTPError as error: ask(json.load(error)["error"]["message"])
+"""
+    )
+    engine = Engine(answer("done"))
+    record = await play(harness(program), engine)
+    assert record.outcome == Completed()
+    ((call, _),) = engine.calls.items
+    assert "one answer per call" in json.loads(bytes(call.input[0]))["content"]
+
+
+async def test_a_limit_of_turns_ends_it(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(PLAIN + "while True: ask('again')"), engine, max_turns=3)
+    assert record.outcome == Truncated(reason="max_turns")
+    assert (record.turns, record.reward) == (3, 1.0)
+    assert len(engine.calls.items) == 3
+
+
+async def test_an_incomplete_last_answer_is_a_truncation(harness: Any) -> None:
+    cut = answer("do", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    record = await play(harness(PLAIN + "ask('x')"), Engine(cut))
+    assert record.outcome == Truncated(reason="max_output_tokens")
+
+
+FAMILY = (
+    PLAIN
+    + """
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+ask(f"{os.getpid()} {child.pid}")
+"""
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def family(engine: Engine) -> list[int]:
+    ((call, _),) = await engine.calls.until(1)
+    pids = [int(pid) for pid in json.loads(bytes(call.input[0]))["content"].split()]
+    assert len(pids) == 2
+    return pids
+
+
+async def gone(pids: list[int]) -> None:
+    """Return when they have ended. A child's children are not waited for with it."""
+    await settled(lambda: not any(alive(pid) for pid in pids))
+
+
+async def test_a_cancellation_ends_it_and_its_children_and_the_call(harness: Any) -> None:
+    engine = Engine(Hang())
+    async with hall(harness(FAMILY), engine) as system:
+        await system.enqueue(rollout_spec(row(), agent="black_box"))
+        pids = await family(engine)
+        assert all(alive(pid) for pid in pids)
+        await system.bus.publish("cancel.run", b"")
+        (record,) = await system.records(1)
+        await settled(lambda: engine.cancelled.items)
+    assert record.outcome == Cancelled()
+    await gone(pids)
+
+
+@pytest.mark.slow
+async def test_the_deadline_ends_it_and_its_children(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(FAMILY + "child.wait()"), engine, timeout_s=2.0, max_attempts=1)
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.name == "DeadlineExceeded"
+    await gone(await family(engine))
+
+
+async def test_what_it_leaves_running_ends_with_it(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(FAMILY), engine)
+    assert record.outcome == Completed()
+    await gone(await family(engine))
+
+
+@pytest.mark.slow
+async def test_many_at_once_keep_apart(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    agent = harness(PLAIN + "ask(sys.stdin.read()); ask(os.environ['GYM_ROLLOUT_ID'])")
+    async with hall(agent, engine) as system:
+        records = await system.make(
+            *[rollout_spec(row(input=f"task {n}"), task=n, agent="black_box") for n in range(24)]
+        )
+    assert {(type(one.outcome), one.turns) for one in records} == {(Completed, 2)}
+    asked = [
+        (json.loads(bytes(call.input[0]))["content"], context.rollout) for call, context in engine.calls.items
+    ]
+    assert sorted(asked) == sorted(
+        pair for n in range(24) for pair in ((f"task {n}", f"run.{n}.0"), (f"run.{n}.0", f"run.{n}.0"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("items", "complaint"),
+    [
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "has begun"),
+        ([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], "text only"),
+    ],
+)
+async def test_a_row_that_is_more_than_a_prompt(harness: Any, items: Any, complaint: str) -> None:
+    record = await play(harness("pass"), Engine(answer("done")), row(input=items))
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.kind == "task"
+    assert complaint in record.outcome.fault.message
+
+
+@pytest.mark.slow
+def test_the_whole_of_it_by_the_command_line(
+    harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = harness(PLAIN + "ask(sys.stdin.read())").command
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    monkeypatch.setenv("GYM_HARNESS", json.dumps(command))
+    arguments = ["run", "mcqa", "--agent", "black_box", "--model", "scripted/echo", "--limit", "2"]
+    assert run([*arguments, "--return-token-ids"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "results" / "mcqa.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    assert all(row["response"]["output"][0]["generation_token_ids"] for row in rows)

@@ -1,0 +1,15 @@
+"""An isolated verifier that takes a second."""
+
+import time
+
+from gym_runtime import Environment, Reply, Task, Verdict
+
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    time.sleep(1)  # noqa: ASYNC251 - in a process of its own
+    return Verdict(float(reply.text == "done"))
+
+
+environment = Environment(
+    resource=verify, description="Is judged elsewhere, slowly.", agent="single_turn", isolated=True
+)

@@ -1,0 +1,74 @@
+"""No process outlives the tests: one that is left fails the session, and the test that started it is named.
+
+A process is known by a variable that it inherits or, if it has been given no variables, by its parent. Each
+process of pytest-xdist looks after its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psutil
+import pytest
+import time_limits
+from gym_runtime.processes import tree
+from gym_runtime.sandbox import namespaces
+
+MARK = "GYM_RUNTIME_TESTS"
+STARTED_BY = re.compile(r"^PYTEST_CURRENT_TEST=(\S+)", re.MULTILINE)
+GONE_S = 20.0
+"""A warm process that was still importing, at the lowest priority, learns late of its end."""
+
+END_WITH_THIS = (namespaces.KEEPER, "from multiprocessing.resource_tracker import")
+"""Parts of the command lines of processes that each process has at most one of, until its end."""
+
+_started: dict[int, str] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[MARK] = str(os.getpid())
+    os.environ["SPT_NOENV"] = "1"  # a worker's title would overwrite its variables
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_left() -> Iterator[None]:
+    yield
+    give_up_s = time.monotonic() + GONE_S
+    while True:
+        # Event loops that are closed but not freed keep their warm processes; threads may keep them a while.
+        time_limits.forget_closed_loops()
+        gc.collect()
+        if not (found := left()) or time.monotonic() > give_up_s:
+            break
+        time.sleep(0.1)
+    assert not found, "processes that tests have left:\n" + "\n".join(found)
+
+
+@pytest.fixture(autouse=True)
+def children_are_noted(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    for pid in tree.children(os.getpid()):
+        _started.setdefault(pid, request.node.nodeid)
+
+
+def left() -> list[str]:
+    """The processes that tests have started and that run still, each with the test."""
+    mark, own = f"{MARK}={os.environ[MARK]}\n", set(tree.members(os.getpid())[1:])
+    found: list[str] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            environment = "".join(f"{name}={value}\n" for name, value in process.environ().items())
+            if process.pid != os.getpid() and (process.pid in own or mark in environment):
+                command = " ".join(process.cmdline())
+                ends = any(part in command for part in END_WITH_THIS)
+                if process.status() == psutil.STATUS_ZOMBIE or ends:
+                    continue
+                test = STARTED_BY.search(environment)
+                by = test[1] if test else _started.get(process.pid, "a test that is not known")
+                found.append(f"{by}: {process.pid} {command[:200]}")
+    return found

@@ -1,0 +1,120 @@
+"""Several engines behind one adapter: joining, dying, coming back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import anyio
+import pytest
+from gym_models.wire.engine import Engine
+from gym_models.wire.replicas import Replicas
+from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
+from gym_runtime.messages.calls import ModelAnswer
+from models.model_calls import output
+from models.replicas.fleets import ask, fleet, homes, until, up
+from stubs import stub_engine
+from stubs.stub_engine import StubEngine
+
+pytestmark = pytest.mark.anyio
+
+
+async def ask_many(replicas: Replicas[Engine], count: int, **more: Any) -> None:
+    async with anyio.create_task_group() as tasks:
+        for number in range(count):
+            tasks.start_soon(lambda number=number: ask(replicas, f"r.{number}.0", **more))
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+async def test_one_that_is_late_joins() -> None:
+    port = free_port()
+    with stub_engine.running() as one:
+        async with fleet(one.url, f"http://127.0.0.1:{port}/v1") as replicas:
+            assert up(replicas) == {one.url}
+            await ask_many(replicas, 16)
+            with stub_engine.running("--port", str(port)) as late:
+                await until(lambda: late.url in up(replicas))
+                await ask(replicas, homes(replicas, late.url))
+                assert late.stats().requests == 1
+
+
+async def test_none_at_all_is_one_clear_line() -> None:
+    with pytest.raises(UsageError, match="none of 2 replicas can be used: nothing listens at"):
+        await fleet("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1").__aenter__()
+
+
+async def test_one_without_the_model_stays_out(stubs: Callable[..., StubEngine]) -> None:
+    good, other = stubs(), stubs("--models", "another")
+    async with fleet(good.url, other.url) as replicas:
+        assert up(replicas) == {good.url}
+        await ask_many(replicas, 16)
+        assert other.stats().requests == 0
+
+
+async def test_one_that_dies_is_out_and_comes_back() -> None:
+    port = str(free_port())
+    with stub_engine.running() as stays, ExitStack() as mortal:
+        dies = mortal.enter_context(stub_engine.running("--port", port))
+        async with fleet(stays.url, dies.url) as replicas:
+            rollout = homes(replicas, dies.url)
+            mortal.close()
+            with pytest.raises(ModelUnavailable):
+                await ask(replicas, rollout)
+            assert up(replicas) == {stays.url}
+            assert output(await ask(replicas, rollout))
+            with stub_engine.running("--port", port) as back:
+                await until(lambda: len(up(replicas)) == 2)
+                await ask(replicas, rollout)
+                assert back.stats().requests == 1
+
+
+async def test_calls_in_flight_at_one_that_dies_go_elsewhere_when_asked_again() -> None:
+    with stub_engine.running() as stays, ExitStack() as mortal:
+        dies = mortal.enter_context(stub_engine.running("--latency-s", "60"))
+        async with fleet(stays.url, dies.url) as replicas:
+            rollout = homes(replicas, dies.url)
+            answers: list[ModelAnswer] = []
+
+            async def as_a_worker_does() -> None:
+                with pytest.raises(ModelUnavailable):
+                    await ask(replicas, rollout)
+                answers.append(await ask(replicas, rollout))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(as_a_worker_does)
+                await until(lambda: dies.stats().in_flight == 8)
+                mortal.close()
+            assert len(answers) == 8
+            assert stays.stats().requests == 8
+            assert {one.in_flight for one in replicas.states()} == {0}
+
+
+async def test_one_that_answers_503_is_left_at_once_and_checked(stubs: Callable[..., StubEngine]) -> None:
+    broken, sound = stubs("--fault", "503"), stubs()
+    async with fleet(broken.url, sound.url, look_s=60) as replicas:
+        rollout = homes(replicas, broken.url)
+        with pytest.raises(ModelUnavailable, match="503"):
+            await ask(replicas, rollout)
+        assert output(await ask(replicas, rollout))
+        await until(lambda: broken.url in up(replicas))
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("429", ModelUnavailable), ("filter", ModelRefused), ("404", ModelRefused)]
+)
+async def test_what_is_no_fault_of_a_replica_keeps_it(
+    stubs: Callable[..., StubEngine], fault: str, error: type[Exception]
+) -> None:
+    one, other = stubs(), stubs()
+    async with fleet(one.url, other.url, look_s=60) as replicas:
+        with pytest.raises(error):
+            await ask(replicas, homes(replicas, one.url), x_stub_fault=fault)
+        assert up(replicas) == {one.url, other.url}

@@ -1,0 +1,212 @@
+"""The vLLM adapter: token ids over turns, limits, sampling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from gym_models.vllm import Adapter
+from gym_runtime.messages.calls import ModelAnswer, ModelCall, prefix_after
+from models.model_calls import TOOL, context, decoded, model_call, output
+from models.vllm.adapter.adapters import settings
+from msgspec import Raw
+from msgspec.structs import replace
+from stubs.stub_vllm import StubVllm
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=[True, False], ids=["scale-out", "chat"])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[StubVllm]:
+    """A server with the token endpoints, and one whose Chat Completions take tokens."""
+    async with StubVllm(scale_out=request.param).running() as made:
+        yield made
+
+
+@pytest.fixture(params=[True, False], ids=["scale-out", "chat"])
+async def either_thinker(request: pytest.FixtureRequest) -> AsyncIterator[StubVllm]:
+    async with StubVllm(scale_out=request.param, think=True).running() as made:
+        yield made
+
+
+def continued(call: ModelCall, answer: ModelAnswer, *new: dict[str, Any]) -> ModelCall:
+    """The next turn's call, as a model worker makes it."""
+    items = [*call.input, *decoded(answer).output]
+    more = [Raw(json.dumps(item).encode()) for item in new]
+    return replace(call, input=items + more, prefix=prefix_after(answer.tokens, len(items)))
+
+
+def ids(answer: ModelAnswer) -> tuple[bytes, bytes]:
+    """A call's prompt, and its prompt and completion."""
+    assert answer.tokens is not None
+    return answer.tokens.prompt_ids, answer.tokens.prompt_ids + answer.tokens.generation_ids
+
+
+async def two_turns(
+    stub: StubVllm,
+    *,
+    say: dict[str, Any] | None = None,
+    reasoning: str = "reasoning_content",
+    **kwargs: bool,
+) -> list[ModelAnswer]:
+    """A tool call and what comes after its result, or after what a user says."""
+    metadata = {"chat_template_kwargs": json.dumps(kwargs)}
+    async with Adapter(settings(stub, options={"reasoning": reasoning})) as adapter:
+        call = model_call(return_tokens=True, tools=[TOOL], metadata=metadata)
+        first = await adapter.respond(call, context())
+        (called,) = [item for item in output(first) if item["type"] == "function_call"]
+        result = {"type": "function_call_output", "call_id": called["call_id"], "output": "cold"}
+        new = (result,) if say is None else (result, say)
+        return [first, await adapter.respond(continued(call, first, *new), context())]
+
+
+async def test_the_next_prompt_starts_with_the_very_tokens_of_the_last_turn(either: StubVllm) -> None:
+    stub = either
+    first, second = await two_turns(stub)
+    assert ids(second)[0].startswith(ids(first)[1])
+    assert [len(ids(answer)[0]) // 4 for answer in (first, second)] == [
+        len(prompt) for prompt, _ in stub.generated
+    ]
+    last_prompt, _ = stub.generated[-1]
+    assert stub.text(last_prompt).endswith(
+        "</tool_call><|im_end|>\n<|im_start|>tool\ncold<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert output(second)[0]["content"][0]["text"] == "Done."
+    usage = decoded(second).usage
+    assert usage is not None
+    assert usage.output_tokens == len("Done.") + 1
+
+
+async def test_a_template_that_rewrites_the_past_begins_a_new_segment(either: StubVllm) -> None:
+    first, second = await two_turns(either, forget_calls=True)
+    assert not ids(second)[0].startswith(ids(first)[1])
+    assert "(a call)" in either.text(either.generated[-1][0])
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "drops"),
+    [
+        ("reasoning_content", False),
+        ("reasoning_content", True),
+        ("reasoning", False),
+        ("reasoning", True),
+        ("think", False),  # within the text it is no template's to drop
+    ],
+)
+async def test_thinking_goes_back_unless_the_template_drops_it(
+    either_thinker: StubVllm, drops: bool, reasoning: str
+) -> None:
+    thinker = either_thinker
+    again = {"role": "user", "content": "Are you sure?"}
+    first, second = await two_turns(thinker, reasoning=reasoning, say=again, drop_thinking=drops)
+    assert [item["type"] for item in output(first)] == ["reasoning", "function_call"]
+    assert ids(second)[0].startswith(ids(first)[1]) is not drops
+    assert ("<think>" in thinker.text(thinker.generated[-1][0])) is not drops
+
+
+async def test_thinking_that_the_template_never_shows_begins_a_new_segment(
+    either_thinker: StubVllm,
+) -> None:
+    async with Adapter(settings(either_thinker, options={"reasoning": "drop"})) as adapter:
+        call = model_call(return_tokens=True)
+        first = await adapter.respond(call, context())
+        again = {"role": "user", "content": "Are you sure?"}
+        second = await adapter.respond(continued(call, first, again), context())
+    assert not ids(second)[0].startswith(ids(first)[1])
+
+
+async def test_without_the_token_endpoints_a_turn_is_rendered_spliced_and_asked_in_chat() -> None:
+    async with StubVllm(scale_out=False).running() as stub:
+        first, second = await two_turns(stub)
+    assert stub.asked[1:] == [
+        *("/v1/chat/completions/render", "/tokenize", "/v1/chat/completions"),  # once, to learn what it can
+        *("/tokenize", "/tokenize", "/v1/chat/completions"),
+    ]
+    assert [item["type"] for item in output(first)] == ["function_call"]
+    for answer in (first, second):
+        assert answer.tokens is not None
+        assert len(answer.tokens.log_probs) == len(answer.tokens.generation_ids)
+        assert answer.tokens.weights == []
+
+
+async def test_new_conversations_cost_one_request_where_chat_takes_tokens() -> None:
+    async with StubVllm(scale_out=False).running() as stub, Adapter(settings(stub)) as adapter:
+        for _ in range(3):
+            await adapter.respond(model_call(return_tokens=True), context())
+    assert stub.asked[-2:] == ["/v1/chat/completions"] * 2
+
+
+@pytest.mark.parametrize(
+    ("lacks", "reason"),
+    [
+        ({"token_prompts": "ignored"}, "it takes no token ids in Chat Completions"),
+        ({"token_prompts": "refused"}, "it refuses token ids in Chat Completions"),
+        ({"tokenize": "otherwise"}, "its chat renders otherwise than its /tokenize"),
+        ({"tokenize": "absent"}, "it has no /tokenize"),
+    ],
+)
+async def test_an_engine_that_cannot_go_on_exactly_renders_every_turn_anew_and_this_is_said_once(
+    lacks: dict[str, Any], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with StubVllm(scale_out=False, **lacks).running() as stub, Adapter(settings(stub)) as adapter:
+        for _ in range(2):
+            call = model_call(return_tokens=True)
+            before = b""
+            for turn in range(3):
+                answer = await adapter.respond(call, context())
+                assert output(answer)[0]["content"][0]["text"] == "Done."
+                prompt, so_far = ids(answer)
+                assert prompt.startswith(before) is (turn == 0)
+                call = continued(call, answer, {"role": "user", "content": "Are you sure?"})
+                before = so_far
+        tokenized = stub.asked.count("/tokenize")
+        await adapter.respond(call, context())
+        assert stub.asked.count("/tokenize") == tokenized
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("turns are rendered again from text") == 1
+    assert reason in said.out + said.err
+
+
+async def test_conversations_with_images_are_rendered_by_the_chat_itself() -> None:
+    async with StubVllm(scale_out=False).running() as stub, Adapter(settings(stub)) as adapter:
+        await adapter.respond(model_call(return_tokens=True), context())
+        part = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
+        call = model_call({"role": "user", "content": [part]}, return_tokens=True)
+        first = await adapter.respond(call, context())
+        text = {"role": "user", "content": "And now?"}
+        second = await adapter.respond(continued(call, first, text), context())
+        assert not ids(second)[0].startswith(ids(first)[1])
+        call = model_call(return_tokens=True)
+        first = await adapter.respond(call, context())
+        second = await adapter.respond(continued(call, first, text), context())
+        assert ids(second)[0].startswith(ids(first)[1])
+
+
+async def test_a_limit_and_a_cut_turn(either: StubVllm) -> None:
+    async with Adapter(settings(either)) as adapter:
+        call = model_call(return_tokens=True, max_output_tokens=3)
+        first = await adapter.respond(call, context())
+        assert decoded(first).status == "incomplete"
+        assert output(first)[0]["content"][0]["text"] == "Don"
+        second = await adapter.respond(
+            continued(call, first, {"role": "user", "content": "Go on."}), context()
+        )
+    assert not ids(second)[0].startswith(ids(first)[1])
+
+
+@pytest.mark.parametrize("limit", [15, 16, 17])
+async def test_every_limit_holds(stub: StubVllm, limit: int) -> None:
+    async with Adapter(settings(stub)) as adapter:
+        call = model_call(return_tokens=True, tools=[TOOL], max_output_tokens=limit)
+        tokens = (await adapter.respond(call, context())).tokens
+    assert tokens is not None
+    assert len(tokens.generation_ids) == 4 * limit
+
+
+async def test_sampling_of_the_settings_wins(stub: StubVllm) -> None:
+    async with Adapter(settings(stub, options={"sampling": {"max_tokens": 2}})) as adapter:
+        for tokens in (True, False):
+            call = model_call(return_tokens=tokens, max_output_tokens=5, metadata={"extra_body": "{}"})
+            assert output(await adapter.respond(call, context()))[0]["content"][0]["text"] == "Do"

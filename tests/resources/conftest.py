@@ -1,0 +1,19 @@
+"""The services that some environments need, and whether this machine isolates programs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from gym_runtime.errors import UsageError
+from gym_runtime.sandbox import bubblewrap
+from stubs.services import aviary_server as aviary_server
+from stubs.services import lean_server as lean_server
+
+
+@pytest.fixture
+def isolation() -> None:
+    try:
+        bubblewrap.check(os.getpid())
+    except UsageError as error:
+        pytest.skip(error.message)

@@ -1,0 +1,128 @@
+"""Proofs in replies, and the programs that they become."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from gym_resources.lean.lean_messages import Message, Position, judged, read_text
+from gym_resources.lean.program import OWN_NAME, build, forbidden, hole, proof_in
+
+HEADER = "import Mathlib\n\n"
+STATEMENT = "theorem gold (n : ℕ) : n + 0 = n := by\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "proof"),
+    [
+        ("```lean4\ntheorem gold (n : ℕ) : n + 0 = n := by\n  simp\n```", "by\n  simp\n"),
+        ("```lean4\ntheorem gold (n : ℕ := 1) (h : n = 1 := by rfl) : n = n := rfl\n```", "rfl\n"),
+        ("```lean4\n  simp\n```", "  simp\n"),
+        ("```lean\na\n```\n```lean4\nb\n```\n```lean\nc\n```", "b\n"),
+        ("```\na\n```\n```\nb\n```", "b\n"),
+        ("```python\na\n```", ""),
+        ("<think>```lean4\na\n```</think>simp", "simp"),
+        ("```lean4\ntheorem gold : True\n```", ""),
+        ("", ""),
+    ],
+)
+def test_the_proof_in_a_reply(reply: str, proof: str) -> None:
+    assert proof_in(reply) == proof
+
+
+@pytest.mark.parametrize(
+    "statement", [STATEMENT, "theorem gold (n : ℕ) : n + 0 = n := by sorry", STATEMENT[:-4]]
+)
+@pytest.mark.parametrize("proof", ["by\n  simp", "  simp", "simp", "\n  simp"])
+def test_the_program_states_the_rows_theorem(statement: str, proof: str) -> None:
+    made = build(
+        HEADER, statement, proof if "by" in proof or statement.rstrip()[-2:] != ":=" else f"by {proof}"
+    )
+    assert made.text.startswith(f"{HEADER}theorem gold (n : ℕ) : n + 0 = n := by")
+    assert made.text.split()[-1] == "simp"
+    assert (made.name, made.text.count(" by")) == ("gold", 1)
+
+
+def test_an_example_gets_a_name() -> None:
+    made = build(HEADER, "example (n : ℕ) : n = n := by", "by rfl")
+    assert made.name == OWN_NAME
+    assert f"theorem {OWN_NAME} (n : ℕ)" in made.text
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        "  sorry",
+        "  admit",
+        "  have h : False := by sorry\n  exact h.elim",
+        "  simp -- fine\n  sorry",
+        '  have : "--" = "--" := by sorry',
+        "  /- open -/ sorry /- -/",
+        "  have «--» : False := by sorry",
+    ],
+)
+def test_holes_are_found(proof: str) -> None:
+    assert hole(proof)
+
+
+@pytest.mark.parametrize(
+    "proof", ["  simp -- no sorry", "  /- sorry /- admit -/ -/ simp", "  exact sorryish"]
+)
+def test_holes_in_comments_are_none(proof: str) -> None:
+    assert not hole(proof)
+
+
+@pytest.mark.parametrize(
+    ("proof", "word"),
+    [
+        ("  simp\naxiom cheat : False", "axiom"),
+        ("  native_decide", "native_decide"),
+        ("  simp\n#eval IO.println 1", "eval"),
+        ('  simp\nmacro "x" : tactic => `(tactic| sorry)', "macro"),
+        ("  simp\nnamespace Other\ntheorem gold : True := trivial", "namespace"),
+        ("  simp\nset_option autoImplicit true", "set_option autoImplicit"),
+        ('  run_tac Lean.logInfo "x"', "run_tac"),
+        ("  simp\n@[implemented_by f] def g := 1", "implemented_by"),
+        ("  simp\nimport Lean", "import"),
+        ("  simp\nset_option\n  debug.skipKernelTC true", "set_option debug.skipKernelTC"),
+    ],
+)
+def test_what_could_deceive_the_check_is_refused(proof: str, word: str) -> None:
+    assert forbidden(proof) == word
+
+
+def test_what_cannot_deceive_is_not_refused() -> None:
+    assert not forbidden(
+        "  set_option maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega"
+    )
+
+
+@pytest.mark.parametrize(
+    "unit", ["```lean4\n", ":=", "(", "/-", "--", '"', "theorem ", "set_option ", "by ", "\n"]
+)
+def test_every_reply_is_read_in_linear_time(unit: str) -> None:
+    start_s = time.thread_time()
+    proof = proof_in(f"```lean4\ntheorem x{unit * (1_000_000 // len(unit))}\n```")
+    hole(proof), forbidden(proof), build(HEADER, STATEMENT, proof)
+    assert time.thread_time() - start_s < 5
+
+
+def test_messages_in_a_text() -> None:
+    text = (
+        "/p/t.lean:3:2: error: unsolved goals\n⊢ False\n/p/t.lean:4:0: warning: declaration uses 'sorry'\n"
+        "'gold' depends on axioms: [propext,\n Quot.sound]\n"
+    )
+    first, second = read_text(text)
+    assert first == Message("error", Position(3, 2), "unsolved goals\n⊢ False")
+    assert judged([first], "").status == "failed"
+    found = judged([second], "")
+    assert found.has_hole
+    assert found.axioms("gold") == {"propext", "Quot.sound"}
+    assert found.axioms("gol") is None
+
+
+def test_a_forged_line_does_not_hide_an_axiom() -> None:
+    forged = Message("info", Position(1), "'gold' does not depend on any axioms")
+    true = Message("info", Position(9), "'gold' depends on axioms: [sorryAx]")
+    for messages in ([forged, true], [true, forged]):
+        assert judged(messages, "").axioms("gold") == {"sorryAx"}

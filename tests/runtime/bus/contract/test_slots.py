@@ -1,0 +1,141 @@
+"""Slots of pulls: used, shared and never exceeded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from gym_runtime.bus.interface import (
+    Bus,
+    Delivery,
+)
+from gym_runtime.bus.slots import Slots
+from gym_runtime.timing import PROBE_S
+
+if TYPE_CHECKING:
+    pass
+from runtime.bus.contract.traffic import Mailbox, pulling
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_slots_are_used_and_never_exceeded(bus: Bus, other: Bus) -> None:
+    running = most = 0
+    full = anyio.Event()
+    done: Mailbox[bytes] = Mailbox()
+
+    async def handle(delivery: Delivery) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 7:
+            full.set()
+        await full.wait()
+        await anyio.sleep(0.001 * (int(delivery.payload) % 4))
+        running -= 1
+        await delivery.ack()
+        done.put(delivery.payload)
+
+    async with pulling(other, handle, slots=7):
+        for number in range(200):
+            await bus.enqueue("task.a.b", b"%d" % number)
+        await done.until(200)
+    assert most == 7
+    assert Counter(done.items) == {b"%d" % number: 1 for number in range(200)}
+
+
+class Floor:
+    """Counts the tasks in progress of each queue; each ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.at_work: Counter[str] = Counter()
+        self.most = 0
+        self.redelivered = 0
+        self._changed = anyio.Event()
+        self.ended: Counter[str] = Counter()
+        self._held: dict[str, list[anyio.Event]] = {}
+
+    async def handle(self, delivery: Delivery) -> None:
+        queue = delivery.subject.split(".")[1]
+        self.redelivered += delivery.deliveries > 1
+        let_go = anyio.Event()
+        self._held.setdefault(queue, []).append(let_go)
+        self._count(queue, 1)
+        await let_go.wait()
+        self.ended[queue] += 1
+        self._count(queue, -1)
+        await delivery.ack()
+
+    def _count(self, queue: str, change: int) -> None:
+        self.at_work[queue] += change
+        self.most = max(self.most, self.at_work.total())
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def let_go(self, queue: str) -> None:
+        """End one task, and return when it has ended."""
+        ended = self.ended[queue] + 1
+        self._held[queue].pop(0).set()
+        with anyio.fail_after(15):
+            while self.ended[queue] < ended:
+                await self._changed.wait()
+
+    async def until(self, **counts: int) -> None:
+        with anyio.fail_after(15):
+            while any(self.at_work[queue] != count for queue, count in counts.items()):
+                await self._changed.wait()
+
+
+async def test_pulls_that_share_slots_give_all_of_them_to_the_queue_that_has_tasks(
+    bus: Bus, other: Bus
+) -> None:
+    floor, slots = Floor(), Slots(12)
+    async with AsyncExitStack() as stack:
+        for name in "abcd":
+            await stack.enter_async_context(
+                pulling(
+                    other,
+                    floor.handle,
+                    pattern=f"task.{name}.>",
+                    consumer=name,
+                    slots=slots,
+                    ack_wait_s=2.0,
+                )
+            )
+        for number in range(40):
+            await bus.enqueue("task.a.x", b"%d" % number)
+        await floor.until(a=12)
+        # Another queue's turn comes when a slot is free, until both have the same.
+        for number in range(6):
+            await bus.enqueue("task.b.x", b"%d" % number)
+        await anyio.sleep(1.2 * PROBE_S)
+        for gone in range(6):
+            await floor.let_go("a")
+            await floor.until(a=11 - gone, b=1 + gone)
+        # When one queue is empty, the other one has all slots again, once its last pulls have ended.
+        for _ in range(6):
+            await floor.let_go("b")
+        await floor.until(a=12, b=0)
+        await bus.enqueue("task.c.x", b"")
+        await anyio.sleep(1.2 * PROBE_S)
+        await floor.let_go("a")
+        await floor.until(c=1)
+        assert (floor.most, floor.redelivered) == (12, 0)
+
+
+async def test_fewer_slots_than_pulls_serve_them_all(bus: Bus, other: Bus) -> None:
+    floor, slots = Floor(), Slots(1)
+    async with AsyncExitStack() as stack:
+        for name in "abc":
+            await stack.enter_async_context(
+                pulling(other, floor.handle, pattern=f"task.{name}.>", consumer=name, slots=slots)
+            )
+        for name in "cab":
+            await bus.enqueue(f"task.{name}.x", b"")
+            await floor.until(**{name: 1})
+            await floor.let_go(name)
+            await floor.until(**{name: 0})
+    assert (floor.most, floor.redelivered) == (1, 0)

@@ -1,0 +1,90 @@
+"""The scores of a run's benchmarks, from its rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gym_runtime.environment import catalogue
+from gym_runtime.files.benchmark_scores import benchmark_scores
+from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.files.sample import sample_row
+
+PHYSICS, MEDICINE = "Physics", "Medicine"
+
+
+def stored(agent: str, task: int, rollout: int, reward: float, /, **fields: object) -> bytes:
+    keys = {"_ng_task_index": task, "_ng_rollout_index": rollout}
+    return json.dumps({"agent_ref": {"name": agent}, **keys, "reward": reward, **fields}).encode() + b"\n"
+
+
+ROWS = [
+    stored("gpqa", 0, 0, 1.0, domain=PHYSICS),
+    stored("gpqa", 0, 1, 0.0, domain=PHYSICS),
+    stored("gpqa", 1, 0, 1.0, domain=MEDICINE),
+    stored("gpqa", 1, 1, 1.0, domain=MEDICINE),
+    stored("mcqa", 2, 0, 0.0),
+    stored("gpqa_simple_agent", 3, 0, 0.0),
+    stored("of_a_stranger", 4, 0, 0.0),
+]
+
+
+def test_each_agents_rows_have_their_benchmarks_score(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(ROWS))
+    agents = ["gpqa", "mcqa", "gpqa_simple_agent", "of_a_stranger"]
+    assert benchmark_scores(path, agents) == {
+        "gpqa": {"mean@2": 75.0, MEDICINE: 100.0, PHYSICS: 50.0},
+        "gpqa_simple_agent": {"accuracy": 0.0},  # its row has no domain
+    }
+
+
+def test_without_a_benchmark_the_rows_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"no rows")
+    assert benchmark_scores(path, ["mcqa"]) == {}
+    assert benchmark_scores(tmp_path / "missing.jsonl", ["gpqa"]) == {}
+
+
+def test_the_score_stands_in_the_aggregate_and_in_the_summary_of_its_agent(tmp_path: Path) -> None:
+    metrics = Metrics()
+    for line in (ROWS[0], ROWS[4]):
+        metrics.add_sample(sample_row(line))
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(ROWS[0])
+    metrics.scores = benchmark_scores(path, metrics.agents)
+    found = {entry["agent_ref"]["name"]: entry for entry in json.loads(b"".join(metrics.aggregate()))}
+    assert found["gpqa"]["score"] == {"accuracy": 100.0, PHYSICS: 100.0}
+    assert "score" not in found["mcqa"]
+    assert metrics.summary("gpqa").score == found["gpqa"]["score"]
+    assert metrics.summary().score == metrics.summary("mcqa").score == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [one for one in catalogue.names("environments") if catalogue.environment(one).definition.benchmark],
+)
+def test_every_score_takes_rollouts_of_the_environments_own_rows(name: str, tmp_path: Path) -> None:
+    """With fields as its verdicts have them, of right and of wrong rollouts."""
+    benchmark = catalogue.environment(name).definition.benchmark
+    assert benchmark is not None
+    verdicts = {
+        "extracted_answer": "B", "is_correct": True, "is_incorrect": False, "is_not_attempted": False,
+        "confidence": 80.0, "follow_all_instructions": True, "follow_all_instructions_loose": True,
+        "follow_instruction_list": [True], "follow_instruction_list_loose": [True, False],
+    }  # fmt: skip
+    examples = [json.loads(line) for line in catalogue.environment(name).examples.read_bytes().splitlines()]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(
+        b"".join(
+            stored(name, task, rollout, float(rollout), **{**verdicts, **example, "gold": None})
+            for task, example in enumerate(examples)
+            for rollout in range(2)
+        )
+    )
+    score = benchmark_scores(path, [name])[name]
+    assert score
+    assert all(0 <= figure <= 100 for figure in score.values())
+    missing = [field for field in benchmark.fields if field not in {*verdicts, *examples[0]}]
+    assert not missing

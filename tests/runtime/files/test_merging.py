@@ -1,0 +1,93 @@
+"""Files of several runs become those of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.cli import main
+from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
+from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.messages.outcomes import RolloutRecord
+
+Record = Callable[..., RolloutRecord]
+
+
+def write(path: Path, *records: RolloutRecord) -> Path:
+    files = OutputFiles.beside(path)
+    with ResultWriter(files) as writer:
+        for record in records:
+            writer.write(record)
+    asked = {"a": 1, "responses_create_params": {}}
+    lines = [
+        json.dumps(
+            {**asked, "_ng_task_index": one.task_index, "_ng_rollout_index": one.rollout_index}
+        ).encode()
+        for one in records
+    ]
+    write_whole(files.materialized_inputs, iter(line + b"\n" for line in dict.fromkeys(lines)))
+    return path
+
+
+def merge(*arguments: Any) -> int:
+    return main.run(["merge", *map(str, arguments)])
+
+
+def test_one_row_per_rollout_and_metrics_of_all(
+    tmp_path: Path, record: Record, failure: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a.jsonl", record(0), record(1, reward=0.0), failure(2), failure(3))
+    b = write(tmp_path / "b.jsonl", record(1, reward=0.0), record(2), failure(3), failure(3, kind="task"))
+    assert merge(a, b, "-o", tmp_path / "c.jsonl", "--json") == 0
+    out, err = capsys.readouterr()
+    summary = json.loads(out)["summary"]
+    assert summary["outcomes"] == {"completed": 3, "truncated": 0, "failed": 1, "cancelled": 0}
+    assert summary["failures"] == {"task": 1}
+    assert summary["mean_reward"] == pytest.approx(2 / 3)
+    assert "1 rows stood in more than one file; 1 rollouts that failed" in err
+    merged = OutputFiles.beside(tmp_path / "c.jsonl")
+    rows = [record(0), record(1, reward=0.0), record(2)]
+    assert merged.rollouts.read_bytes() == b"".join(bytes(row.row) + b"\n" for row in rows)
+    assert len(merged.failures.read_bytes().splitlines()) == 2
+    assert len(merged.materialized_inputs.read_bytes().splitlines()) == 4
+    assert len(merged.reward_profiling.read_bytes().splitlines()) == 3
+    whole = Metrics()
+    for one in (*rows, failure(3, kind="task")):
+        whole.add(one)
+    assert merged.aggregate_metrics.read_bytes() == b"".join(whole.aggregate())
+    assert not merged.manifest.exists()
+
+
+def test_two_different_rows_of_one_rollout_are_refused(
+    tmp_path: Path, record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a.jsonl", record(0), record(1))
+    b = write(tmp_path / "b.jsonl", record(2), record(1, text="other"))
+    assert merge(a, b, "-o", tmp_path / "c.jsonl") == 2
+    assert f"{a}:2 and {b}:2 are different rows with the same numbers" in capsys.readouterr().err
+    assert not (tmp_path / "c.jsonl").exists()
+
+
+def test_what_cannot_be_merged_is_one_line(
+    tmp_path: Path, record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = (write(tmp_path / f"{name}.jsonl", record(number)) for number, name in enumerate("ab"))
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text('{"x": 1}\n')
+    for arguments, message in (
+        ((a,), "say which files: gym-runtime merge A.jsonl B.jsonl"),
+        ((a, tmp_path / "none.jsonl"), "none.jsonl"),
+        ((a, a), "is named twice"),
+        ((a, wrong), "wrong.jsonl:1 is no rollout row"),
+    ):
+        assert merge(*arguments, "-o", tmp_path / "c.jsonl") == 2
+        assert message in capsys.readouterr().err
+    assert merge(a, b, "-o", a) == 2
+    assert "would be read and written" in capsys.readouterr().err
+    assert merge(a, b, "-o", tmp_path / "c.jsonl") == 0
+    assert merge(a, b, "-o", tmp_path / "c.jsonl") == 2
+    assert "has content already" in capsys.readouterr().err
+    assert merge(a, b, "-o", tmp_path / "c.jsonl", "--overwrite") == 0

@@ -1,0 +1,11 @@
+"""These systems have no follower of agents, so that every client calls the roll: here it need not be long."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def short_roll_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gym_runtime.rpc.roll_call.ROLL_CALL_S", 0.05)
+    monkeypatch.setattr("gym_runtime.rpc.announcing.CALLS_ANSWERED_S", 0.0)

@@ -1,0 +1,139 @@
+"""A name in a row or a file of results is never a path; a name that a person gave may be one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gym_models.replay import Adapter as Replay
+from gym_runtime.checks.reverification import environments_of, reverify
+from gym_runtime.cli import main
+from gym_runtime.client import Client
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.files.row_reader import BadRow, RowReader
+from gym_runtime.files.rows import expand
+from gym_runtime.testing.background import hosting
+from gym_runtime.testing.small_system import small_system
+from gym_runtime.workers.adapter import ModelSettings
+from runtime.names.hostile_rows import PATHS, TRAP, Place
+
+DEAD = "nats://127.0.0.1:9"
+
+
+MODEL = ("--model", "scripted/echo")
+
+
+COMMANDS: dict[str, Callable[[Place, str], list[str]]] = {
+    "run": lambda place, ref: ["run", "-i", str(place.rows(ref)), "-o", "out.jsonl", *MODEL],
+    "run NAME": lambda place, ref: ["run", "mcqa", "-i", str(place.rows(ref)), "-o", "out.jsonl", *MODEL],
+    "publish": lambda place, ref: ["publish", str(place.rows(ref)), "--nats", DEAD],
+    "publish NAME": lambda place, ref: [
+        *("publish", str(place.rows(ref)), "--environment", "mcqa", "--nats", DEAD)
+    ],
+    "reverify": lambda place, ref: ["reverify", "--rollouts", str(place.stored(ref)), "-o", "out.jsonl"],
+    "reverify --inputs": lambda place, ref: [
+        *("reverify", "--rollouts", str(place.stored(ref)), "--inputs", str(place.folder / "rows.jsonl")),
+        *("--set", "threshold=1", "-o", "out.jsonl"),
+    ],
+    "prepare": lambda place, ref: ["prepare", "mcqa", "--input", str(place.rows(ref)), "-o", "data"],
+}
+
+
+@pytest.mark.parametrize("what", PATHS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_takes_a_rows_name_as_a_path(
+    place: Place, command: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(COMMANDS[command](place, place.name(what))) != 0
+    assert not place.mark.exists()
+    said = capsys.readouterr().err
+    assert "no environment has agent_ref" in said or "--set" in said or "setting" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("what", PATHS)
+def test_no_function_takes_a_rows_name_as_a_path(place: Place, what: str) -> None:
+    ref = place.name(what)
+    line = json.dumps({"responses_create_params": {"input": "go"}, "agent_ref": {"name": ref}}).encode()
+    with pytest.raises(UsageError, match="no environment has agent_ref"):
+        catalogue.resolve_agent_ref(ref)
+    with pytest.raises(UsageError, match="there is no environment"):
+        catalogue.known_environment(ref)
+    with pytest.raises(BadRow):
+        RowReader("mcqa").read(line)
+    with pytest.raises(TaskError):
+        list(expand([line], run="r"))
+
+    assert environments_of(place.stored(ref)) == []
+    assert not place.mark.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", PATHS)
+async def test_no_client_takes_a_rows_name_as_a_path(place: Place, what: str) -> None:
+    row = {"responses_create_params": {"input": "go"}, "agent_ref": {"name": place.name(what)}}
+    async with small_system() as system, hosting() as tasks:
+        gym = Client(system.bus, tasks)
+        with pytest.raises(TaskError, match="no environment has agent_ref"):
+            await anext(gym.rollouts([row]))
+        with pytest.raises(TaskError, match="no environment has agent_ref"):
+            await anext(gym.groups([row], repeats=2))
+        assert await gym.runs() == []
+    with pytest.raises(UsageError, match="no environment has agent_ref"):
+        await reverify(None, place.stored(place.name(what)).read_bytes())
+    assert not place.mark.exists()
+
+
+@pytest.mark.anyio
+async def test_recorded_rollouts_are_replayed_whatever_they_name(place: Place) -> None:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}
+    place.rows(place.name("absolute"), response={"output": [message]}, _ng_task_index=0, _ng_rollout_index=0)
+    async with Replay(ModelSettings(provider="replay", name="rows.jsonl")):
+        pass
+    assert not place.mark.exists()
+
+
+def test_a_row_may_name_a_file_that_a_person_has_named(place: Place) -> None:
+    own = catalogue.environment("below/trap.py")
+    assert place.mark.exists()
+    for ref in ("trap", "trap_simple_agent", "the-trap"):
+        assert catalogue.known_environment(catalogue.resolve_agent_ref(ref)) is own
+    assert catalogue.address("trap") == str(place.folder / "below" / "trap.py")
+    with pytest.raises(UsageError):
+        catalogue.resolve_agent_ref("./trap.py")
+
+
+def test_an_installed_name_is_the_installed_one_unless_a_person_says_a_path(place: Place) -> None:
+    assert catalogue.environment("mcqa").source.parent.name == "gym_resources"
+    assert catalogue.address("mcqa") == "mcqa"
+    assert not place.mark.exists()
+    own = catalogue.environment("./mcqa.py")
+    assert place.mark.exists()
+    assert catalogue.known_environment("mcqa") is own
+    assert catalogue.environment("mcqa") is own
+
+
+def test_a_file_whose_name_is_no_token_is_refused(place: Place) -> None:
+    (place.folder / "a b.py").write_text(TRAP.format(mark=str(place.mark)))
+    with pytest.raises(UsageError, match="'a b' cannot name an environment"):
+        catalogue.environment("a b.py")
+    assert not place.mark.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_workers_take_what_the_command_line_named_and_no_file_that_lies_about(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ("--model", "scripted/echo")
+    rows = place.rows("mcqa_simple_agent", options=[{"A": "x"}], expected_answer="A")
+    assert main.run(["run", "-i", str(rows), "-o", "installed.jsonl", *model]) == 0
+    assert not place.mark.exists()
+    assert main.run(["run", "below/trap.py", "-i", str(place.rows("trap")), "-o", "own.jsonl", *model]) == 0
+    assert place.mark.exists()
+    assert json.loads(Path("own.jsonl").read_text())["reward"] == 1.0
+    capsys.readouterr()

@@ -1,0 +1,125 @@
+"""The supervisor: what it says, and what it starts again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+from gym_runtime import connect
+from gym_runtime.system.private_broker import Broker
+from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
+from gym_runtime.system.system import launch, running
+from runtime.system.supervisor.supervised import (
+    NAME,
+    alive,
+    gone,
+    is_empty,
+    pid_of,
+    processes_of,
+    rows,
+    spec,
+    works,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
+
+
+async def test_it_says_where_the_broker_is_and_who_is_ready_and_leaves_nothing_behind(
+    temporary: Path,
+) -> None:
+    said: list[Event] = []
+    async with running(spec(workers=2), said.append) as system:
+        pids = processes_of(system)
+        assert [event.event for event in said] == ["broker", *["ready"] * 6, "all_ready"]
+        assert said[0].url == system.url
+        # A resource worker also asks in a child whether there is a sandbox.
+        assert {event.pid for event in said[1:-1]} | {system.pid, said[0].pid} <= pids
+        kinds = Counter(event.kind for event in system.workers.values())
+        assert kinds == {"agent": 2, "resource": 2, "model": 2}
+        assert not is_empty(temporary)
+        await works(system)
+    assert not alive(pids)
+    assert is_empty(temporary)
+
+
+async def test_ps_tells_the_processes_apart() -> None:
+    async with running(spec()) as system:
+        titles = {
+            kind: " ".join(psutil.Process(pid_of(system, kind)).cmdline())
+            for kind in ("agent", "resource", "model")
+        }
+        assert titles["agent"].startswith("gym-runtime agent tool_loop (agent-")
+        assert titles["resource"].startswith(f"gym-runtime resource {NAME} (resource-")
+        assert titles["model"].startswith("gym-runtime model policy (model-")
+        assert " ".join(psutil.Process(system.pid).cmdline()).strip() == "gym-runtime supervisor"
+
+
+async def test_with_a_broker_of_somebody_elses_it_starts_and_stops_none(broker: Broker) -> None:
+    async with running(spec(nats=(broker.url,))) as system:
+        assert (system.url, system.broker_pid) == (broker.url, 0)
+        await works(system)
+    assert broker.poll() is None
+
+
+async def test_several_systems_share_a_broker_by_their_prefixes(broker: Broker) -> None:
+    async with (
+        running(spec(nats=(broker.url,), prefix="one")),
+        connect(nats=broker.url, prefix="one") as one,
+        connect(nats=broker.url, prefix="two") as two,
+    ):
+        assert len(await one.workers()) == 3
+        assert await two.workers() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets one make a pipe small")
+async def test_an_owner_who_does_not_listen_holds_nothing_up() -> None:
+    system = launch(SystemSpec(pools=(PoolSpec(kind="resource", names=("mcqa",), processes=60),)))
+    try:
+        assert system._process.stdout is not None  # pyright: ignore[reportPrivateUsage]
+        fcntl.fcntl(system._process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # pyright: ignore[reportPrivateUsage]
+        broker = await system.until("broker")
+        async with connect(nats=broker.url) as gym:
+            with anyio.fail_after(40):
+                while len(await gym.workers()) < 60:
+                    await anyio.sleep(0.1)
+        os.kill(system.pid, signal.SIGTERM)
+        await gone({system.pid}, within_s=15)
+    finally:
+        system.kill()
+
+
+@pytest.mark.parametrize("kind", ["agent", "resource", "model"])
+async def test_a_worker_that_is_killed_is_started_again_and_works(kind: str) -> None:
+    async with running(spec()) as system:
+        pid = pid_of(system, kind)
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(10):
+            restarted = await system.until("restarted")
+            ready = await system.until("ready")
+        assert (restarted.kind, restarted.pid) == (kind, pid)
+        assert restarted.reason == f"{kind} worker {pid} was killed by SIGKILL"
+        assert ready.kind == kind
+        assert pid_of(system, kind) == ready.pid != pid
+        assert len(system.workers) == 3
+        await works(system)
+
+
+async def test_the_broker_is_started_again_where_it_was_with_what_it_had() -> None:
+    async with running(spec()) as system, connect(nats=system.url) as gym:
+        pid = system.broker_pid
+        records = gym.rollouts(rows(200), environment=NAME)
+        await anext(records)
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(10):
+            restarted = await system.until("restarted")
+        assert (restarted.kind, restarted.reason) == ("broker", "the broker died")
+        assert system.broker_pid not in (0, pid)
+        with anyio.fail_after(30):
+            assert len([record async for record in records]) == 199

@@ -1,0 +1,57 @@
+"""Who begins when at an agent worker, after workers were lost."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from gym_runtime.workers.suspect_places import ALONE_AT, GROUP, GROUP_AT, SuspectPlaces
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_one_that_must_be_alone_waits_for_those_that_are_new_and_holds_up_those_that_come() -> None:
+    places = SuspectPlaces()
+    new = places.turn(0)
+    suspect = places.turn(ALONE_AT)
+    assert not new.limited
+    assert suspect.limited
+    order: list[str] = []
+
+    async def begin(name: str, losses: int) -> None:
+        place = places.turn(losses)
+        assert place.limited
+        await place.take()
+        order.append(name)
+
+    async def begin_suspect() -> None:
+        await suspect.take()
+        order.append("suspect")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(begin_suspect)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(begin, "later", 0)
+        tasks.start_soon(begin, "of the group", GROUP_AT)
+        await anyio.wait_all_tasks_blocked()
+        assert order == []
+        new.give_up()
+        await anyio.wait_all_tasks_blocked()
+        assert order == ["suspect"]
+        suspect.give_up()
+    assert sorted(order) == ["later", "of the group", "suspect"]
+
+
+async def test_a_group_has_so_many_places_and_one_that_gives_up_waiting_delays_no_other() -> None:
+    places = SuspectPlaces()
+    group = [places.turn(GROUP_AT) for _ in range(GROUP)]
+    last = places.turn(GROUP_AT)
+    assert not any(place.limited for place in group)
+    assert last.limited
+    assert not places.turn(0).limited
+    with anyio.move_on_after(0):
+        await places.turn(ALONE_AT).take()
+    assert not places.turn(0).limited
+    group[0].give_up()
+    group[0].give_up()
+    await last.take()
+    assert places.turn(GROUP_AT).limited
