@@ -106,7 +106,7 @@ async def test_the_time_in_the_queue_is_told() -> None:
             row = b'{"responses_create_params":{"input":"go"}}'
             (record,) = await system.make(rollout_spec(row))
     gym = row_of(record)["_gym"]
-    assert gym["timing"]["queue_s"] >= waited_s
+    assert gym["timing"]["queue_s"] >= waited_s - 0.1
     assert gym["duration_s"] < gym["timing"]["queue_s"] + 1, "the attempt does not count it"
 
 

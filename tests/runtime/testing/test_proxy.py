@@ -88,7 +88,7 @@ async def test_a_slow_link_delays_and_keeps_the_order() -> None:
         while len(got) < len(sent):
             got += await client.receive()
         assert got == sent
-        assert anyio.current_time() - began_s >= 0.1
+        assert anyio.current_time() - began_s >= 0.09
 
 
 async def test_a_narrow_link_passes_so_many_bytes_a_second() -> None:
@@ -99,7 +99,7 @@ async def test_a_narrow_link_passes_so_many_bytes_a_second() -> None:
         got = 0
         while got < 10_000:
             got += len(await client.receive())
-        assert anyio.current_time() - began_s >= 0.2
+        assert anyio.current_time() - began_s >= 0.19
 
 
 def test_what_is_lost_comes_later_the_more_often_it_is_lost() -> None:

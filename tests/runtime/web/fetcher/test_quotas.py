@@ -36,7 +36,7 @@ async def test_a_pace_holds_for_all_that_ask(served: Site) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(ask, None, msgspec.structs.replace(ORACLE, per_s=20.0))
-    assert time.monotonic() - start_s >= 0.2
+    assert time.monotonic() - start_s >= 0.19
 
 
 async def test_a_ledger_that_was_cut_off_begins_again(served: Site, tmp_path: Path) -> None:

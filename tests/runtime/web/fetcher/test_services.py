@@ -58,7 +58,7 @@ async def test_a_pause_that_the_service_asks_for(served: Site) -> None:
     answers(served, 429, **{"Retry-After": "1"})
     start_s = time.monotonic()
     assert (await ask()).status == 200
-    assert time.monotonic() - start_s >= 1
+    assert time.monotonic() - start_s >= 0.99
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])
