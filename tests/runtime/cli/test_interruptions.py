@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from anyio.streams.text import TextReceiveStream
 from gym_runtime import connect
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.files.rows import expand
@@ -130,6 +131,25 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
         assert [info.state for info in await gym.runs()] == ["finished"]
     state.stop()
     assert left == {"task": {}, "rollout": {}, "journal": {}}
+
+
+async def test_a_resumed_run_waits_for_its_broker_to_come_back(broker: Broker, tmp_path: Path) -> None:
+    more = ("--nats", broker.url)
+    with stub_engine.running("--latency-s", "0.05") as engine:
+        with started(command(engine, tmp_path, *more)) as process:
+            await some_rows(tmp_path)
+            process.kill()
+        broker.stop()
+        resume = command(engine, tmp_path, *more, "--resume")
+        async with await anyio.open_process(resume) as resumed:
+            assert resumed.stderr is not None
+            said = ""
+            async for text in TextReceiveStream(resumed.stderr):
+                said += text
+                if "waiting up to 60 s: no broker at " in said and broker.poll() is not None:
+                    broker.restart()
+            assert await resumed.wait() == 0, said
+    assert len(keys(tmp_path)) == ROLLOUTS
 
 
 async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
