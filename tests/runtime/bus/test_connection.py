@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import signal
-import socket
 from pathlib import Path
 
 import anyio
@@ -17,6 +16,7 @@ from gym_runtime.bus.link import Listener
 from gym_runtime.errors import BrokerError
 from gym_runtime.system.private_broker import Broker
 from nacl.signing import SigningKey
+from ports import free_port
 from runtime.bus.conftest import StartServer, linked
 
 pytestmark = pytest.mark.asyncio
@@ -41,12 +41,6 @@ def noting(got: list[bytes], heard: anyio.Event) -> Listener:
         heard.set()
 
     return listen
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @pytest.mark.slow

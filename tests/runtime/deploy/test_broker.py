@@ -25,8 +25,9 @@ from gym_runtime.errors import BrokerError, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from ports import free_port
 from runtime.cli.started import SCRIPT
-from runtime.deploy.brokers import free_port, serving, until_ready
+from runtime.deploy.brokers import serving, until_ready
 
 NAME = "example_session_state_mgmt"
 ROW = {
