@@ -54,7 +54,7 @@ async def test_a_cluster_is_known_by_one_of_its_servers(start_server: StartServe
     (url, pid), (other_url, _) = start_server(member(first, second)), start_server(member(second, first))
     async with linked(url) as link:
         assert link.clustered
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while len(link._servers._known) < 2:
                 await anyio.sleep(0.01)
         back, got, heard = Back(link), [], anyio.Event()
@@ -108,7 +108,7 @@ async def _sent_later(broker: Broker) -> None:
         assert not link.up
         broker.restart()
         await back.again()
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             await last.wait()
         assert got == [b"%d" % number for number in range(100)]
 

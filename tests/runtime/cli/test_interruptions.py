@@ -88,7 +88,7 @@ async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: i
             os.kill(process.pid, number)
             status = await anyio.to_thread.run_sync(process.wait)
             assert status == (-number if number == signal.SIGKILL else 130)
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 await gone(family)
         before = keys(tmp_path)
         assert 40 <= len(before) < ROLLOUTS
@@ -113,7 +113,7 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
             family = psutil.Process(process.pid).children(recursive=True)
             os.kill(process.pid, signal.SIGKILL)
             await anyio.to_thread.run_sync(process.wait)
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 await gone(family)
         run = json.loads((tmp_path / "out_run.json").read_bytes())["run"]
         with started(command(engine, tmp_path, *more, "--resume")) as process:
@@ -192,7 +192,7 @@ async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path:
             await anyio.sleep(0.05)
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGINT)
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             assert await anyio.to_thread.run_sync(process.wait) == 130
             await gone(family)
 

@@ -104,7 +104,7 @@ async def test_a_cancelled_rollout_waits_for_no_server(served: Site, monkeypatch
 
 async def test_a_server_that_is_not_there_is_a_failure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AVIARY_SERVER_URL", "http://127.0.0.1:1")
-    with anyio.fail_after(5):
+    with anyio.fail_after(15):
         error = await failing(row(task_idx=0))
     assert (error.stage, error.retryable) == ("resource", True)
     assert "aviary is unavailable: 127.0.0.1 cannot be reached" in error.message
