@@ -196,7 +196,7 @@ def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> No
             time.sleep(0.05)
         children = process.children(recursive=True)
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert not [child for child in children if child.is_running()]
 
 
