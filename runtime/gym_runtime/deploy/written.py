@@ -102,6 +102,8 @@ def write(platform: Platform, folder: Path, values: Values, *, overwrite: bool =
 
 def _texts(at: Traversable, path: Path) -> Iterator[tuple[Path, str]]:
     for one in at.iterdir():
+        if one.name == "__pycache__":  # pip compiles autoscale.py when it installs
+            continue
         if one.is_dir():
             yield from _texts(one, path / one.name)
         else:

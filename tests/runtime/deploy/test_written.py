@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import configparser
+import py_compile
 import re
 import runpy
 import shlex
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,18 @@ def test_every_value_is_filled_in_and_files_are_kept(platform: Any, tmp_path: Pa
     with pytest.raises(UsageError, match="exists; --overwrite replaces it"):
         write(platform, tmp_path, VALUES)
     assert write(platform, tmp_path, VALUES, overwrite=True) == paths
+
+
+def test_what_pip_compiled_at_installation_is_no_template(tmp_path: Path) -> None:
+    template = Path(str(files("gym_runtime.deploy"))) / "templates" / "slurm" / "autoscale.py"
+    compiled = py_compile.compile(str(template), doraise=True)
+    assert compiled
+    try:
+        names = {path.name for path in write("slurm", tmp_path, VALUES)}
+    finally:
+        Path(compiled).unlink()
+        Path(compiled).parent.rmdir()
+    assert names == {"system.sbatch", "workers.sbatch", "autoscale.py"}
 
 
 def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
