@@ -7,6 +7,7 @@ language.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -63,6 +64,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
             "MODEL_URL_LIST": ", ".join(f'"{url}"' for url in self.model_urls),
             "CONCURRENCY": str(self.concurrency),
             "PREFIX": self.prefix,
+            "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
         }
         for value in (
             self.image,

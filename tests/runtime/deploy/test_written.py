@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,13 @@ def test_services_start_commands_that_exist(tmp_path: Path) -> None:
     assert config.pools[2].model.urls == VALUES.model_urls
 
 
+def test_the_image_has_the_python_that_made_the_wheels(tmp_path: Path) -> None:
+    write("compose", tmp_path, VALUES)
+    base = re.search(r"^ARG BASE=(.*)$", (tmp_path / "Containerfile").read_text(), re.M)
+    assert base
+    assert base[1].endswith(f"/python:{sys.version_info.major}.{sys.version_info.minor}-slim")
+
+
 def test_composed_services_are_commands_that_exist(tmp_path: Path) -> None:
     write("compose", tmp_path, VALUES)
     composed = yaml.safe_load((tmp_path / "compose.yaml").read_text())
@@ -102,6 +110,7 @@ def test_composed_services_are_commands_that_exist(tmp_path: Path) -> None:
     assert {services[name]["stop_grace_period"] for name in ("broker", "resource", "model", "agent")} == {
         "30s"
     }
+    assert services["resource"]["security_opt"] == ["seccomp=unconfined", "systempaths=unconfined"]
     assert services["gym-server"]["profiles"] == ["gym-server"]
     for name in ("metrics", "gym-server"):
         assert services[name]["environment"]["GYM_NATS_URL"] == "/join/client.join"
@@ -114,6 +123,6 @@ def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:
         subprocess.run(["bash", "-n", str(tmp_path / name)], check=True)
     autoscale = runpy.run_path(str(tmp_path / "autoscale.py"))
     wanted = autoscale["wanted"]
-    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-workers", "64")
+    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-autoscaled", "64")
     assert [wanted(demand, 64, 64, 0, 4) for demand in (0, 64, 65, 128, 129, 10_000)] == [0, 0, 1, 1, 2, 4]
     assert wanted(0, 64, 64, 2, 4) == 2
