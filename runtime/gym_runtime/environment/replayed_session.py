@@ -31,8 +31,9 @@ async def rejudge(
         TaskError: the row does not match the task, or the response cannot be decoded.
         ResourceError: the environment raised, or its reward is not a finite number.
     """
+    reply = Reply(response)
     try:
-        transcript = Reply(response).items
+        transcript = reply.items
     except msgspec.DecodeError as error:
         raise TaskError(f"the recorded response cannot be read: {error}") from error
     # Not by `session_of`: an isolated verification copies each page that the code of a context manager is on.
@@ -40,7 +41,7 @@ async def rejudge(
     try:
         if not (resource.stateless or resource.session_type.judged_by_transcript):
             await replay(resource, session, transcript)
-        return await resource.verify(session, response)
+        return await resource.verify(session, reply)
     finally:
         await resource.close(session)
 
