@@ -58,6 +58,7 @@ class Served:
             TaskError: the body is no row, or belongs to no environment of this server.
         """
         try:
+            body.decode()  # decoding does not check fields that stay raw
             head, fields = _decode_head(body), _decode_fields(body)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise TaskError(f"the body is no row: {error}") from error
