@@ -180,7 +180,7 @@ class EnvironmentSession:
         for scope in self._asking:
             scope.cancel()
         request = calls.Request(
-            body=calls.pack(calls.CloseSession(session=self._session.name)),
+            body=calls.CloseSession(session=self._session.name),
             deadline_s=clock.now() + SESSION_CLOSED_S,
             rollout=self._task.rollout_id,
         )
