@@ -1,4 +1,4 @@
-"""One large batch: published whole, then made and collected. Rate, memory and disk of every process.
+"""One large batch: published whole, then made and collected. Rate, memory and disk, at each third of it.
 
     python tests/bench/batch.py                        # 100,000 tasks
     python tests/bench/batch.py --tasks 1000000
@@ -15,7 +15,9 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import psutil
@@ -30,44 +32,63 @@ from measure import print_table
 ENVIRONMENT = "example_single_tool_call"
 REPEATS = 8
 SAMPLE_S = 2.0
+PROCESSES = ("broker", "client", "agent worker", "resource worker", "model worker", "supervisor")
 MIB = 1024 * 1024
 
 
-class Phase:
-    """What one part of the benchmark took, and how large the processes became in it.
+class Sample(NamedTuple):
+    """What was seen at one moment; ``file_bytes`` is the size of what the phase fills."""
 
-    Attributes:
-        memory: by the name of a process: resident MiB after a third, at the end, and the most.
+    at_s: float
+    file_bytes: int
+    disk_mib: float
+    memory_mib: dict[str, float]
+
+
+class Phase:
+    """What one part of the benchmark took, by thirds of its tasks, and how large the processes were then.
+
+    Args:
+        fills: the file or folder whose size says how far the phase has come.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, fills: Path) -> None:
         self.name = name
-        self.disk_mib = 0.0
-        self._samples: dict[str, list[float]] = {}
+        self._fills = fills
         self._started_s = time.monotonic()
+        self._samples: list[Sample] = []
 
     def look(self, processes: dict[str, int], folder: Path) -> None:
         """Take a sample."""
+        memory: dict[str, float] = {}
         for name, pid in processes.items():
-            try:
-                self._samples.setdefault(name, []).append(psutil.Process(pid).memory_info().rss / MIB)
-            except psutil.NoSuchProcess:
-                continue
-        self.disk_mib = max(self.disk_mib, size_bytes(folder) / MIB)
+            with suppress(psutil.NoSuchProcess):
+                memory[name] = psutil.Process(pid).memory_info().rss / MIB
+        passed_s = time.monotonic() - self._started_s
+        disk_mib = size_bytes(folder) / MIB
+        self._samples.append(Sample(passed_s, size_bytes(self._fills), disk_mib, memory))
 
     def rows(self, tasks: int) -> list[list[object]]:
         """Rows of the table: the phase is over."""
-        rate = tasks / (time.monotonic() - self._started_s)
+        first, last = self._samples[0], self._samples[-1]
         found: list[list[object]] = []
-        for name, values in self._samples.items():
-            third, last, most = values[len(values) // 3], values[-1], max(values)
-            found.append([self.name, f"{rate:,.0f}", f"{self.disk_mib:,.0f}", name])
-            found[-1] += [f"{third:.0f}", f"{last:.0f}", f"{most:.0f}"]
+        before = first._replace(at_s=0.0)
+        for third in (1, 2, 3):
+            reached = first.file_bytes + third * (last.file_bytes - first.file_bytes) // 3
+            now = next(sample for sample in self._samples if sample.file_bytes >= reached)
+            share = (now.file_bytes - before.file_bytes) / max(1, last.file_bytes - first.file_bytes)
+            rate = tasks * share / max(SAMPLE_S, now.at_s - before.at_s)
+            memory = [f"{now.memory_mib.get(name, 0):.0f}" for name in PROCESSES]
+            disk_mib = max(sample.disk_mib for sample in self._samples if sample.at_s <= now.at_s)
+            found.append([self.name, third, f"{rate:,.0f}", f"{disk_mib:,.0f}", *memory])
+            before = now
         return found
 
 
 def size_bytes(folder: Path) -> int:
-    """What the files below a folder take on the disk."""
+    """What a file, or the files below a folder, take on the disk; 0 for what is not there."""
+    if folder.is_file():
+        return folder.stat().st_blocks * 512
     total = 0
     for at, _, names in os.walk(folder):
         for name in names:
@@ -124,7 +145,7 @@ async def measure(tasks: int, concurrency: int, folder: Path, *, late: bool) -> 
     environment = {"GYM_NATS_URL": broker.start()}
     found: list[list[object]] = []
     try:
-        phase = Phase("publish")
+        phase = Phase("publish", store)
         alone = {"broker": broker.pid}
         publish = ("publish", str(rows), "--environment", ENVIRONMENT, "--repeats", str(REPEATS))
         run = (await command(phase, store, alone, *publish, environment=environment)).split()[-1]
@@ -136,17 +157,15 @@ async def measure(tasks: int, concurrency: int, folder: Path, *, late: bool) -> 
         async with running(spec) as system, connect(nats=broker.url) as gym:
             everyone = members(broker, system)
             if late:
-                phase = Phase("make")
+                phase = Phase("make", store)
                 while not await made(gym, run, tasks):
                     phase.look(everyone, store)
                     await anyio.sleep(SAMPLE_S)
                 found += phase.rows(tasks)
-            phase = Phase("collect" if late else "make, collect")
+            phase = Phase("collect" if late else "make, collect", output)
             await command(phase, store, everyone, *collect, environment=environment)
-            found += phase.rows(tasks)
-            phase = Phase("afterwards")
             phase.look(everyone, store)
-            found += phase.rows(0)
+            found += phase.rows(tasks)
         with output.open("rb") as file:
             assert sum(1 for _ in file) == tasks
     finally:
@@ -168,7 +187,7 @@ async def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = await measure(options.tasks, options.concurrency, Path(folder), late=options.late)
-    header = ["phase", "tasks/s", "disk, most MiB", "process", "after a third MiB", "end MiB", "most MiB"]
+    header = ["phase", "third", "tasks/s", "broker's disk, most MiB", *(f"{name} MiB" for name in PROCESSES)]
     print_table(f"{options.tasks:,} tasks", header, rows)
 
 

@@ -46,16 +46,20 @@ PartitionName=main Nodes={nodes} Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """Slurm's commands, run on the controller's host."""
+    """Slurm's commands, run on the controller's host.
+
+    Attributes:
+        variables: the environment of commands and jobs.
+    """
 
     def __init__(self, hosts: Cluster, folder: Path, variables: dict[str, str]) -> None:
         self._hosts = hosts
         self._folder = folder
-        self._variables = {**os.environ, **variables, "SLURM_CONF": str(folder / "slurm.conf")}
+        self.variables = {**os.environ, **variables, "SLURM_CONF": str(folder / "slurm.conf")}
 
     def run(self, *command: str) -> str:
         """A command's standard output."""
-        return self._hosts.run(self._hosts.hosts[0], *command, env=self._variables, cwd=self._folder)
+        return self._hosts.run(self._hosts.hosts[0], *command, env=self.variables, cwd=self._folder)
 
     def jobs(self, name: str) -> list[str]:
         """The ids of the jobs of a name that run or wait."""
@@ -90,7 +94,6 @@ def slurm(hosts: Cluster, folder: Path, **variables: str) -> Generator[Slurm]:
     (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-1]\n")
     _write_key(munge / "key")
     made = Slurm(hosts, folder, variables)
-    environment = {**os.environ, **variables, "SLURM_CONF": str(folder / "slurm.conf")}
     paths = [f"--{name}-file={munge / name}" for name in ("key", "log", "pid", "seed")]
     user = ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups"]
     daemons = [
@@ -102,7 +105,7 @@ def slurm(hosts: Cluster, folder: Path, **variables: str) -> Generator[Slurm]:
     log = (folder / "daemons.log").open("wb")
     try:
         for daemon in daemons:
-            running.append(subprocess.Popen(daemon, env=environment, stdout=log, stderr=log))
+            running.append(subprocess.Popen(daemon, env=made.variables, stdout=log, stderr=log))
         made.until_idle()
         yield made
     finally:

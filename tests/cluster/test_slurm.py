@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -132,3 +133,48 @@ def test_an_engine_is_a_step_with_the_gpus_of_the_job(tmp_path: Path) -> None:
         system = System(jobs, tmp_path)
         until(lambda: len(system.agents()) == 1)
     assert (tmp_path / "seen").read_text() == "0,1\n"
+
+
+def test_the_autoscaler_looks_after_its_own_jobs_only(tmp_path: Path) -> None:
+    values = Values(
+        environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS
+    )
+    write("slurm", tmp_path, values)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS // 2)))
+    serving = shlex.join([*COMMAND, "--host", "0.0.0.0", "--port", "8000", "--latency-s", "0.3"])
+    variables = {
+        "GYM": SCRIPT,
+        "GYM_BROKER": str(tmp_path / "gym-broker"),
+        "GYM_ENGINE": serving,
+        "INTERVAL_S": "1",
+    }
+    with (
+        cluster(tmp_path, "head", "n0", "n1") as hosts,
+        slurm(hosts, tmp_path / "slurm", **variables) as jobs,
+    ):
+        system = System(jobs, tmp_path)
+        jobs.run("sbatch", "--gres=gpu:1", str(tmp_path / "system.sbatch"))
+        jobs.run("sbatch", str(tmp_path / "workers.sbatch"), f"resource:{NAME}")
+        until(lambda: len(system.agents()) == 1)
+        with (tmp_path / "autoscale.log").open("wb") as log:
+            autoscaler = subprocess.Popen(
+                hosts.command("head", sys.executable, "autoscale.py", "0", "2"),
+                env=jobs.variables,
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            run = system.ask("publish", str(rows), "--environment", NAME).split()[-1]
+            until(lambda: len(jobs.jobs("gym-autoscaled")) == 2)
+            system.ask("collect", run, "-o", str(tmp_path / "out.jsonl"))
+            until(lambda: not jobs.jobs("gym-autoscaled"))
+            assert len(jobs.jobs("gym-workers")) == 1
+            assert autoscaler.poll() is None
+        finally:
+            autoscaler.kill()
+            autoscaler.wait()
+    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+    assert "2 jobs, 0 needed: cancelling" in (tmp_path / "autoscale.log").read_text()

@@ -7,6 +7,7 @@ language.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -63,6 +64,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
             "MODEL_URL_LIST": ", ".join(f'"{url}"' for url in self.model_urls),
             "CONCURRENCY": str(self.concurrency),
             "PREFIX": self.prefix,
+            "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
         }
         for value in (
             self.image,
@@ -102,6 +104,8 @@ def write(platform: Platform, folder: Path, values: Values, *, overwrite: bool =
 
 def _texts(at: Traversable, path: Path) -> Iterator[tuple[Path, str]]:
     for one in at.iterdir():
+        if one.name == "__pycache__":  # pip compiles autoscale.py when it installs
+            continue
         if one.is_dir():
             yield from _texts(one, path / one.name)
         else:

@@ -75,6 +75,10 @@ class Bounded(Child):
             return tree.excess(self.pid, self._processes, self._memory_bytes) if running else None
         return tree.crowd(len(self._group.members()), self._processes) or self._group.excess()
 
+    def find_kill(self) -> str | None:
+        """The limit for which the kernel has killed a part of it, in words; or None."""
+        return self._group.excess() if self._group else None
+
     async def end(self) -> None:
         await super().end()
         if self._group:

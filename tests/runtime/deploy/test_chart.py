@@ -35,6 +35,7 @@ EVERYTHING = {
     "engine": {"enabled": True},
     "gateway": {"enabled": True, "keySecret": "gateway-key"},
     "gymServer": {"enabled": True, "environments": ["mcqa"], "keySecret": "server-key"},
+    "environments": {"sandbox": True},
 }
 VERSIONS = ("1.27", "1.31", "1.37")
 
@@ -141,6 +142,19 @@ def test_containers_run_commands_that_exist_with_the_least_rights(chart: Path) -
     arguments = agent["containers"][0]["args"]
     drain_s = float(arguments[arguments.index("--drain") + 1])
     assert agent["terminationGracePeriodSeconds"] >= drain_s + 15
+
+
+def test_pods_of_environments_alone_may_have_what_a_sandbox_takes(chart: Path) -> None:
+    for values, kinds in (({}, set[str]()), ({"environments": {"sandbox": True}}, {"gym-resource"})):
+        pods = {
+            name: one["spec"]["template"]["spec"]
+            for (_, name), one in rendered(chart, values).items()
+            if "template" in one.get("spec", {})
+        }
+        assert {name for name, pod in pods.items() if pod.get("hostUsers") is False} == kinds
+        rights = {name: pod["containers"][0]["securityContext"] for name, pod in pods.items()}
+        assert {name for name, right in rights.items() if "procMount" in right} == kinds
+        assert all(right["capabilities"] == {"drop": ["ALL"]} for right in rights.values())
 
 
 def test_a_role_sees_its_own_key_only(chart: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
+import subprocess
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from ports import free_port
+from runtime.cli.started import SCRIPT
 from runtime.deploy import brokers
 
 NAME = "example_session_state_mgmt"
@@ -47,7 +51,7 @@ async def test_workers_of_two_sites_are_one_system_also_after_the_first_ones_bro
 ) -> None:
     first, second = tmp_path / "first" / "broker", tmp_path / "second" / "broker"
     first.parent.mkdir()
-    port, other = brokers.free_port(), brokers.free_port()
+    port, other = free_port(), free_port()
     leaves = port + 2  # the next one is for its statistics
     more = ("--node", "hub", "--host", FIRST, "--leaves", f"{FIRST}:{leaves}", "--linger", "0")
     systems: list[System] = []
@@ -83,3 +87,60 @@ async def test_workers_of_two_sites_are_one_system_also_after_the_first_ones_bro
         finally:
             for system in systems:
                 await system.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.timeout(120)
+async def test_workers_of_a_second_site_wait_for_its_broker_and_that_for_the_first_one(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first" / "broker", tmp_path / "second" / "broker"
+    first.parent.mkdir()
+    port, other = brokers.free_port(), brokers.free_port()
+    leaves = port + 2  # the next one is for its statistics
+    more = ("--node", "hub", "--host", FIRST, "--leaves", f"{FIRST}:{leaves}", "--linger", "0")
+    plan = BrokerPlan(
+        folder=first, listen=f"{FIRST}:{port}", node="hub", hosts=(FIRST,), leaves=f"{FIRST}:{leaves}"
+    )
+    configure(plan)
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(started(second, *pool))
+            for pool in (("agent",), (f"resource:{NAME}",), ("model", "--model", "scripted/message"))
+        ]
+        for worker in workers:
+            await until_said(worker, "waiting up to 60 s: ", ".join")
+        shutil.copytree(first, second)
+        leaf = ("--node", "leaf", "--host", SECOND, "--leaf-of", f"{FIRST}:{leaves}", "--linger", "0")
+        broker = stack.enter_context(brokers.serving(second, *leaf, host=SECOND, port=other))
+        for worker in workers:
+            await until_said(worker, "waiting up to 60 s: ", "the leaf of another site")
+        stack.enter_context(brokers.serving(first, *more, host=FIRST, port=port))
+        await anyio.to_thread.run_sync(brokers.until_ready, broker)
+        async with connect(str(second / "join" / "client.join")) as gym:
+            with anyio.fail_after(60):
+                records = await make(gym, 10)
+        assert {type(one.outcome) for one in records} == {Completed}
+
+
+@contextmanager
+def started(site: Path, *pool: str) -> Generator[subprocess.Popen[str]]:
+    """``start`` with patience until the end of the block; its join file need not be there."""
+    join = site / "join" / f"{pool[0].partition(':')[0]}.join"
+    command = [SCRIPT, "start", *pool, "--wait", "60", "--drain", "1", "--nats", str(join)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+async def until_said(process: subprocess.Popen[str], *parts: str) -> None:
+    """Return when a line of its log has all parts."""
+    assert process.stderr is not None
+    with anyio.fail_after(40):
+        while line := await anyio.to_thread.run_sync(process.stderr.readline):
+            if all(part in line for part in parts):
+                return
+    raise AssertionError(f"{process.args} ended, and did not say {parts}")

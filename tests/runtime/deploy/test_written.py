@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import configparser
+import py_compile
 import re
 import runpy
 import shlex
 import subprocess
+import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,18 @@ def test_every_value_is_filled_in_and_files_are_kept(platform: Any, tmp_path: Pa
     with pytest.raises(UsageError, match="exists; --overwrite replaces it"):
         write(platform, tmp_path, VALUES)
     assert write(platform, tmp_path, VALUES, overwrite=True) == paths
+
+
+def test_what_pip_compiled_at_installation_is_no_template(tmp_path: Path) -> None:
+    template = Path(str(files("gym_runtime.deploy"))) / "templates" / "slurm" / "autoscale.py"
+    compiled = py_compile.compile(str(template), doraise=True)
+    assert compiled
+    try:
+        names = {path.name for path in write("slurm", tmp_path, VALUES)}
+    finally:
+        Path(compiled).unlink()
+        Path(compiled).parent.rmdir()
+    assert names == {"system.sbatch", "workers.sbatch", "autoscale.py"}
 
 
 def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,6 +93,13 @@ def test_services_start_commands_that_exist(tmp_path: Path) -> None:
     assert config.pools[2].model.urls == VALUES.model_urls
 
 
+def test_the_image_has_the_python_that_made_the_wheels(tmp_path: Path) -> None:
+    write("compose", tmp_path, VALUES)
+    base = re.search(r"^ARG BASE=(.*)$", (tmp_path / "Containerfile").read_text(), re.M)
+    assert base
+    assert base[1].endswith(f"/python:{sys.version_info.major}.{sys.version_info.minor}-slim")
+
+
 def test_composed_services_are_commands_that_exist(tmp_path: Path) -> None:
     write("compose", tmp_path, VALUES)
     composed = yaml.safe_load((tmp_path / "compose.yaml").read_text())
@@ -88,6 +110,7 @@ def test_composed_services_are_commands_that_exist(tmp_path: Path) -> None:
     assert {services[name]["stop_grace_period"] for name in ("broker", "resource", "model", "agent")} == {
         "30s"
     }
+    assert services["resource"]["security_opt"] == ["seccomp=unconfined", "systempaths=unconfined"]
     assert services["gym-server"]["profiles"] == ["gym-server"]
     for name in ("metrics", "gym-server"):
         assert services[name]["environment"]["GYM_NATS_URL"] == "/join/client.join"
@@ -100,6 +123,6 @@ def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:
         subprocess.run(["bash", "-n", str(tmp_path / name)], check=True)
     autoscale = runpy.run_path(str(tmp_path / "autoscale.py"))
     wanted = autoscale["wanted"]
-    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-workers", "64")
+    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-autoscaled", "64")
     assert [wanted(demand, 64, 64, 0, 4) for demand in (0, 64, 65, 128, 129, 10_000)] == [0, 0, 1, 1, 2, 4]
     assert wanted(0, 64, 64, 2, 4) == 2

@@ -47,7 +47,8 @@ def _show_ready(plan: BrokerPlan) -> None:
     folder = plan.folder.absolute() / "join"
     with_prefix = "" if plan.prefix == BrokerPlan(folder=folder).prefix else f" --prefix {plan.prefix}"
     console.print("ready; to join, each machine with its role's file:", style="bold", soft_wrap=True)
-    for role in ("agent", "resource", "model"):
-        console.print(f"gym-runtime start {role} --nats {folder}/{role}.join{with_prefix}", soft_wrap=True)
+    for pool in ("agent", "resource", "model --model PROVIDER/NAME"):
+        join = folder / f"{pool.split()[0]}.join"
+        console.print(f"gym-runtime start {pool} --nats {join}{with_prefix}", soft_wrap=True)
     console.print(f"gym-runtime status --nats {folder}/client.join{with_prefix}", soft_wrap=True)
     sys.stdout.flush()

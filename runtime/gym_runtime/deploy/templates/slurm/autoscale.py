@@ -3,7 +3,8 @@
 
 Every INTERVAL_S it compares the rollouts that wait or are in flight with the slots of the workers. It submits
 jobs of workers.sbatch at once, and cancels jobs only when QUIET looks in a row needed fewer. A cancelled job
-drains. OTHER_SLOTS are those of agents that it did not start, such as system.sbatch's.
+drains. It looks after the jobs of the name JOBS, which are its own and stay when it ends; OTHER_SLOTS are
+those of agents that it did not start, such as system.sbatch's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 
-JOBS = "@PREFIX@-workers"
+JOBS = "@PREFIX@-autoscaled"
 SLOTS = "@CONCURRENCY@"  # of each job
 QUIET = 4
 
@@ -57,8 +58,8 @@ def main(least: int, most: int) -> None:
         else:
             quiet = quiet + 1 if want < len(have) else 0
             if want > len(have):
-                more = f"--array=1-{want - len(have)}"
-                print(run("sbatch", more, "workers.sbatch", "agent").strip(), flush=True)
+                more = [f"--job-name={JOBS}", f"--array=1-{want - len(have)}"]
+                print(run("sbatch", *more, "workers.sbatch", "agent").strip(), flush=True)
             elif quiet >= QUIET:
                 print(f"{len(have)} jobs, {want} needed: cancelling {have[want:]}", flush=True)
                 run("scancel", *have[want:])

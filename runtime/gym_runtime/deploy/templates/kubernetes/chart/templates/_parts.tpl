@@ -8,13 +8,21 @@ securityContext: {runAsNonRoot: true, runAsUser: 10001, runAsGroup: 10001, fsGro
 automountServiceAccountToken: false
 {{- end }}
 
+{{- /* With 'sandbox', bubblewrap may make namespaces in it, and mount a /proc. */ -}}
 {{- define "gym.container" -}}
 image: {{ .Values.image | quote }}
 imagePullPolicy: {{ .Values.imagePullPolicy }}
-securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+  {{- if .sandbox }}
+  procMount: Unmasked
+  seccompProfile: {type: Unconfined}
+  {{- end }}
 {{- end }}
 
-{{- /* A Deployment of workers: root, kind, pool, replicas (absent where KEDA scales), more arguments, resources. */ -}}
+{{- /* A Deployment of workers: root, kind, pool, replicas (absent where KEDA scales), more arguments, resources, sandbox. */ -}}
 {{- define "gym.workers" -}}
 {{- $name := printf "%s-%s" .root.Release.Name .kind -}}
 apiVersion: apps/v1
@@ -34,10 +42,13 @@ spec:
         {{- include "gym.labels" .root | nindent 8 }}
     spec:
       {{- include "gym.pod" .root | nindent 6 }}
+      {{- if .sandbox }}
+      hostUsers: false               # Kubernetes asks for it where /proc is not masked
+      {{- end }}
       terminationGracePeriodSeconds: {{ add .root.Values.drainSeconds 15 }}
       containers:
         - name: {{ .kind }}
-          {{- include "gym.container" .root | nindent 10 }}
+          {{- include "gym.container" (merge (dict "sandbox" .sandbox) .root) | nindent 10 }}
           args: {{ concat (list "start" .pool "--prefix" .root.Values.prefix "--wait" "inf" "--drain" (toString .root.Values.drainSeconds)) .arguments | toJson }}
           env:
             - {name: GYM_NATS_URL, value: /join/broker.join}
