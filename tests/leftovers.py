@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_left() -> Iterator[None]:
     yield
-    give_up_s = time.monotonic() + GONE_S
+    give_up_s = time.monotonic() + GONE_S * time_limits.busy()
     while True:
         # Event loops that are closed but not freed keep their warm processes; threads may keep them a while.
         time_limits.forget_closed_loops()

@@ -67,6 +67,9 @@ def test_with_a_slow_report():
 REPORTING = """
 import time
 import pytest
+import time_limits
+
+time_limits.BUSY_AT_MOST = 1.0
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):

@@ -1,7 +1,9 @@
 """A test that hangs fails alone, by name, and the run goes on.
 
-The limit of a test is its ``timeout`` marker, else `WHOLE_S`; that of a test's coroutine a little less. A
-signal does not interrupt uvloop, and virtual time knows nothing of ours; so a thread watches the real clock:
+The limit of a test is its ``timeout`` marker, else `WHOLE_S`; that of a test's coroutine a little less. On a
+machine with more to do than processors it is longer (`busy`), because a test that waits for a processor does
+not hang. A signal does not interrupt uvloop, and virtual time knows nothing of ours; so a thread watches the
+real clock:
 
 1. At the coroutine's limit the test is cancelled in its own loop.
 2. At the limit of the whole, fixtures and the end of the loop included, all stacks and tasks are printed, and
@@ -18,6 +20,7 @@ import asyncio
 import faulthandler
 import functools
 import inspect
+import os
 import signal
 import sys
 import threading
@@ -33,8 +36,23 @@ import pytest
 COROUTINE_S = 20.0
 WHOLE_S = 60.0
 MARGIN_S = 2.0
+BUSY_AT_MOST = 5.0
 CANCEL_S = 5.0
 LAST_RESORT_S = 30.0
+
+
+def busy() -> float:
+    """How much longer everything takes: the processes that want to run, for each processor."""
+    return min(BUSY_AT_MOST, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
+def passed(limit_s: float, over: threading.Event) -> bool:
+    """Wait for a limit, which grows while the machine is busy; False if it is over before."""
+    began_s = time.monotonic()
+    while (left_s := began_s + limit_s * busy() - time.monotonic()) > 0:
+        if over.wait(min(left_s, limit_s)):
+            return False
+    return True
 
 
 class Watch:
@@ -54,7 +72,7 @@ class Watch:
         self._thread.join()
 
     def _watch(self) -> None:
-        if self._over.wait(self._limit_s):
+        if not passed(self._limit_s, self._over):
             return
         self.late = True
         print("\n-- a test hangs; the stacks of all threads, and the tasks of its loop --", file=sys.stderr)
@@ -130,7 +148,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         limit_s = _limit_s(item)
         item.user_properties.append(("limit_s", limit_s))
-        item.add_marker(pytest.mark.timeout(limit_s + LAST_RESORT_S), append=False)
+        item.add_marker(pytest.mark.timeout(limit_s * BUSY_AT_MOST + LAST_RESORT_S), append=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -186,14 +204,14 @@ def _limited(test: Callable[..., Any], limit_s: float, watch: Watch) -> Callable
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         watch.loop = loop
-        late = threading.Event()
+        late, over = threading.Event(), threading.Event()
 
         def stop() -> None:
-            late.set()
-            loop.call_soon_threadsafe(task.cancel)
+            if passed(limit_s, over):
+                late.set()
+                loop.call_soon_threadsafe(task.cancel)
 
-        timer = threading.Timer(limit_s, stop)
-        timer.daemon = True
+        timer = threading.Thread(target=stop, daemon=True)
         timer.start()
         try:
             await test(*args, **kwargs)
@@ -202,6 +220,8 @@ def _limited(test: Callable[..., Any], limit_s: float, watch: Watch) -> Callable
                 raise
             pytest.fail(f"took longer than {limit_s:.0f} s")
         finally:
-            timer.cancel()
+            over.set()
+            # It must not cancel a task of a loop that is closed.
+            timer.join()
 
     return limited

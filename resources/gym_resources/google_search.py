@@ -22,8 +22,7 @@ import msgspec
 from gym_runtime import DatasetSource, Environment, Reply, Session, Task, Verdict, tool
 
 from gym_resources.extract.boxed import first_boxed
-from gym_resources.web_search.engines import ENGINES, Search, SearchBackend
-from gym_resources.web_search.outside import excluded, fetcher
+from gym_resources.web_search.engines import SearchBackend, opened
 from gym_resources.web_search.web_pages import browse
 
 
@@ -45,17 +44,12 @@ class GoogleSearch(Session[SearchTask]):
     judged_by_transcript = True
 
     async def open(self) -> None:
-        backend, denied = self.task.search_backend, excluded(self.task.exclude_domains)
-        services = [ENGINES[backend].service] if backend in ENGINES else []
-        self.fetcher = fetcher(
+        self.fetcher, self.engine = opened(
             "google_search",
-            services,
-            replay=backend == "replay",
+            self.task.search_backend,
+            self.task.exclude_domains,
             cached=self.task.use_cache,
-            denied=denied,
         )
-        self.engine = Search(backend, self.fetcher, denied)
-        self.engine.check()
 
     @tool
     async def search(self, query: str) -> dict[str, str]:

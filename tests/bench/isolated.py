@@ -5,10 +5,22 @@ In turns: undisturbed, with 1 % of them spinning for ever until they are killed 
 sleeping for ever; `ROUNDS` times, because a machine is never alone. Prints the latencies of those that end,
 from arrival to verdict, in milliseconds, and the best round's p99.
 
-Before that it prints what one verification costs in processor time, of this process and all that it has
-started, and how much of that is beyond the same verification in this process: of `ENVIRONMENTS`, on their
-first example row and a wrong answer. `BEYOND_AT_MOST_MS` is what isolation may cost on a machine that does
-nothing else: forks cost twice as much while others fill the processors' caches.
+Before that it prints what one verification costs in processor time, of `ENVIRONMENTS` on their first example
+row and a wrong answer: the best of `COST_ROUNDS` rounds, in turns.
+
+isolated
+    `verify_isolated`: of this process and of all that it has started.
+unisolated
+    The same request to a process that judges one after the other, as it was before forks: what this process
+    spends on an isolated verification (its turn, limits and quarantine were there before), and what a process
+    spends that reads requests, judges them and writes verdicts (`long_lived.py`).
+here
+    The verification alone, in this process.
+fork
+    A fork that ends at once, waited for, in the sandbox of a process that has imported the environment.
+
+Isolation costs what the first is beyond the second. `BEYOND_AT_MOST_MS` is what it may be on a machine that
+does nothing else: forks cost twice as much while others fill the processors' caches.
 """
 
 from __future__ import annotations
@@ -19,8 +31,10 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import anyio
 import psutil
@@ -29,7 +43,9 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import run_isolated, verify_isolated
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.verdict import make_response
-from workload import run
+from gym_runtime.processes.child import Child
+from gym_runtime.sandbox import frames
+from workload import fork_ms_of, run
 
 WORK = "x = 0\nfor i in range(150_000): x += i"
 HANGS = {"undisturbed": WORK, "1 % spin": "while True: pass", "1 % sleep": "import time; time.sleep(1e6)"}
@@ -52,40 +68,53 @@ async def verify(code: str, latencies_ms: list[float]) -> None:
     latencies_ms.append((time.perf_counter() - start_s) * 1000)
 
 
-def cpu_s() -> float:
-    """Seconds of processor time of this process and of all that it has started."""
+def cpu_s(*, started: bool) -> float:
+    """Seconds of processor time of this process, or of all that it has started."""
+    if not started:
+        return time.process_time()
     found = 0.0
-    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             times = process.cpu_times()
             found += times.user + times.system + times.children_user + times.children_system
     return found
 
 
-async def costs_ms(name: str) -> tuple[float, float]:
-    """Processor time of one verification in milliseconds: in this process, and isolated. The best round."""
+async def costs_ms(name: str) -> dict[str, float]:
+    """Processor time of one verification in milliseconds, by where it happens, and of one fork."""
     environment = catalogue.environment(name)
     row = environment.examples.read_bytes().splitlines()[0]
 
-    async def here() -> None:
-        await rejudge(environment.resource, row, make_response(f"<answer>{next(serial)}</answer>"))
-
-    async def isolated() -> None:
-        reply = make_response(f"<answer>{next(serial)}</answer>")
+    async def isolated(reply: bytes) -> None:
         await verify_isolated(str(environment.source), row, reply, LIMIT_S)
 
-    found: list[float] = []
-    for verification in (here, isolated):
-        least_ms = math.inf
-        for number in range(COST_ROUNDS):
-            present, start_s = pids(), cpu_s()
-            for _ in range(COUNT):
-                await verification()
-            # The first round starts processes; the time of one that was replaced meanwhile is not known.
-            if number and present == pids():
-                least_ms = min(least_ms, (cpu_s() - start_s) * 1000 / COUNT)
-        found.append(least_ms)
-    return found[0], found[1]
+    async def long_lived(reply: bytes) -> None:
+        await process.send(frames.encode_arguments((row, reply)))
+        assert await process.receive(frames.ANSWER_BYTES)
+
+    async def here(reply: bytes) -> None:
+        await rejudge(environment.resource, row, reply)
+
+    async def spent_ms(verification: Callable[[bytes], Awaitable[None]]) -> tuple[float, float]:
+        """Of this process, and of what it has started: infinity if one of these was replaced meanwhile."""
+        present, own_s, others_s = pids(), cpu_s(started=False), cpu_s(started=True)
+        for _ in range(COUNT):
+            await verification(make_response(f"<answer>{next(serial)}</answer>"))
+        own_s, others_s = cpu_s(started=False) - own_s, cpu_s(started=True) - others_s
+        return own_s * 1000 / COUNT, others_s * 1000 / COUNT if present == pids() else math.inf
+
+    rounds: list[tuple[float, ...]] = []
+    program = [sys.executable, str(Path(__file__).with_name("long_lived.py")), name]
+    imported = (f"gym_resources.{name}", *environment.definition.imports)
+    async with Child(program) as process:
+        for _ in range(COST_ROUNDS):
+            worker_ms, forks_ms = await spent_ms(isolated)
+            _, judge_ms = await spent_ms(long_lived)
+            alone_ms, _ = await spent_ms(here)
+            fork_ms = await run_isolated(fork_ms_of, COUNT, timeout_s=LIMIT_S, imports=imported)
+            rounds.append((worker_ms + forks_ms, worker_ms + judge_ms, alone_ms, fork_ms))
+    # Without the first round, which starts processes.
+    return dict(zip(("isolated", "unisolated", "here", "fork"), map(min, *rounds[1:]), strict=True))
 
 
 def pids() -> set[int]:
@@ -108,11 +137,11 @@ async def measure(hang: str, rate: float, seconds: float) -> list[float]:
 
 async def main(seconds: float) -> None:
     for name in ENVIRONMENTS:
-        here_ms, isolated_ms = await costs_ms(name)
-        beyond_ms = isolated_ms - here_ms
+        cost_ms = await costs_ms(name)
+        beyond_ms = cost_ms["isolated"] - cost_ms["unisolated"]
+        costs = ", ".join(f"{where} {ms:.2f}" for where, ms in cost_ms.items())
         print(
-            f"{name:20} {isolated_ms:6.2f} ms of processor time per isolated verification, "
-            f"{here_ms:.2f} in this process: {beyond_ms:.2f} ms beyond "
+            f"{name:20} {costs} ms of processor time: isolation costs {beyond_ms:.2f} "
             f"({'within' if beyond_ms <= BEYOND_AT_MOST_MS else 'above'} {BEYOND_AT_MOST_MS:g})"
         )
     alone_ms: list[float] = []

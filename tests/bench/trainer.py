@@ -1,14 +1,16 @@
 """What a trainer pays besides the engine's time, with the scripted engine.
 
     python tests/bench/trainer.py                # all cases
-    python tests/bench/trainer.py --case one     # one of: one, adapter, step
+    python tests/bench/trainer.py --case one     # one of: one, adapter, step, ahead
 
 ``one``: one rollout at a time. A rollout's own time is that of its record (``duration_s``): from its first
 delivery to a worker until its end. ``adapter``: a TRL step's rollouts by the adapter, against the same
 rollouts by `Client.groups`. ``step``: a step of 512 rollouts with an engine that takes 1 s. Its calls cannot
 all begin at once, because a rollout costs processor time before its call: so besides the step's length it
 says for which part of the step the engine was at work, what a rollout costs all processes together, and with
-how many processors of this machine, all theirs, that would be a twentieth of the step.
+how many processors of this machine, all theirs, that would be a twentieth of the step. ``ahead``: the same
+steps, with rollouts made one step ahead and an engine that works on 512 calls at a time, each for 1 s: its
+limit is one step a second.
 """
 
 from __future__ import annotations
@@ -98,10 +100,12 @@ class Trainer(SimpleNamespace):
 
     def __init__(self) -> None:
         args = SimpleNamespace(temperature=1.0, top_p=1.0, top_k=0, min_p=None, max_completion_length=64)
+        args.steps_per_generation = args.num_iterations = 1
         super().__init__(
             args=args,
             num_generations=GROUP,
             num_generations_eval=GROUP,
+            state=SimpleNamespace(global_step=0, max_steps=1 << 30),
             model=SimpleNamespace(training=True),
             processing_class=SimpleNamespace(eos_token_id=1),
         )
@@ -179,9 +183,38 @@ def step(count: int, repeats: int, calls: Path) -> None:
     )
 
 
+def ahead(count: int, repeats: int, calls: Path) -> None:
+    engine = str(Path(timed_engine.__file__))
+    model = ModelSettings(
+        provider=engine, name="echo", options={"latency_s": 1.0}, max_concurrent_requests=count
+    )
+    os.environ["BENCH_CALLS"] = str(calls)
+    with gym_runtime.connect_sync(model=model, environments=[ENVIRONMENT]) as gym:
+        groups = count // GROUP
+        spec, trainer = GymSpec(gym, rows(groups), environment=ENVIRONMENT, asynchronous=True), Trainer()
+        prompts = [json.dumps(row) for row in rows(groups) for _ in range(GROUP)]
+        ended_s: list[float] = []
+        for step in range(repeats + 3):
+            trainer.state.global_step = step
+            spec.rollout_func(prompts, trainer)
+            ended_s.append(time.time())
+        # The first steps differ: the rollouts of two steps began together.
+        since_s, until_s = ended_s[2], ended_s[-1]
+        trainer.state.max_steps = trainer.state.global_step + 1
+        spec.rollout_func(prompts, trainer)
+        gym.control(gym_runtime.Control(op="state"))
+    seconds = (until_s - since_s) / repeats
+    share = timed_engine.work_s(calls, since_s, until_s) / (until_s - since_s) / count
+    print_table(
+        "Rollouts one step ahead, with an engine that works on as many calls at a time as a step has",
+        ["rollouts", "seconds a step", "1 s of it", "share of the engine's work in progress"],
+        [[count, f"{seconds:.3f}", f"{1.0 / seconds:.1%}", f"{share:.1%}"]],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", default="all", choices=["all", "one", "adapter", "step"])
+    parser.add_argument("--case", default="all", choices=["all", "one", "adapter", "step", "ahead"])
     parser.add_argument("--count", type=int, default=400)
     options = parser.parse_args()
     if options.case in ("all", "one", "adapter"):
@@ -195,6 +228,9 @@ def main() -> None:
     if options.case in ("all", "step"):
         with tempfile.TemporaryDirectory() as folder:
             step(512, 5, Path(folder) / "calls.json")
+    if options.case in ("all", "ahead"):
+        with tempfile.TemporaryDirectory() as folder:
+            ahead(512, 20, Path(folder) / "calls.json")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from msgspec.structs import replace
+from ports import free_port
 from stubs import stub_engine
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -144,9 +144,7 @@ async def prometheus(folder: Path, target: str) -> AsyncGenerator[str]:
     (folder / "prometheus.yml").write_text(text)
     (folder / "rules.yml").write_text(RULES.read_text().replace("[5m]", "[10s]").replace("[15m]", "[10s]"))
     files = ("--config.file", str(folder / "prometheus.yml"), "--storage.tsdb.path", str(folder / "data"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = ["prometheus", *files, "--web.listen-address", address]
     async with await anyio.open_process(command, stdout=None) as process:
         assert process.stderr is not None

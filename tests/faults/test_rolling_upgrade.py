@@ -27,6 +27,7 @@ from gym_runtime import connect
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from ports import free_port
 from runtime.deploy import brokers
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
@@ -134,7 +135,7 @@ async def test_everything_is_replaced_in_the_middle_of_a_run_and_each_rollout_is
     tmp_path: Path,
 ) -> None:
     old = older_version(tmp_path / "old")
-    folder, port = tmp_path / "broker", brokers.free_port()
+    folder, port = tmp_path / "broker", free_port()
     nodes = [begun(folder, host, port) for host in HOSTS]
     try:
         for node in nodes:

@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+import time_limits
 from faults.faulty_system import Aftermath, faulty_system
 from faults.schedule import ROLLOUTS, Schedule
 from stubs import stub_engine
@@ -111,7 +112,7 @@ async def test_after_a_schedule_of_faults_the_books_are_right(
             await system.inject_all(schedule)
             left = await system.settle()
     wrong = violations(left)
-    with anyio.move_on_after(GONE_S):
+    with anyio.move_on_after(GONE_S * time_limits.busy()):
         while marked(mark):
             await anyio.sleep(0.05)
     wrong += [f"is still running: {process}" for process in marked(mark)]

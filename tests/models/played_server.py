@@ -54,7 +54,7 @@ class Played:
         self.changed = anyio.Event()
 
     async def all_gone(self, count: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while self.gone < count:
                 await self.changed.wait()
 

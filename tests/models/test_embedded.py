@@ -46,7 +46,7 @@ async def adapter() -> AsyncIterator[Adapter]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(15):
         while not condition():
             await anyio.sleep(0.01)
 

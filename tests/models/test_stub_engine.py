@@ -91,7 +91,7 @@ def test_it_ends(way: str) -> None:
             process.stdin.close()
         else:
             os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(5) == 0
+        assert process.wait(30) == 0
 
 
 def test_an_unknown_fault_is_refused() -> None:

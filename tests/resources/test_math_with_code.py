@@ -141,7 +141,7 @@ async def test_a_box_that_was_printed_is_judged() -> None:
 async def test_a_piece_that_overruns_is_interrupted_and_the_memory_stays(
     isolation: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(math_with_code, "EXECUTION_LIMIT_S", 0.2)
+    monkeypatch.setattr(math_with_code, "EXECUTION_LIMIT_S", 2.0)
     pieces = ("x = 42", "while True: pass", "print(x)")
     got = await outputs("math_with_code", TASK, [("execute_python", {"code": code}) for code in pieces])
     assert "TimeoutError" in got[1]
@@ -170,7 +170,7 @@ async def test_closing_the_session_kills_what_it_started(isolation: None) -> Non
     async with session_of(resource, TASK) as session:
         arguments = msgspec.json.encode({"code": code}).decode()
         assert await resource.call_tool(session, "execute_python", arguments) == ""
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while living() != 1:
                 await anyio.sleep(0.01)
     assert living() == 0

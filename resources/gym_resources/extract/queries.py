@@ -22,12 +22,14 @@ def last_query(text: str) -> str | None:
     >>> last_query("It is select 1; as I said")
     'select 1;'
     """
-    blocks = _blocks(text, _SQL_FENCE)
+    blocks = _sql_blocks(text)
     if blocks:
-        return blocks[-1] or None
-    for block in reversed(_blocks(text, re.compile(FENCE))):
-        if _STATEMENT.match(block):
-            return block
+        return blocks[-1].strip() or None
+    # Every second part is between two fences, unless the text ends before the second one.
+    for block in reversed(text.split(FENCE)[1:-1:2]):
+        query = block.strip()
+        if _STATEMENT.match(query):
+            return query
     start = _START.search(text)
     if start is None:
         return None
@@ -36,14 +38,14 @@ def last_query(text: str) -> str | None:
     return query.strip().rstrip(";") + ";"
 
 
-def _blocks(text: str, opening: re.Pattern[str]) -> list[str]:
-    """The text between each opening fence and the next fence after it, stripped; from the left."""
+def _sql_blocks(text: str) -> list[str]:
+    """The text between each fence of SQL and the next fence after it, from the left."""
     found: list[str] = []
-    start = opening.search(text)
+    start = _SQL_FENCE.search(text)
     while start is not None:
         end = text.find(FENCE, start.end())
         if end < 0:
             break
-        found.append(text[start.end() : end].strip())
-        start = opening.search(text, end + len(FENCE))
+        found.append(text[start.end() : end])
+        start = _SQL_FENCE.search(text, end + len(FENCE))
     return found

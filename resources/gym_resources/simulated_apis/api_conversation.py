@@ -91,9 +91,13 @@ class Conversation(Episode[ConversationTask]):
 
     async def _played(self, calls: list[ApiCall]) -> list[str]:
         """The answers to calls. Those that never end are left out of what the conversation did."""
+        if not calls:
+            return []
         said = await self._run(calls)
-        if said is not None or len(calls) == 1:
-            return said or [TOO_LONG]
+        if said is not None:
+            return said
+        if len(calls) == 1:
+            return [TOO_LONG]
         found: list[str] = []
         for call in calls:
             one = await self._run([call]) if found.count(TOO_LONG) < KILLED_AT_MOST else None

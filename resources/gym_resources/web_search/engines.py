@@ -27,6 +27,8 @@ from gym_runtime.web import (
     said,
 )
 
+from gym_resources.web_search.outside import excluded, fetcher
+
 SearchBackend = Literal["google", "tavily", "brave", "searxng", "replay"]
 
 RESULTS = 10
@@ -253,6 +255,27 @@ class Search:
                 f"{name} is unavailable: its answer cannot be read: {error}", stage="resource", retryable=True
             ) from error
         return WebAnswer(status=200, url=self._engine.service.name, media_type="application/json", body=body)
+
+
+def opened(
+    environment: str, backend: SearchBackend, excluding: Sequence[str], *, cached: bool
+) -> tuple[Fetcher, Search]:
+    """What a session searches and reads pages with.
+
+    Args:
+        environment: whose recording is shipped.
+        excluding: the row's domains that are neither found nor read; the operator's come on top.
+        cached: answers are kept on disk, and used again for a week.
+
+    Raises:
+        ServiceUnavailable: the engine is not configured, or the operator's list cannot be read.
+    """
+    denied = excluded(excluding)
+    services = [ENGINES[backend].service] if backend in ENGINES else []
+    fetching = fetcher(environment, services, replay=backend == "replay", cached=cached, denied=denied)
+    engine = Search(backend, fetching, denied)
+    engine.check()
+    return fetching, engine
 
 
 def plain(query: str) -> str:

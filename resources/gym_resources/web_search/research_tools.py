@@ -12,8 +12,7 @@ from gym_runtime.errors import leaf
 from msgspec import Meta
 
 from gym_resources.judging.asking import JudgedTask
-from gym_resources.web_search.engines import ENGINES, Found, Search, SearchBackend
-from gym_resources.web_search.outside import excluded, fetcher
+from gym_resources.web_search.engines import Found, SearchBackend, opened
 from gym_resources.web_search.web_pages import browse
 
 T = TypeVar("T")
@@ -45,17 +44,12 @@ class Researcher(Session[ResearchTask]):
     environment: ClassVar[str]
 
     async def open(self) -> None:
-        backend, denied = self.task.search_backend, excluded(self.task.exclude_domains)
-        services = [ENGINES[backend].service] if backend in ENGINES else []
-        self.fetcher = fetcher(
+        self.fetcher, self.engine = opened(
             self.environment,
-            services,
-            replay=backend == "replay",
+            self.task.search_backend,
+            self.task.exclude_domains,
             cached=self.task.use_cache,
-            denied=denied,
         )
-        self.engine = Search(backend, self.fetcher, denied)
-        self.engine.check()
 
     @tool
     async def search(

@@ -163,6 +163,8 @@ class Connection(Upkeep):
         timer = self._requests.limit(number, within_s)
         try:
             self.post(subject, payload, reply=reply, header=header)
+            # It may be large, and the answer may take minutes.
+            del payload
             answer = await future
         finally:
             if timer is not None:

@@ -83,10 +83,11 @@ class NatsBus:
         header = encode_headers(headers) if headers else b""
         # After `put`: a reference in place of a large payload counts nothing.
         counted = self._inline.sent(len(payload))
+        asking = self._link.ask(self._names.subject(subject), payload, within_s=within_s, header=header)
+        # What is sent is not held until the answer is there.
+        del payload
         try:
-            answer = await self._link.ask(
-                self._names.subject(subject), payload, within_s=within_s, header=header
-            )
+            answer = await asking
         finally:
             self._inline.waiting_bytes -= counted
         if is_reference(answer.payload):

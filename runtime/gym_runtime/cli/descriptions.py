@@ -54,15 +54,15 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True):
 def describe_environment(name: str) -> EnvironmentEntry:
     """An environment's entry, also if it cannot be imported."""
     try:
-        environment = catalogue.environment(name)
+        definition, source = catalogue.definition(name)
+        packs = {pack: catalogue.tool_pack(pack) for pack in definition.tool_packs}
     except UsageError as error:
         return EnvironmentEntry(name=name, runnable=False, needs=_remedy(error))
     needs = ""
     try:
-        requirements.require(environment)
+        requirements.require_defined(name, definition, packs)
     except UsageError as error:
         needs = _remedy(error)
-    definition = environment.definition
     return EnvironmentEntry(
         name=name,
         domain=definition.domain,
@@ -74,7 +74,7 @@ def describe_environment(name: str) -> EnvironmentEntry:
         data_license=definition.data_license
         or ", ".join(dict.fromkeys(d.license for d in definition.datasets)),
         description=definition.description,
-        source=str(environment.source),
+        source=str(source),
     )
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import anyio
@@ -27,8 +27,10 @@ from gym_runtime.client.dead_engine import dead_engine
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.metrics.push import pushing
+from gym_runtime.system.patience import Patience
+from gym_runtime.system.spec import Event
 from gym_runtime.system.system import System
-from gym_runtime.timing import ENGINE_LOOK_S, START_NOTE_S
+from gym_runtime.timing import ENGINE_LOOK_S, PATIENCE_S, START_NOTE_S
 from gym_runtime.trackers.tracking import Tracking
 
 
@@ -83,13 +85,29 @@ class RunPart:
 
         async with anyio.create_task_group() as group:
             group.start_soon(explain)
-            await self.system.until("all_ready")
+            await self.system.until("all_ready", self._note_waiting)
             group.cancel_scope.cancel()
+
+    def _note_waiting(self, event: Event) -> None:
+        if event.event == "waiting":
+            self._say_waiting(event.reason)
+
+    def _say_waiting(self, reason: str) -> None:
+        self.display.note(f"waiting up to {PATIENCE_S:.0f} s: {reason}")
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Client]:
+        """The system's client. The workers have just reached the broker: a silent one comes back."""
+        patience = Patience(PATIENCE_S, self._say_waiting)
+        async with AsyncExitStack() as stack:
+            yield await patience.enter(
+                stack, lambda: connect(self.system.url, prefix=self.options.broker.prefix)
+            )
 
     async def _collect(self) -> None:
         display, metrics = self.display, self.recorded.metrics
         async with (
-            connect(self.system.url, prefix=self.options.broker.prefix) as client,
+            self._connected() as client,
             # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
             nullcontext() if self.options.broker.urls else pushing(client.driver.bus),
             anyio.create_task_group() as group,

@@ -161,7 +161,7 @@ class EnvironmentSession:
     async def close(self) -> None:
         """Release it; nothing waits for the worker."""
         request = calls.Request(
-            body=calls.pack(calls.CloseSession(session=self._session.name)),
+            body=calls.CloseSession(session=self._session.name),
             deadline_s=clock.now() + SESSION_CLOSED_S,
             rollout=self._task.rollout_id,
         )

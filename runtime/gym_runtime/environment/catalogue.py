@@ -41,11 +41,15 @@ from gym_runtime.messages.names import MAX_CHARS, token
 Kind = Literal["environments", "agents", "models", "guests", "tools"]
 
 
+_entry_points = cache(entry_points)
+"""They are read from all distributions, once for all kinds."""
+
+
 @cache
 def _modules(kind: Kind) -> dict[str, str]:
     """Names to importable modules, over all packages that offer this kind."""
     found: dict[str, str] = {}
-    for entry in entry_points(group=f"gym_runtime.{kind}"):
+    for entry in _entry_points().select(group=f"gym_runtime.{kind}"):
         spec = importlib.util.find_spec(entry.value)
         for place in (spec.submodule_search_locations if spec else None) or ():
             for module in pkgutil.iter_modules([place]):
@@ -186,12 +190,22 @@ def _guest(name: str) -> LoadedEnvironment:
     return loaded
 
 
-@cache
-def _environment(module: ModuleType) -> LoadedEnvironment:
+def definition(name: str) -> tuple[Environment, Path]:
+    """What a module declares, and its file, as `environment` without building its resource."""
+    module = load("environments", name)
+    return _definition(module), Path(module.__file__ or "")
+
+
+def _definition(module: ModuleType) -> Environment:
     definition = getattr(module, "environment", None)
     if not isinstance(definition, Environment):
         raise UsageError(f"{module.__file__} has no global 'environment = Environment(...)'")
-    return loaded(definition, Path(module.__file__ or ""))
+    return definition
+
+
+@cache
+def _environment(module: ModuleType) -> LoadedEnvironment:
+    return loaded(_definition(module), Path(module.__file__ or ""))
 
 
 def loaded(definition: Environment, source: Path) -> LoadedEnvironment:

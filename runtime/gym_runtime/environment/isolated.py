@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,7 +28,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.verdict import Pending, Verdict
+from gym_runtime.environment.verdict import Pending, Verdict, make_response
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.sandbox import frames
 from gym_runtime.sandbox.verifier import Verifier, verifier
@@ -34,6 +37,7 @@ from gym_runtime.sandbox.warm import NotPrepared, ProcessDied
 
 DEATHS_AT_MOST = 2
 REMEMBERED_AT_MOST = 10_000
+REHEARSALS, REHEARSAL_S = 10, 0.05  # of each example; the seconds after which it is not repeated
 _MADE_UP = {"id", "call_id"}
 _R = TypeVar("_R")
 _deaths: OrderedDict[str, int] = OrderedDict()
@@ -65,9 +69,7 @@ async def verify_isolated(
         TaskError: the row does not match the environment's task.
         UsageError: this machine cannot isolate.
     """
-    source = Path(environment)
-    judging = verifier(_judge, _load, (environment,), sources=(source,), folders=folders)
-    name = f"a rollout of '{source.stem}'"
+    judging, name = _judging(environment, _present(folders or {}))
     try:
         verdict = await _call(
             judging, _judge, (environment, row, response), timeout_s, name, (row, _said(response))
@@ -156,6 +158,18 @@ async def _call(
         raise ResourceError(f"the verifier's result cannot be read: {error}", stage="verify") from error
 
 
+def _present(folders: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, place) for name, place in folders.items() if os.path.isdir(place))
+
+
+@lru_cache(maxsize=64)  # made for each call, it would cost as much as sending the request
+def _judging(environment: str, folders: tuple[tuple[str, str], ...]) -> tuple[Verifier, str]:
+    """The verifier of an environment; what its input is called in errors."""
+    source = Path(environment)
+    judging = verifier(_judge, _load, (environment,), sources=(source,), folders=dict(folders))
+    return judging, f"a rollout of '{source.stem}'"
+
+
 def _said(response: bytes) -> bytes:
     """A response's output without the ids that the engine generates and that differ each time."""
     try:
@@ -185,19 +199,27 @@ def _load(environment: str) -> None:
     loaded = catalogue.environment(environment)
     _loaded[environment] = loaded.resource
     _import(*loaded.definition.imports)
-    anyio.run(_rehearse, loaded)
+    _rehearse(environment, loaded)
 
 
-async def _rehearse(environment: LoadedEnvironment) -> None:
-    """Verify the perfect rollouts of the environment's own examples.
+def _rehearse(environment: str, loaded: LoadedEnvironment) -> None:
+    """Judge the perfect rollouts of the environment's own examples, and answers that are wrong.
 
-    Otherwise each fork would build again what libraries build at their first use (parser tables, caches).
+    Otherwise each fork would build again what libraries build at their first use (parser tables, caches), and
+    copy the pages of code that Python rewrites until it has run a few times.
     """
+    decode = frames.argument_decoder(_judge)
     with suppress(GymError):  # no examples; or the verification itself reports better what is missing
-        for example in examples.read(environment):
-            await rejudge(
-                environment.resource, example.row, await examples.play(environment.resource, example)
-            )
+        for example in examples.read(loaded):
+            replies = [_run(examples.play, loaded.resource, example), make_response("?")]
+            until_s = time.monotonic() + REHEARSAL_S
+            for _ in range(REHEARSALS):
+                for reply in replies:
+                    frames.encode_result(
+                        _judge(*decode(frames.encode_arguments((environment, example.row, reply))))
+                    )
+                if time.monotonic() > until_s:
+                    break
 
 
 class _Judged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

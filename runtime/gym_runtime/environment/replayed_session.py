@@ -31,14 +31,15 @@ async def rejudge(
         TaskError: the row does not match the task, or the response cannot be decoded.
         ResourceError: the environment raised, or its reward is not a finite number.
     """
+    reply = Reply(response)
     try:
-        transcript = Reply(response).items
+        transcript = reply.items
     except msgspec.DecodeError as error:
         raise TaskError(f"the recorded response cannot be read: {error}") from error
     async with session_of(resource, row, models) as session:
         if not (resource.stateless or resource.session_type.judged_by_transcript):
             await replay(resource, session, transcript)
-        return await resource.verify(session, response)
+        return await resource.verify(session, reply)
 
 
 async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[str]:

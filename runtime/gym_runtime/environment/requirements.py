@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
 
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.tool_packs import ToolPack
 from gym_runtime.errors import UsageError
 from gym_runtime.sandbox import bubblewrap
@@ -27,12 +28,16 @@ def require(environment: LoadedEnvironment) -> None:
         UsageError: packages are missing, with the command that installs them; or the machine cannot isolate,
             or lacks something else, with the remedy.
     """
-    definition, packs = environment.definition, environment.packs.items()
+    require_defined(environment.name, environment.definition, environment.packs)
+
+
+def require_defined(name: str, definition: Environment, packs: Mapping[str, type[ToolPack]]) -> None:
+    """As `require`, for an environment whose resource is not built."""
     if definition.isolated:
         _require_isolation()
-    _require_extra(definition.extra, f"environment '{environment.name}'")
-    for name, pack in packs:
-        require_pack(name, pack)
+    _require_extra(definition.extra, f"environment '{name}'")
+    for pack_name, pack in packs.items():
+        require_pack(pack_name, pack)
     if definition.require is not None:
         definition.require()
 
@@ -64,12 +69,16 @@ def _require_extra(extra: str, what: str) -> None:
         )
 
 
-@cache
 def _packages(extra: str) -> list[str]:
     """The distributions of an extra."""
     marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
-    wanted = [entry for entry in requires("gym-runtime") or () if extra and marker.search(entry)]
+    wanted = [entry for entry in _required() if extra and marker.search(entry)]
     return [re.split(r"[^A-Za-z0-9._-]", entry, maxsplit=1)[0] for entry in wanted]
+
+
+@cache
+def _required() -> list[str]:
+    return requires("gym-runtime") or []
 
 
 def _installed(distribution_name: str) -> bool:

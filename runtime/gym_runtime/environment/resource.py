@@ -151,8 +151,11 @@ class Resource:
         """Whether rollouts of a group may get their rewards together."""
         return self._compare is not None
 
-    async def verify(self, session: Session[Any], response: Raw | bytes) -> Verdict | Pending:
+    async def verify(self, session: Session[Any], response: Raw | bytes | Reply) -> Verdict | Pending:
         """The verdict on a finished rollout, or what the comparison of its group needs of it.
+
+        Args:
+            response: a `Reply` if it has been read before: it may be long, and reading it takes its time.
 
         Raises:
             ResourceError: the verifier raised, its reward is not a finite number, or an episode never began.
@@ -164,7 +167,8 @@ class Resource:
                 "use an agent that does: agent='step_loop'",
                 stage="verify",
             )
-        verdict = await guarded("verify", session.verify, Reply(response))
+        reply = response if isinstance(response, Reply) else Reply(response)
+        verdict = await guarded("verify", session.verify, reply)
         return self.judgement(verdict)
 
     def judgement(self, found: object) -> Verdict | Pending:

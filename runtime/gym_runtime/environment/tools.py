@@ -14,12 +14,10 @@ from contextvars import ContextVar
 from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import msgspec
-import structlog
 
 from gym_runtime.environment.blocked_loop import raised_at
 from gym_runtime.errors import GymError, UsageError
 
-_log = structlog.get_logger()
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -130,7 +128,9 @@ class Tool:
         except GymError:
             raise
         except Exception as error:  # noqa: BLE001 - the model observes a tool's bug, and the log reports it
-            _log.exception("a tool raised", tool=self.name)
+            import structlog  # heavy, and a listing of all environments needs no log
+
+            structlog.get_logger().exception("a tool raised", tool=self.name)
             heard = _raised.get()
             if heard is not None:
                 heard.append(
@@ -145,36 +145,44 @@ class Tool:
         return msgspec.convert(self._adapt(self.name, given, self._names), self._arguments, strict=False)
 
 
-def _fields(name: str, method: Callable[..., Any]) -> list[tuple[str, Any] | tuple[str, Any, Any]]:
+_Fields = list[tuple[str, Any] | tuple[str, Any, Any]]
+
+
+def _fields(name: str, method: Callable[..., Any]) -> _Fields:
     """The parameters of a tool without ``self``, as fields of a struct."""
-    tool = f"{place(method)}the tool '{name}'"
+
+    def refused(problem: str) -> UsageError:
+        return UsageError(f"{place(method)}the tool '{name}' {problem}")
+
     try:
         hints = get_type_hints(method, include_extras=True)
     except NameError as error:
-        raise UsageError(f"{tool} has an annotation that cannot be resolved: {error}") from error
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        raise refused(f"has an annotation that cannot be resolved: {error}") from error
+    fields: _Fields = []
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UsageError(
-                f"{tool} takes '{parameter}', but a model passes arguments by name; name each one"
-            )
+            raise refused(f"takes '{parameter}', but a model passes arguments by name; name each one")
         if parameter.name not in hints:
-            raise UsageError(f"{tool} does not annotate '{parameter.name}'; add its type")
+            raise refused(f"does not annotate '{parameter.name}'; add its type")
         annotation = hints[parameter.name]
         has_default = parameter.default is not inspect.Parameter.empty
-        field = (
+        fields.append(
             (parameter.name, annotation, parameter.default) if has_default else (parameter.name, annotation)
         )
-        try:
-            msgspec.json.schema(msgspec.defstruct(name, [field]))
-        except TypeError as error:
-            shown = inspect.formatannotation(annotation)
-            reason = str(error).splitlines()[-1].strip()
-            raise UsageError(
-                f"{tool} takes '{parameter.name}: {shown}', which has no JSON schema: {reason}"
-            ) from error
-        fields.append(field)
+    for field in fields if fields and _without_schema(name, fields) else ():  # one by one, to name it
+        if reason := _without_schema(name, [field]):
+            shown = inspect.formatannotation(field[1])
+            raise refused(f"takes '{field[0]}: {shown}', which has no JSON schema: {reason}")
     return fields
+
+
+def _without_schema(name: str, fields: _Fields) -> str:
+    """Why there is no JSON schema of these parameters; empty if there is one."""
+    try:
+        msgspec.json.schema(msgspec.defstruct(name, fields, kw_only=True))
+    except TypeError as error:
+        return str(error).splitlines()[-1].strip()
+    return ""
 
 
 def place(code: Callable[..., Any]) -> str:

@@ -32,7 +32,7 @@ class Pools:
         """
         call = msgspec.structs.replace(question.call, return_tokens=self._return_tokens)
         request = calls.Request(
-            body=calls.pack(call),
+            body=call,
             deadline_s=question.deadline_s,
             key=f"gateway.{question.key}",
             rollout=question.rollout,

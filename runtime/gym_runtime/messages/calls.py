@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -16,8 +16,10 @@ from gym_runtime.messages.comparison import Candidate
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.role_use import RoleUse
 
+Body = TypeVar("Body")
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+
+class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_defaults=True):
     """The envelope of every request.
 
     Attributes:
@@ -29,7 +31,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rollout: the rollout that makes the call (``<run_id>.<task_index>.<rollout_index>``), for logs and
             affinity.
         attempt: which execution of that rollout.
-        body: the call itself; a router need not know it.
+        body: the call itself; a router need not know it. Its receiver has it as `Raw`. Its sender need not
+            encode it before: so a large one is in memory once.
         retries: how many retries the worker may make itself; None leaves it to the worker.
         deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
         place: only a place for this request is asked for; it is sent when the worker has one.
@@ -40,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             an ``attempt`` above 1 that is known without it.
     """
 
-    body: Raw
+    body: Body
     deadline_s: float = 0.0
     key: str = ""
     rollout: str = ""
@@ -239,7 +242,7 @@ class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 encode = msgspec.json.Encoder().encode
-decode_request = msgspec.json.Decoder(Request).decode
+decode_request = msgspec.json.Decoder[Request[Raw]](Request[Raw]).decode
 decode_reply = msgspec.json.Decoder(RpcReply).decode
 decode_model_call = msgspec.json.Decoder(ModelCall).decode
 decode_model_answer = msgspec.json.Decoder(ModelAnswer).decode

@@ -49,10 +49,10 @@ class CreateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def input_items(self) -> list[Raw]:
         """The input as a list of raw items; a string is one user message."""
-        data = bytes(self.input)
-        if data.startswith(b'"'):
-            return [user_message(msgspec.json.decode(data, type=str))]
-        return list(_raw_list.decode(data))
+        if memoryview(self.input)[:1] == b'"':
+            return [user_message(msgspec.json.decode(self.input, type=str))]
+        # Parts of the row's own bytes: a copy would be held for as long as the rollout.
+        return list(_raw_list.decode(self.input))
 
 
 class InputTokensDetails(msgspec.Struct, frozen=True, kw_only=True):

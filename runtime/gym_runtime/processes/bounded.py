@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import anyio
+import anyio.to_thread
 
 from gym_runtime.processes import cgroups, tree
 from gym_runtime.processes.child import Child
@@ -74,6 +75,10 @@ class Bounded(Child):
             return tree.excess(self.pid, self._processes, self._memory_bytes) if running else None
         return tree.crowd(len(self._group.members()), self._processes) or self._group.excess()
 
+    def find_kill(self) -> str | None:
+        """The limit for which the kernel has killed a part of it, in words; or None."""
+        return self._group.excess() if self._group else None
+
     async def end(self) -> None:
         await super().end()
         if self._group:
@@ -84,7 +89,8 @@ class Bounded(Child):
         await super().close()
         if self._group:
             with anyio.move_on_after(KILL_LIMIT_S, shield=True):
-                while not self._group.remove():  # noqa: ASYNC110 - version 1 has no event for it
+                # In a thread: on a busy machine the kernel takes half a second to remove a group.
+                while not await anyio.to_thread.run_sync(self._group.remove):  # noqa: ASYNC110 - no event
                     await anyio.sleep(REMOVAL_PAUSE_S)
 
     def abandon(self) -> None:

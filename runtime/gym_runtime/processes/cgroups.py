@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -20,14 +21,11 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from gym_runtime.processes.delegation import PREFIX, own_groups, prepare
 from gym_runtime.processes.kernel_files import said
 from gym_runtime.timing import SWEEP_LIMIT_S, SWEEP_PAUSE_S
 
 SHELL = "/bin/sh"
-log = structlog.get_logger(__name__)
 _turn = count()
 
 
@@ -109,6 +107,9 @@ def group(*, memory_bytes: int, tasks: int) -> ControlGroup | None:
         try:
             return ControlGroup(folders, memory_bytes=memory_bytes, tasks=tasks)
         except OSError as error:
+            import structlog
+
+            log = structlog.get_logger(__name__)
             log.warning("no control group was made; limits are watched from outside", reason=str(error))
     return None
 
@@ -132,8 +133,9 @@ def place(process: int) -> Place:
         found = Place(folders)
     except (OSError, subprocess.SubprocessError) as error:
         found = Place(why_not=str(error))
-    if structlog.is_configured():  # unconfigured structlog prints, which a user's script must not do
-        log.debug(
+    structlog = sys.modules.get("structlog")  # heavy; where nothing has imported it, nothing has set it up
+    if structlog and structlog.is_configured():  # else it prints, which a user's script must not do
+        structlog.get_logger(__name__).debug(
             "limits on sandboxes and isolated verifiers",
             kept_by="watching" if found.why_not else "the kernel",
             groups=[str(folder) for folder in found.folders],

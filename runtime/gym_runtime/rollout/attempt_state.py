@@ -15,7 +15,7 @@ from gym_runtime import clock
 from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import lengthened
-from gym_runtime.messages.responses import Response, Usage, decode_params
+from gym_runtime.messages.responses import CreateParams, Response, Usage, decode_params
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.remote_model import Answered
 from gym_runtime.rollout.turn import Turn
@@ -44,12 +44,21 @@ class AttemptState:
         self.weight_versions: list[str] = []
         self.last_response: Response | None = None
         self._newest: calls.Tokens | None = None
+        self._reset = False
         self._ids = b""
 
     @property
     def max_turns(self) -> int | None:
         """Model calls at most, or None for no limit."""
         return self.task.max_turns
+
+    @property
+    def shown_params(self) -> CreateParams:
+        """``params`` as the row shows them: with what the model was asked, the first observation included."""
+        if not self._reset:
+            return self.params
+        # Made where it is needed: a large input would be in memory twice for as long as the rollout.
+        return msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
 
     @property
     def used_s(self) -> float:

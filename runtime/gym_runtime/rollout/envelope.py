@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Raw
+from typing import Any
 
 from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded
@@ -28,9 +28,9 @@ class Envelope:
         self._attempt = attempt
 
     def __call__(
-        self, body: Raw, key: str, *, with_roles: bool = False, repeated: bool = False
-    ) -> calls.Request:
-        """The request for a call's body and key.
+        self, call: object, key: str, *, with_roles: bool = False, repeated: bool = False
+    ) -> calls.Request[Any]:
+        """The request for a call and its key.
 
         Args:
             with_roles: the receiver may ask models in roles.
@@ -45,7 +45,7 @@ class Envelope:
                 f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"
             )
         return calls.Request(
-            body=body,
+            body=call,
             deadline_s=self.deadline_s,
             key=key,
             rollout=self._task.rollout_id,

@@ -161,7 +161,7 @@ class RemoteModel:
     async def _send(self, call: calls.ModelCall) -> Raw:
         # Each try has a key of its own: aborting one must not abort the next.
         self._calls += 1
-        request = self._envelope(calls.pack(call), f"{self._key}.m{self._calls}")
+        request = self._envelope(call, f"{self._key}.m{self._calls}")
         answer = await self._router.ask("model", self._task.model, request, self._budget, prefer=self._worker)
         self._worker = answer.worker
         return answer.body

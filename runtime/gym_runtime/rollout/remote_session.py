@@ -139,10 +139,8 @@ class RemoteSession:
     async def _send(self, call: calls.ResourceCall, key: str, *, repeated: bool) -> RoutedReply:
         # Only the call that opens it carries the task, because a row may be large.
         opening = not self.worker
-        body = calls.pack(
-            msgspec.structs.replace(call, session=self.name, task=self._task.row if opening else NULL)
-        )
-        request = self._envelope(body, key, with_roles=True, repeated=repeated)
+        sent = msgspec.structs.replace(call, session=self.name, task=self._task.row if opening else NULL)
+        request = self._envelope(sent, key, with_roles=True, repeated=repeated)
         pool = self._task.environment
         if not opening:
             return await self._router.ask_session(pool, self.worker, request, self._budget)

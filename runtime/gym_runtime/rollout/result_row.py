@@ -65,7 +65,7 @@ def make_record(
     numbers: dict[str, float] = {}
     if rollout is not None:
         response = rollout.response()
-        row["responses_create_params"] = rollout.params
+        row["responses_create_params"] = rollout.shown_params
         if tokens and not task.packed_tokens:
             response = msgspec.structs.replace(response, output=with_tokens(response.output, tokens))
         row["response"] = response

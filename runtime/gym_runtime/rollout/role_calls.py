@@ -64,7 +64,7 @@ class RoleCalls:
         limits: RoleLimits,
         *,
         environment: str,
-        request: calls.Request,
+        request: calls.Request[Raw],
         budget: RetryBudget,
         worker: str,
     ) -> None:
@@ -126,7 +126,7 @@ class RoleCalls:
         pool = asked.roles.get(role.name, role.name)
         deadline_s = min(asked.deadline_s, clock.now() + role.timeout_s)
         request = calls.Request(
-            body=calls.pack(call),
+            body=call,
             deadline_s=deadline_s,
             # No other question may go by this name: who gives one up would end both.
             key=f"{self._worker}.{next(_numbers)}",

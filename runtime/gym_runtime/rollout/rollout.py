@@ -47,9 +47,9 @@ class Rollout(AttemptState):
     Attributes:
         task: the rollout's spec, including its limits.
         deadline_s: the rollout's, in seconds since the epoch by this machine's clock.
-        params: the row's ``responses_create_params``; its input ends with what `reset` added.
+        params: the row's ``responses_create_params``.
         turns: model calls made so far.
-        input: the items of the row's input.
+        input: the items of the row's input, and behind them those that `reset` added.
         output: the transcript: all items that were added after the row's input.
         tokens: of each model call that reported them, by the index of its last item in ``output``. A prompt
             may be short on the tokens of the call before; `Turn.tokens` has it whole.
@@ -202,8 +202,7 @@ class Rollout(AttemptState):
         answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
         if answer.items:
             self.input += answer.items
-            # The row must show what the model was asked, the observation included.
-            self.params = msgspec.structs.replace(self.params, input=Raw(_encode(self.input)))
+            self._reset = True
         self._offer(answer.tools)
 
     async def step(self, turn: Turn) -> calls.StepAnswer:
@@ -278,7 +277,7 @@ class Rollout(AttemptState):
     async def close(self) -> None:
         """Tell each worker that may hold the session that the rollout is over; wait for no answer."""
         request = calls.Request(
-            body=calls.pack(calls.CloseSession(session=self._session.name)),
+            body=calls.CloseSession(session=self._session.name),
             deadline_s=clock.now() + SESSION_CLOSED_S,  # not the rollout's, which may have passed
             rollout=self.task.rollout_id,
             attempt=self.attempt,

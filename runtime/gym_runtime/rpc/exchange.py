@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import msgspec
@@ -69,27 +70,25 @@ class Exchanges:
         """Forget what a rollout that has ended waited for."""
         self._given_up.pop(rollout, None)
 
-    async def tell(self, kind: str, pool: str, worker: str, request: Request) -> None:
+    async def tell(self, kind: str, pool: str, worker: str, request: Request[Any]) -> None:
         """Send a request without waiting for an answer."""
         subject = f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}"
         await self._bus.publish(subject, encode(request), run=request.run)
 
     async def ask_worker(
-        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, budget: RetryBudget
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request[Any], budget: RetryBudget
     ) -> RoutedReply:
         call = call_name(view.kind, request)
         budget.explain(self._explained)
         deaths = budget.deaths_of(call)
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
-        payload = encode(
-            msgspec.structs.replace(
-                request,
-                retries=max(0, budget.left),
-                # The two machines' clocks may differ; the seconds that are left mean the same on both.
-                left_s=request.deadline_s - clock.now(),
-                deaths=deaths,
-            )
+        sent = msgspec.structs.replace(
+            request,
+            retries=max(0, budget.left),
+            # The two machines' clocks may differ; the seconds that are left mean the same on both.
+            left_s=request.deadline_s - clock.now(),
+            deaths=deaths,
         )
         headers = tracing.headers()
         hop = InFlightRequest(view.kind, pool, worker, request.key)
@@ -97,7 +96,7 @@ class Exchanges:
         hops.append(hop)
         self._given_up.pop(request.rollout, None)
         try:
-            data = await self._exchange(view, hop, payload, request, headers)
+            data = await self._exchange(view, hop, sent, headers)
         except anyio.get_cancelled_exc_class():
             # If the rollout's deadline has cancelled it, its error names what it waited for (`slowest`).
             self._give_up(request.rollout, hop)
@@ -127,7 +126,7 @@ class Exchanges:
         return RoutedReply(reply.body, reply.worker)
 
     async def _find_place(
-        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request, deaths: int
+        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request[Any], deaths: int
     ) -> None:
         """Have a suspect admitted; one for whom no worker is known waits for one.
 
@@ -142,7 +141,7 @@ class Exchanges:
         # Without the body: a large one need not travel to a worker that may be full.
         asking = msgspec.structs.replace(request, body=NULL, left_s=left_s, deaths=deaths, place=True)
         hop = InFlightRequest(view.kind, pool, worker, "")
-        data = await self._exchange(view, hop, encode(asking), asking, None)
+        data = await self._exchange(view, hop, asking, None)
         if data is None:
             raise NoWorker(f"{hop.name} is gone")
         reply = decode_reply(data)
@@ -167,8 +166,7 @@ class Exchanges:
         self,
         view: WorkerRegistry,
         hop: InFlightRequest,
-        payload: bytes,
-        request: Request,
+        request: Request[Any],
         headers: Headers | None,
     ) -> bytes | None:
         """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
@@ -177,8 +175,13 @@ class Exchanges:
             view.begin(hop.worker, hop.scope)
         try:
             with hop.scope:
+                # No name here for what is sent: a large request is not held while its answer is awaited.
                 data = await self._bus.request(
-                    hop.subject, payload, deadline_s=request.deadline_s, headers=headers, run=request.run
+                    hop.subject,
+                    encode(request),
+                    deadline_s=request.deadline_s,
+                    headers=headers,
+                    run=request.run,
                 )
         finally:
             if hop.worker is not None:
@@ -199,7 +202,7 @@ class Exchanges:
                 return quarantined(hop.kind, hop.pool)
         return NoWorker(f"{hop.name} is gone")
 
-    async def _abort(self, kind: str, pool: str, worker: str | None, request: Request) -> None:
+    async def _abort(self, kind: str, pool: str, worker: str | None, request: Request[Any]) -> None:
         """Stop the work on a request; when it is not known who has it, the whole pool is told."""
         whole = worker is None
         subject = f"abort.{kind}.{token(pool, kind)}" if whole else f"abort.{token(worker, 'worker')}"
@@ -209,6 +212,6 @@ class Exchanges:
                 await self._bus.publish(subject, request.key.encode())
 
 
-def call_name(kind: str, request: Request) -> str:
+def call_name(kind: str, request: Request[Any]) -> str:
     """What names a call within its rollout, whichever attempt makes it."""
     return f"{kind}.{request.key.rpartition('.')[2]}"

@@ -10,6 +10,7 @@ that ends its workers is found out and asked no more (`gym_runtime.rpc.suspects`
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import anyio
 import msgspec
@@ -41,7 +42,7 @@ class Router(Exchanges):
         self,
         kind: str,
         pool: str,
-        request: Request,
+        request: Request[Any],
         budget: RetryBudget,
         *,
         asked: set[str] | None = None,
@@ -107,7 +108,9 @@ class Router(Exchanges):
                 request = _repeated(request)
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
-    async def ask_session(self, pool: str, worker: str, request: Request, budget: RetryBudget) -> RoutedReply:
+    async def ask_session(
+        self, pool: str, worker: str, request: Request[Any], budget: RetryBudget
+    ) -> RoutedReply:
         """Ask the worker that holds a session.
 
         Raises:
@@ -140,7 +143,7 @@ class Router(Exchanges):
                 pause_s = await _pause(pause_s, request.deadline_s, error)
 
 
-def _repeated(request: Request) -> Request:
+def _repeated(request: Request[Any]) -> Request[Any]:
     """The request for its next delivery: the one before may have been worked on."""
     return request if request.repeated else msgspec.structs.replace(request, repeated=True)
 

@@ -31,7 +31,7 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.suspects import ALONE_AT, Suspects
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
-Handle = Callable[[str, Request, RetryBudget], Awaitable[Raw]]
+Handle = Callable[[str, Request[Raw], RetryBudget], Awaitable[Raw]]
 # For a request that does not say how many retries its rollout has left.
 MAX_RETRIES = 8
 
@@ -174,7 +174,7 @@ class Service:
                     if working.due_s <= now_s:
                         working.scope.cancel()
 
-    async def _serve(self, pool: str, request: Request, incoming: Incoming) -> None:
+    async def _serve(self, pool: str, request: Request[Raw], incoming: Incoming) -> None:
         left_s = request.deadline_s - clock.now()
         # The reply subject is unique, so a request without a key is not mistaken for another.
         key = request.key or incoming.reply
@@ -205,12 +205,12 @@ class Service:
         if reply is not None:
             await self._answer(incoming, reply, request.run)
 
-    def _place(self, request: Request) -> RpcReply:
+    def _place(self, request: Request[Raw]) -> RpcReply:
         if self._suspects.admit(request.key, self.in_use):
             return RpcReply(worker=self.worker, load=self.load)
         return RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
 
-    async def _work(self, pool: str, request: Request, incoming: Incoming) -> RpcReply:
+    async def _work(self, pool: str, request: Request[Raw], incoming: Incoming) -> RpcReply:
         set_rollout(request.rollout, request.attempt)
         budget = RetryBudget(MAX_RETRIES if request.retries is None else request.retries)
         try:
@@ -229,7 +229,9 @@ class Service:
             logger().exception("a handler raised", kind=self.kind, pool=pool)
             return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget)
 
-    def _span(self, pool: str, request: Request, headers: Headers | None) -> AbstractContextManager[None]:
+    def _span(
+        self, pool: str, request: Request[Raw], headers: Headers | None
+    ) -> AbstractContextManager[None]:
         if not headers:
             return nullcontext()
         name, kind, attributes = self.traced or (f"{self.kind} {pool}", "server", {})

@@ -50,6 +50,7 @@ from gym_runtime.sandbox.passage import Passage
 from gym_runtime.sandbox.scratch_folder import ScratchFolder
 
 CPU_SLACK_S = 2
+FORKS_PER_COLLAPSE = 500  # this process writes while a fork ends, which breaks up some of its large pages
 NO_ANSWER = 70  # the exit code of a fork that could not report its error
 
 
@@ -82,20 +83,24 @@ def main() -> None:
         return
     folders = [ScratchFolder(path) for path in _scratch(start)]
     while size := _next_size(requests):
-        with Passage(size) as request, TemporaryFile(buffering=0, dir=folders[0].path) as answer:
+        with Passage(size) as request:
             if not _received(request, requests, size):
                 return
             number, cpu_s = frames.REQUEST.unpack_from(request.pages)
-            how, why = _called(function, request, answer.fileno(), _cpu_limit(cpu_s), (requests, answers))
-            # Looked at when all that the fork has started is over, and writes no more.
-            last = not all(folder.clean() for folder in folders)
-            if how == frames.ANSWERED:
-                sent, size = 0, os.fstat(answer.fileno()).st_size
-                _write(answers, _head(number, how, last, size))
-                while sent < size:
-                    sent += os.sendfile(answers, answer.fileno(), sent, size - sent)
-            else:
-                _write(answers, _head(number, how, last, len(why)) + why)
+            answer = _file_without_name(folders[0].path)
+            how, why = _called(function, request, answer, _cpu_limit(cpu_s), (requests, answers))
+        # Looked at when all that the fork has started is over, and writes no more.
+        last = not all(folder.clean() for folder in folders)
+        if how == frames.ANSWERED:
+            sent, size = 0, os.fstat(answer).st_size
+            _write(answers, _head(number, how, last, size))
+            while sent < size:
+                sent += os.sendfile(answers, answer, sent, size - sent)
+        else:
+            _write(answers, _head(number, how, last, len(why)) + why)
+        os.close(answer)
+        if number % FORKS_PER_COLLAPSE == 0:
+            hold_memory_in_large_pages()
 
 
 def _prepared(start: frames.Start) -> Callable[..., Any]:
@@ -182,6 +187,15 @@ def _end_orphans() -> None:
             for orphan in tree.children(os.getpid()):
                 tree.kill(orphan)
             os.waitpid(-1, 0)
+
+
+def _file_without_name(folder: str) -> int:
+    try:
+        # Not by `tempfile`: after a fork, each page that its code touches in this process is a page fault.
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # not on every file system
+        with TemporaryFile(buffering=0, dir=folder) as file:
+            return os.dup(file.fileno())
 
 
 def _scratch(start: frames.Start) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from gym_runtime.sandbox import frames
 
 
-class Verifier(msgspec.Struct, frozen=True):
+class Verifier(msgspec.Struct, frozen=True, dict=True):
     """A kind of verifications; equal ones share their warm processes.
 
     Attributes:
@@ -29,7 +30,7 @@ class Verifier(msgspec.Struct, frozen=True):
     sources: tuple[Path, ...] = ()
     variables: dict[str, str] = {}
 
-    @property
+    @cached_property
     def kind(self) -> tuple[object, ...]:
         """The values that distinguish it from other kinds."""
         return self.function, self.prepare, self.arguments, self.sources, tuple(self.variables.items())

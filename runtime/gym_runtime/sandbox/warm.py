@@ -159,7 +159,8 @@ class Warm:
         except EndOfProcess as error:
             why = self._child.find_excess() or "out of memory or of processor time, or a crash in native code"
             raise ProcessDied(why) from error
-        self._check()  # the result may be wrong because the kernel has killed a child for its memory
+        # The result may be wrong because the kernel has killed a child for its memory. All else is over.
+        self._end_for(self._child.find_kill())
         number, how, last = frames.ANSWER.unpack_from(frame)
         if number != self._asked:
             raise ProcessDied("it answered another request")
@@ -199,10 +200,10 @@ class Warm:
             forks = (pid for pid in tree.members(self._child.pid) if pid not in self._own)
             if sum(map(tree.cpu_s, forks)) > self._cpu_s:
                 raise Overrun
-        self._check()
+        self._end_for(self._child.find_excess())
 
-    def _check(self) -> None:
-        if too_much := self._child.find_excess():
+    def _end_for(self, too_much: str | None) -> None:
+        if too_much:
             self.reusable = False
             self._child.kill()
             raise ProcessDied(too_much)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import anyio
 
-from gym_runtime.errors import BrokerError, GymError, NotThereYet, leaf
+from gym_runtime.errors import BrokerError, ConnectionLost, GymError, NotThereYet, leaf
 from gym_runtime.timing import WAIT_PAUSE_S
 
 T = TypeVar("T")
@@ -56,4 +56,6 @@ class Patience:
 
 
 def _may_come(error: BaseException) -> bool:
-    return isinstance(error, NotThereYet) or (isinstance(error, BrokerError) and error.silent)
+    # A connection breaks when the broker is restarted between the handshake and its first answer.
+    passing = isinstance(error, NotThereYet | ConnectionLost)
+    return passing or (isinstance(error, BrokerError) and error.silent)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-SOON_S = 10.0
+SOON_S = 15.0
 """The limit in seconds of everything that must happen; only a failing test reaches it."""
 
 T = TypeVar("T")

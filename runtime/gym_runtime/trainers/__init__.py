@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gym_runtime.trainers.skyrl import GymGenerator as GymGenerator
     from gym_runtime.trainers.skyrl_environment import GymEnv as GymEnv
     from gym_runtime.trainers.verl import GymAgentLoop as GymAgentLoop
-    from gym_runtime.trainers.verl import GymRewardManager as GymRewardManager
+    from gym_runtime.trainers.verl_reward import GymRewardManager as GymRewardManager
 
 _HOME = {
     "GymAgentExecutor": "openrlhf",
@@ -26,7 +26,7 @@ _HOME = {
     "GymGenerator": "skyrl",
     "GymEnv": "skyrl_environment",
     "GymAgentLoop": "verl",
-    "GymRewardManager": "verl",
+    "GymRewardManager": "verl_reward",
 }
 
 

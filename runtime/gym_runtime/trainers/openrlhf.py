@@ -22,16 +22,14 @@ from typing import Any, ClassVar
 
 import anyio
 
-from gym_runtime.logs import logger
 from gym_runtime.trainers.rollout_source import RolloutSource, shared_client
 from gym_runtime.trainers.token_engine import Read, Sampled, TokenEngine
 from gym_runtime.trainers.training_rollouts import (
     base_class,
     engine_sampling,
-    last_of,
+    only_piece,
     pieces,
     standing_in,
-    why_failed,
 )
 
 TRIES = 3
@@ -89,38 +87,33 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         group = self._groups.setdefault(id(sampling_params), _Group())
         group.open += 1
         try:
-            record = await self._source.rollout(label, _sampling(sampling_params), tries=TRIES)
+            record = await self._source.rollout(label, engine_sampling(sampling_params), tries=TRIES)
             group.rewards.append(record.reward)
         finally:
             group.open -= 1
             if not group.open:
                 del self._groups[id(sampling_params)]
                 group.settled.set()
-        answer: dict[str, Any] = {"prompt": prompt, "label": label, "images": images, "mm_train_inputs": None}
-        logs = {"gym_failed": 0.0, "gym_turns": float(record.turns)}
-        found = pieces(record)
-        if record.reward is None or not found:
+        found, reward, wanted = pieces(record), record.reward, sampling_params.logprobs is not None
+        piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)
+        if not found:
+            piece = piece._replace(turns=((0, 1),))
             await group.settled.wait()
-            reward, end = standing_in(group.rewards), int(hf_tokenizer.eos_token_id)
-            ids, ranges, log_probs, cut = [end, end], [(1, 2)], [0.0, 0.0], False
-            logs["gym_failed"] = 1.0
-            logger().warning("a rollout has no reward", why=why_failed(record) or "it has no tokens")
-        else:
-            piece = last_of(record, found)
-            start = len(piece.prompt_ids)
-            reward, cut = record.reward, piece.cut
-            ids = piece.prompt_ids + piece.response_ids
-            ranges = [(start + first, start + last) for first, last in piece.turns]
-            log_probs = None if piece.log_probs is None else [0.0] * start + piece.log_probs
+            reward = standing_in(group.rewards)
+        start = len(piece.prompt_ids)
+        log_probs = [0.0] * start + piece.log_probs if wanted and piece.log_probs else None
         return {
-            **answer,
-            "observation_tokens": ids,
-            "action_ranges": ranges,
-            "rollout_log_probs": log_probs if sampling_params.logprobs is not None else None,
+            "prompt": prompt,
+            "label": label,
+            "images": images,
+            "mm_train_inputs": None,
+            "observation_tokens": piece.prompt_ids + piece.response_ids,
+            "action_ranges": [(start + first, start + last) for first, last in piece.turns],
+            "rollout_log_probs": log_probs,
             "reward": reward,
             "scores": reward,
-            "truncated": cut,
-            "extra_logs": logs,
+            "truncated": piece.cut,
+            "extra_logs": {"gym_failed": float(not found), "gym_turns": float(record.turns)},
         }
 
     def _made(self, template: Any, max_length: int, tokenizer: Any, llm_engine: Any) -> RolloutSource:
@@ -151,12 +144,3 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     said = _SPECIAL_TOKENS.sub("", query.removeprefix(prompt))
     reward = shared_client().verify(label, said).reward
     return {"rewards": reward, "scores": reward, "extra_logs": {}}
-
-
-def _sampling(params: Any) -> dict[str, Any]:
-    """vLLM's sampling parameters as ours."""
-    given = {"temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k}
-    sampling = engine_sampling(given)
-    if params.max_tokens is not None:
-        sampling["max_output_tokens"] = params.max_tokens
-    return sampling

@@ -16,7 +16,6 @@ Source: SkyRL 0.4, ``skyrl/train/generators/base.py``, ``skyrl/train/utils/train
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from itertools import groupby
 from typing import Any
 
@@ -27,11 +26,9 @@ from gym_runtime.trainers.rollout_source import RolloutSource
 from gym_runtime.trainers.token_engine import Read, Sampled, TokenEngine
 from gym_runtime.trainers.training_rollouts import (
     ROW,
-    Piece,
     base_class,
     engine_sampling,
-    last_of,
-    masked_piece,
+    only_piece,
     pieces,
     standing_in,
 )
@@ -107,18 +104,17 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         async with anyio.create_task_group() as tasks:
             for record in records:
                 tasks.start_soon(self._client.finish_session, record.rollout_id)
-        rewards = _rewards(records, names)
-        kept = [self._piece(record) for record in records]
+        wanted = self._wants_log_probs
+        kept = [only_piece(one, pieces(one), self._end, log_probs=wanted) for one in records]
         log_probs = [one.log_probs for one in kept]
-        failed = sum(record.reward is None for record in records)
         return {
             "prompt_token_ids": [one.prompt_ids for one in kept],
             "response_ids": [one.response_ids for one in kept],
-            "rewards": rewards,
+            "rewards": _rewards(records, names),
             "loss_masks": [one.mask for one in kept],
             "stop_reasons": ["length" if one.cut else "stop" for one in kept],
             "rollout_metrics": {
-                "gym/failed": failed,
+                "gym/failed": sum(record.reward is None for record in records),
                 "gym/turns": sum(record.turns for record in records) / len(records),
                 "gym/tool_calls": sum(record.tool_calls for record in records) / len(records),
             },
@@ -133,12 +129,6 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         """Leave the system."""
         await self._source.close()
 
-    def _piece(self, record: RolloutRecord) -> Piece:
-        found = pieces(record)
-        if found:
-            return last_of(record, found)
-        return masked_piece(record, self._end, log_probs=self._wants_log_probs)
-
 
 def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any]) -> list[float]:
     """One number per rollout, as SkyRL demands."""
@@ -151,9 +141,8 @@ def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any]) -> list[flo
 
 def _sampling(params: Any) -> dict[str, Any]:
     """SkyRL's sampling parameters (training), or those of an engine's request (evaluation), as ours."""
-    given: dict[str, Any] = asdict(params) if is_dataclass(params) else dict(params)  # pyright: ignore
-    sampling = engine_sampling(given)
+    given: Mapping[str, Any] = params if isinstance(params, Mapping) else vars(params)
+    sampling = engine_sampling({"max_tokens": given.get("max_generate_length"), **given})
     if given.get("additional_kwargs"):
         sampling["extra_body"] = given["additional_kwargs"]
-    sampling["max_output_tokens"] = given.get("max_generate_length") or given["max_tokens"]
     return sampling

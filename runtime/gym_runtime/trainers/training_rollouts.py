@@ -21,6 +21,16 @@ from gym_runtime.messages.outcomes import Failed, RolloutRecord
 
 ROW = "gym_row"
 """The column of a trainer's dataset that holds the row, as JSON text."""
+_SAMPLING: dict[str, tuple[Any, ...]] = {
+    "temperature": (),
+    "top_p": (),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "stop": ([],),
+    "repetition_penalty": (1,),
+    "max_tokens": (),
+}
+"""vLLM's sampling parameters that a rollout may have, with the values that do nothing."""
 
 
 class Piece(NamedTuple):
@@ -77,37 +87,44 @@ def pieces(record: RolloutRecord) -> list[Piece]:
     ]
 
 
-def masked_piece(record: RolloutRecord, end: int, *, log_probs: bool, why: str = "") -> Piece:
-    """A single end token that is not trained on, for trainers that cannot leave a failed rollout out.
+def only_piece(
+    record: RolloutRecord, found: Sequence[Piece], end: int, *, log_probs: bool, why: str = ""
+) -> Piece:
+    """For trainers that take one sequence per rollout, and cannot leave a failed one out.
+
+    The last of those ``found``, and the log says if there were others; if there is none, a single end token
+    that is not trained on.
 
     Args:
+        end: the token.
         log_probs: the trainer wants log-probabilities.
-        why: for the log, if not what the rollout itself says.
+        why: there is none, for the log, if the record does not say it.
     """
-    logger().warning("a rollout has no reward", why=why or why_failed(record) or "it has no tokens")
-    return Piece([end], [end], [0], [0.0] if log_probs else None, ())
-
-
-def engine_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A trainer's sampling parameters by vLLM's names, as ours; those that do nothing are left out.
-
-    >>> engine_sampling({"temperature": 0.9, "top_k": -1, "min_p": 0.1, "repetition_penalty": 1.0, "n": 8})
-    {'temperature': 0.9, 'min_p': 0.1}
-    """
-    sampling = {name: given[name] for name in ("temperature", "top_p", "stop") if given.get(name) is not None}
-    sampling |= {name: given[name] for name in ("top_k", "min_p") if (given.get(name) or 0) > 0}
-    if given.get("repetition_penalty", 1.0) != 1.0:
-        sampling["repetition_penalty"] = given["repetition_penalty"]
-    return sampling
-
-
-def last_of(record: RolloutRecord, found: Sequence[Piece]) -> Piece:
-    """The piece for trainers that take one sequence per rollout; the log says if there were others."""
+    if not found:
+        logger().warning("a rollout has no reward", why=why or why_failed(record) or "it has no tokens")
+        return Piece([end], [end], [0], [0.0] if log_probs else None, ())
     if len(found) > 1:
         logger().warning(
             "only the last token segment is trained on", rollout=record.rollout_id, of=len(found)
         )
     return found[-1]
+
+
+def engine_sampling(given: Any) -> dict[str, Any]:
+    """A trainer's sampling parameters by vLLM's names, as ours; those that do nothing are left out.
+
+    Args:
+        given: a mapping, or an object with such attributes.
+
+    >>> engine_sampling({"temperature": 0.9, "top_k": -1, "repetition_penalty": 1.0, "n": 8, "max_tokens": 5})
+    {'temperature': 0.9, 'max_output_tokens': 5}
+    """
+    found: dict[str, Any] = {}
+    for name, without_effect in _SAMPLING.items():
+        value = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+        if value is not None and value not in without_effect:
+            found["max_output_tokens" if name == "max_tokens" else name] = value
+    return found
 
 
 def why_failed(record: RolloutRecord) -> str:

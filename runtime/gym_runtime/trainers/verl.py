@@ -1,4 +1,4 @@
-"""verl: an agent loop whose rollouts are made here, and a reward manager.
+"""verl: an agent loop whose rollouts are made here.
 
 verl starts its engines and balances between them; an agent loop reaches them through
 ``server_manager.generate``, ids in and ids out. Each of verl's agent loop workers serves that function to the
@@ -21,27 +21,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anyio import to_thread
-
 from gym_runtime.errors import GymError, ModelUnavailable
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.trainers.hermes import Call, Said, said, split_thought
-from gym_runtime.trainers.rollout_source import RolloutSource, shared_client
+from gym_runtime.trainers.rollout_source import RolloutSource
 from gym_runtime.trainers.token_engine import Sampled, TokenEngine
 from gym_runtime.trainers.training_rollouts import (
     ROW,
     Piece,
     base_class,
     engine_sampling,
-    last_of,
-    masked_piece,
+    only_piece,
     pieces,
     why_failed,
 )
 
 HERMES = "hermes"
 LOOP = "verl.experimental.agent_loop.agent_loop"
-REWARDS = "verl.experimental.reward_loop.reward_manager.base"
 
 
 class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
@@ -59,13 +55,7 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         self, *args: Any, nats: str = "", settings: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._engine = _engine(
-            self.server_manager,
-            self.tokenizer,
-            self.rollout_config,
-            nats,
-            settings or {},
-        )
+        self._engine = _engine(self, nats, settings or {})
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
         """One rollout: an ``AgentLoopOutput``, or for the v1 trainer a list with one per token segment.
@@ -82,12 +72,9 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
             if problem:
                 raise GymError(f"rollout {record.rollout_id}: {problem}")
             return [self._output(record, one, steps) for one in found]
-        if problem:
-            piece = masked_piece(
-                record, self.tokenizer.eos_token_id, log_probs=self._engine.log_probs, why=problem
-            )
-            return self._output(record, piece, steps, failed=True)
-        return self._output(record, last_of(record, found), steps)
+        found, end = [] if problem else found, self.tokenizer.eos_token_id
+        piece = only_piece(record, found, end, log_probs=self._engine.log_probs, why=problem)
+        return self._output(record, piece, steps, failed=bool(problem))
 
     def _problem(self, record: RolloutRecord, found: Sequence[Piece]) -> str:
         """Why there is nothing to train on; empty if there is."""
@@ -121,33 +108,6 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         )
 
 
-class GymRewardManager(base_class(REWARDS, "RewardManagerBase")):
-    """The verdict of a row's verifier on an answer of verl's own single-turn loop::
-
-        reward.reward_manager: {source: importlib, name: GymRewardManager, module: {path: FILE}}
-
-    The dataset's column ``gym_row`` holds the row, which names its environment. The system is that of
-    ``GYM_NATS_URL``. What fails raises, and is never a reward of 0.
-    """
-
-    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **more: Any) -> None:
-        super().__init__(config, tokenizer, compute_score)
-
-    async def run_single(self, data: Any) -> dict[str, Any]:
-        """The verdict on the last sequence.
-
-        Raises:
-            GymError: there is no verdict.
-        """
-        item = data[-1]
-        ids = item.batch["responses"]
-        length = int(item.batch["attention_mask"][-ids.shape[-1] :].sum())
-        text = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
-        row = str(item.non_tensor_batch[ROW])
-        verdict = await to_thread.run_sync(lambda: shared_client().verify(row, text))
-        return {"reward_score": verdict.reward, "reward_extra_info": {"acc": verdict.reward}}
-
-
 class _Engine:
     """What the rollouts of one agent loop worker share.
 
@@ -156,23 +116,16 @@ class _Engine:
         log_probs: verl wants the engine's log-probabilities.
     """
 
-    def __init__(
-        self, server_manager: Any, tokenizer: Any, config: Any, nats: str, settings: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, loop: Any, nats: str, settings: Mapping[str, Any]) -> None:
         from verl.experimental.agent_loop.tool_parser import ToolParser
 
         self.steps: dict[str, list[int]] = {}
-        self._servers = server_manager
-        self._tokenizer = tokenizer
-        self._format: str = config.multi_turn.format
-        self._parser = ToolParser.get_tool_parser(self._format, tokenizer)
+        self._servers, self._tokenizer, config = loop.server_manager, loop.tokenizer, loop.rollout_config
         self.log_probs = bool(config.calculate_log_probs)
-        engine = TokenEngine(
-            tokenizer,
-            self._generate,
-            context=config.prompt_length + config.response_length,
-            read=None if self._format == HERMES else self._read,
-        )
+        form = config.multi_turn.format
+        self._parser = ToolParser.get_tool_parser(form, self._tokenizer)
+        read, context = None if form == HERMES else self._read, config.prompt_length + config.response_length
+        engine = TokenEngine(self._tokenizer, self._generate, context=context, read=read)
         self.source = RolloutSource(engine, nats=nats, settings=settings)
 
     async def _generate(self, prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
@@ -206,12 +159,12 @@ class _Engine:
 _engines: dict[tuple[int, str, str], _Engine] = {}
 
 
-def _engine(servers: Any, tokenizer: Any, config: Any, nats: str, settings: Any) -> _Engine:
-    """The engine of this agent loop worker: verl makes a loop for each rollout, and one ``servers``."""
+def _engine(loop: Any, nats: str, settings: Mapping[str, Any]) -> _Engine:
+    """The engine of this agent loop worker: verl makes a loop for each rollout, and one server manager."""
     from omegaconf import OmegaConf
 
     plain: Any = OmegaConf.to_container(OmegaConf.create(dict(settings)), resolve=True)
-    key = id(servers), nats, repr(plain)
+    key = id(loop.server_manager), nats, repr(plain)
     if key not in _engines:
-        _engines[key] = _Engine(servers, tokenizer, config, nats, plain)
+        _engines[key] = _Engine(loop, nats, plain)
     return _engines[key]

@@ -212,7 +212,8 @@ class AgentWorker:
                     attempts.cancel()
                 record = await self._made(attempts, turn, known=known)
                 rollout_span.note(record, self.worker)
-                if attempts.detached and isinstance(record.outcome, Cancelled):
+                cancelled = isinstance(record.outcome, Cancelled)
+                if attempts.detached and cancelled:
                     await self._note_given_back(attempts)
                     # The note says that it is given back; a second one would count it twice.
                     has_it = False
@@ -222,11 +223,14 @@ class AgentWorker:
                     has_it = False
                     await journal.discard()
                     return await delivery.ack()
-                if not isinstance(record.outcome, Cancelled):
+                if not cancelled:
                     # A cancelled rollout needs no check: nothing of it is used.
                     await journal.confirm()
-                if not await self._bus.commit(subject, encode_record(record)):
-                    logger().info("refused a second result", attempt=record.attempt)
+                stored = encode_record(record)
+                # Its row may be large, and is in ``stored``.
+                del record
+                if not await self._bus.commit(subject, stored):
+                    logger().info("refused a second result", attempt=attempts.number)
             # The result is stored. If the ack is lost, the next delivery finds it and acks.
             has_it = False
             await delivery.ack()

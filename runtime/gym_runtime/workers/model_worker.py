@@ -176,7 +176,7 @@ class ModelWorker:
                 if answer is not None:
                     self._learn(answer)
 
-    async def _handle(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
+    async def _handle(self, pool: str, request: calls.Request[Raw], budget: RetryBudget) -> Raw:
         asked = calls.decode_model_call(request.body)
         call = self._conversations.complete(asked)
         notes = self._conversations.notes(asked)

@@ -125,7 +125,7 @@ class ResourceWorker:
             except GymError as error:
                 logger().info("idle sessions were not checked", error=str(error))
 
-    async def _handle(self, pool: str, request: calls.Request, budget: RetryBudget) -> Raw:
+    async def _handle(self, pool: str, request: calls.Request[Raw], budget: RetryBudget) -> Raw:
         environment = self._environments.get(pool)
         if environment is None:
             raise RuntimeFault(f"this worker does not serve '{pool}'")
@@ -157,7 +157,7 @@ class ResourceWorker:
         self,
         environment: LoadedEnvironment,
         call: calls.ResourceCall,
-        request: calls.Request,
+        request: calls.Request[Raw],
         budget: RetryBudget,
     ) -> Raw:
         if environment.resource.roles:
@@ -260,7 +260,7 @@ class ResourceWorker:
         return await environment.resource.review(row, response, verdict, models)
 
 
-def _models(environment: LoadedEnvironment, request: calls.Request) -> Models:
+def _models(environment: LoadedEnvironment, request: calls.Request[Raw]) -> Models:
     """The models that a request gives to an environment's roles."""
     roles, given = environment.resource.roles, request.roles
     return models_of(roles, lambda role: role.name in given, _ask, request.role_sampling)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -18,22 +17,16 @@ from faults.broker.broker_runs import Command, server
 from gym_runtime.bus import nats
 from gym_runtime.bus.jetstream import ESSENTIALS
 from gym_runtime.errors import BrokerError
+from ports import free_port
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncGenerator[dict[str, tuple[str, int]]]:
     """Three brokers that store together, once they agree on a leader; URL and process of each by its name."""
-    ports = free_ports(3)
+    first = free_port()
+    ports = [first, first + 1, first + 2]
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
     with ExitStack() as stack:
         nodes: dict[str, tuple[str, int]] = {}

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 async def until(stub: StubEngine, **wanted: int) -> None:
     """Wait for counts of the stub."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(15):
         # The counts are in another process.
         while any(getattr(stub.stats(), name) != count for name, count in wanted.items()):
             await anyio.sleep(0.01)
@@ -106,7 +106,7 @@ async def test_a_host_that_vanishes_while_it_is_waited_for_is_noticed() -> None:
         async with entered(stub.url) as adapter, anyio.create_task_group() as tasks:
             tasks.start_soon(adapter.respond, model_call(), context())
             await until(stub, in_flight=1)
-            with anyio.fail_after(5):
+            with anyio.fail_after(15):
                 # Until the request itself is acknowledged, it is that which the kernel has a timer for.
                 while keepalive_timers(urlsplit(stub.url).port or 0) != 1:
                     await anyio.sleep(0.01)

@@ -30,7 +30,7 @@ async def ask(replicas: Replicas[Engine], rollout: str = "r.0.0", **more: Any) -
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(8):
+    with anyio.fail_after(15):
         while not condition():
             await anyio.sleep(0.005)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -15,6 +14,7 @@ from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import ModelAnswer
 from models.model_calls import output
 from models.replicas.fleets import ask, fleet, homes, until, up
+from ports import free_port
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
 
@@ -25,12 +25,6 @@ async def ask_many(replicas: Replicas[Engine], count: int, **more: Any) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(count):
             tasks.start_soon(lambda number=number: ask(replicas, f"r.{number}.0", **more))
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 async def test_one_that_is_late_joins() -> None:

@@ -88,7 +88,7 @@ async def test_calls_weights_and_a_call_given_up(adapter: Adapter) -> None:
             while not await load(adapter):
                 await anyio.sleep(0.05)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while await load(adapter):
                 await anyio.sleep(0.05)
 

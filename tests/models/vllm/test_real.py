@@ -181,7 +181,7 @@ async def test_a_call_given_up_stops_the_generation(adapter: Adapter, tokens: bo
             await anyio.sleep(0.05)
         tasks.cancel_scope.cancel()
     async with ClientSession() as session:
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while await running(session):
                 await anyio.sleep(0.05)
 

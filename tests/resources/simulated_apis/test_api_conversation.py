@@ -92,6 +92,12 @@ async def test_arguments_that_are_no_object_are_an_error_and_the_turn_goes_on() 
         assert (await played.said(*many)).count(api_conversation.TOO_MANY) == 2
 
 
+async def test_an_answer_whose_calls_are_all_wrong_is_answered_and_judged() -> None:
+    async with playing(LONG) as played:
+        assert await played.said(call("moor", "no JSON")) == [api_conversation.NO_OBJECT]
+        assert (await played.verdict()).reward == 0.0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.skipif(not INSTALLED, reason="the authors' classes are not installed")

@@ -121,9 +121,9 @@ def test_ten_thousand_calls_let_others_work() -> None:
     async def watch() -> None:
         nonlocal longest_s
         while True:
-            before_s = time.perf_counter()
+            before_s = time.thread_time()
             await anyio.lowlevel.checkpoint()
-            longest_s = max(longest_s, time.perf_counter() - before_s)
+            longest_s = max(longest_s, time.thread_time() - before_s)
 
     async def replay() -> None:
         session = await resource().open(row([SEND]))

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import signal
-import socket
 from pathlib import Path
 
 import anyio
@@ -17,6 +16,7 @@ from gym_runtime.bus.link import Listener
 from gym_runtime.errors import BrokerError
 from gym_runtime.system.private_broker import Broker
 from nacl.signing import SigningKey
+from ports import free_port
 from runtime.bus.conftest import StartServer, linked
 
 pytestmark = pytest.mark.asyncio
@@ -43,12 +43,6 @@ def noting(got: list[bytes], heard: anyio.Event) -> Listener:
     return listen
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @pytest.mark.slow
 async def test_a_cluster_is_known_by_one_of_its_servers(start_server: StartServer) -> None:
     first, second = free_port(), free_port()
@@ -60,7 +54,7 @@ async def test_a_cluster_is_known_by_one_of_its_servers(start_server: StartServe
     (url, pid), (other_url, _) = start_server(member(first, second)), start_server(member(second, first))
     async with linked(url) as link:
         assert link.clustered
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while len(link._servers._known) < 2:
                 await anyio.sleep(0.01)
         back, got, heard = Back(link), [], anyio.Event()
@@ -114,7 +108,7 @@ async def _sent_later(broker: Broker) -> None:
         assert not link.up
         broker.restart()
         await back.again()
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             await last.wait()
         assert got == [b"%d" % number for number in range(100)]
 

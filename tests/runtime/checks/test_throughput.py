@@ -68,8 +68,8 @@ async def test_what_is_slow_at_first_is_start_up_and_is_not_measured(tmp_path: P
     rows = [{"responses_create_params": {"input": "x"}, "kind": kind, "gold": "y"} for kind in "abc"]
     (tmp_path / "slow_at_first.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = await throughput.measure(catalogue.environment(str(tmp_path / "slow_at_first.py")), 0.05)
-    assert found.gold.wall_us < 10_000
-    assert found.silence.wall_us < 10_000
+    assert found.gold.wall_us < 100_000
+    assert found.silence.wall_us < 100_000
 
 
 def test_work_is_counted_here_and_in_processes_that_were_started() -> None:

@@ -59,7 +59,7 @@ class Started:
 
     def error_line(self) -> str:
         """The next line on standard error."""
-        return self._errors.get(timeout=15)
+        return self._errors.get(timeout=40)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -81,7 +81,7 @@ class Started:
         """Signal it and wait; its exit status."""
         self._process.send_signal(number)
         try:
-            return self._process.wait(15)
+            return self._process.wait(40)
         except subprocess.TimeoutExpired:
             self._process.kill()  # its workers notice that their owner is gone
             raise

@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from anyio.streams.text import TextReceiveStream
 from gym_runtime import connect
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.files.rows import expand
@@ -87,7 +88,7 @@ async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: i
             os.kill(process.pid, number)
             status = await anyio.to_thread.run_sync(process.wait)
             assert status == (-number if number == signal.SIGKILL else 130)
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 await gone(family)
         before = keys(tmp_path)
         assert 40 <= len(before) < ROLLOUTS
@@ -112,7 +113,7 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
             family = psutil.Process(process.pid).children(recursive=True)
             os.kill(process.pid, signal.SIGKILL)
             await anyio.to_thread.run_sync(process.wait)
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 await gone(family)
         run = json.loads((tmp_path / "out_run.json").read_bytes())["run"]
         with started(command(engine, tmp_path, *more, "--resume")) as process:
@@ -130,6 +131,25 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
         assert [info.state for info in await gym.runs()] == ["finished"]
     state.stop()
     assert left == {"task": {}, "rollout": {}, "journal": {}}
+
+
+async def test_a_resumed_run_waits_for_its_broker_to_come_back(broker: Broker, tmp_path: Path) -> None:
+    more = ("--nats", broker.url)
+    with stub_engine.running("--latency-s", "0.05") as engine:
+        with started(command(engine, tmp_path, *more)) as process:
+            await some_rows(tmp_path)
+            process.kill()
+        broker.stop()
+        resume = command(engine, tmp_path, *more, "--resume")
+        async with await anyio.open_process(resume) as resumed:
+            assert resumed.stderr is not None
+            said = ""
+            async for text in TextReceiveStream(resumed.stderr):
+                said += text
+                if "waiting up to 60 s: no broker at " in said and broker.poll() is not None:
+                    broker.restart()
+            assert await resumed.wait() == 0, said
+    assert len(keys(tmp_path)) == ROLLOUTS
 
 
 async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
@@ -172,7 +192,7 @@ async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path:
             await anyio.sleep(0.05)
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGINT)
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             assert await anyio.to_thread.run_sync(process.wait) == 130
             await gone(family)
 

@@ -26,13 +26,42 @@ HEAVY = {
 }  # fmt: skip
 
 
+LISTED = {"anyio", "gym_resources"}
+"""What a listing of environments needs of these: it imports their modules."""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command imports."""
+    code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    found = set(done.stdout.splitlines()[-1].split())
+    assert "gym_runtime.cli.app" in found
+    return found
+
+
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_and_version_import_nothing_heavy(argument: str) -> None:
-    code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "gym_runtime.cli.app" in imported
-    assert not imported & HEAVY
+    assert not imported(argument) & HEAVY
+
+
+def test_listing_the_environments_imports_their_modules_and_nothing_heavy() -> None:
+    # Takes less than half a second, which is no test: machines differ.
+    found = imported("ls", "environments")
+    assert "gym_resources.mcqa" in found
+    assert found & HEAVY == LISTED
+    assert not {name for name in found if name.startswith(("gym_runtime.bus", "gym_runtime.workers"))}
+    assert not found & {
+        "fastapi",
+        "numpy",
+        "pydantic",
+        "rdkit",
+        "requests",
+        "sqlglot",
+        "sympy",
+        "transformers",
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)

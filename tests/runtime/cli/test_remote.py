@@ -79,7 +79,7 @@ def test_a_gateway_to_a_model_that_nobody_serves(tmp_path: Path) -> None:
             assert process.stdout is not None
             process.stdout.readline()  # it serves
             process.terminate()
-            _, said = process.communicate(timeout=15)
+            _, said = process.communicate(timeout=40)
     assert json.loads(said)["event"] == NOSUCH.format("model", "model")
 
 

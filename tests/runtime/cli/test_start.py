@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -20,6 +19,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec
+from ports import free_port
 from runtime.cli.started import SCRIPT, Started
 from stubs import stub_engine
 
@@ -183,9 +183,7 @@ def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path)
     broker = Broker(tmp_path / "broker")
     url = broker.start()
     broker.stop()
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     command = [SCRIPT, "start", "model", "agent", "--model", "openai/stub", "--wait", "60"]
     with subprocess.Popen(
         [*command, "--model-url", f"http://127.0.0.1:{port}/v1"],

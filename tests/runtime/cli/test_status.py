@@ -84,7 +84,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert "no runs" in output(capsys, "ls", "runs")
         run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
         collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
-        collected = subprocess.run(collect, capture_output=True, check=True, timeout=20)
+        collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)
         assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
         assert [known["run"] for known in json.loads(output(capsys, "ls", "runs", "--json"))] == [run]
         status = json.loads(output(capsys, "status", "--json"))
@@ -125,7 +125,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", waiting) == f"cancelled {waiting}\n"
         assert output(capsys, "cancel", waiting) == f"run {waiting} is cancelled already\n"
         arguments = ["collect", waiting, "-o", str(tmp_path / "some.jsonl"), "--json"]
-        stopped = json.loads(subprocess.run([SCRIPT, *arguments], capture_output=True, timeout=20).stdout)
+        stopped = json.loads(subprocess.run([SCRIPT, *arguments], capture_output=True, timeout=50).stdout)
         assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
         cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
         assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)

@@ -155,10 +155,10 @@ def test_view_serves_until_it_is_interrupted(results: Path) -> None:
     with urllib.request.urlopen(url) as answer:
         assert b'<div id="app">' in answer.read()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=40)
     assert process.returncode == 130
     assert b"the page shows files only: no broker at nats://127.0.0.1:1" in said
     assert b"Traceback" not in said
     assert len(children) == 1
-    psutil.wait_procs(children, timeout=5)
+    psutil.wait_procs(children, timeout=20)
     assert not children[0].is_running()

@@ -67,7 +67,7 @@ class RunningClient:
     async def at_rest(self) -> None:
         """Return when nothing waits and nothing runs, here and in the workers."""
         await settled(lambda: not len(self.resource.sessions), within_s=5)
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while await self.gym.driver.bus.depth("agent-tool_loop") != NOTHING:
                 await anyio.sleep(0.01)
 

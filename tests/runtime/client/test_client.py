@@ -284,6 +284,6 @@ async def test_what_comes_after_a_runs_end_is_looked_for_once_a_minute(
         assert len(await bus.counts("rollout.>")) == 2
         monkeypatch.setattr(run_driver, "TIDIED_S", 0.0)
         assert [record async for record in here.rollouts(1)]
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while await bus.counts("rollout.>"):
                 await anyio.sleep(0.01)

@@ -280,7 +280,7 @@ async def test_leaving_early_on_a_real_broker_leaves_nothing_running() -> None:
     async with connect(model="scripted/tool-then-message", environments=[NAME]) as gym:
         async for _ in gym.rollouts(rows(3000), environment=NAME):
             break
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while True:
                 status = await gym.status()
                 idle = all(worker.in_use == 0 for worker in status.workers)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import subprocess
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from ports import free_port
 from runtime.cli.started import SCRIPT
-
-
-def free_port() -> int:
-    """The first of three that are free. Not the kernel's choice, which the next connection may get, too."""
-    while True:
-        port = random.randrange(15_000, 30_000)
-        with ExitStack() as stack, suppress(OSError):
-            for number in range(port, port + 3):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", number))
-            return port
 
 
 def started(folder: Path, *more: str, host: str, port: int) -> psutil.Popen:

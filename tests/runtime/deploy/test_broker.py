@@ -25,8 +25,9 @@ from gym_runtime.errors import BrokerError, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from ports import free_port
 from runtime.cli.started import SCRIPT
-from runtime.deploy.brokers import free_port, serving, until_ready
+from runtime.deploy.brokers import serving, until_ready
 
 NAME = "example_session_state_mgmt"
 ROW = {
@@ -201,7 +202,7 @@ def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> No
             time.sleep(0.05)
         children = process.children(recursive=True)
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert not [child for child in children if child.is_running()]
 
 

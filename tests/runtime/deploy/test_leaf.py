@@ -18,6 +18,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from ports import free_port
 from runtime.cli.started import SCRIPT
 from runtime.deploy import brokers
 
@@ -50,7 +51,7 @@ async def test_workers_of_two_sites_are_one_system_also_after_the_first_ones_bro
 ) -> None:
     first, second = tmp_path / "first" / "broker", tmp_path / "second" / "broker"
     first.parent.mkdir()
-    port, other = brokers.free_port(), brokers.free_port()
+    port, other = free_port(), free_port()
     leaves = port + 2  # the next one is for its statistics
     more = ("--node", "hub", "--host", FIRST, "--leaves", f"{FIRST}:{leaves}", "--linger", "0")
     systems: list[System] = []

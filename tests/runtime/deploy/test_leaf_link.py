@@ -13,6 +13,7 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError
 from gym_runtime.testing.proxy import Proxy, Slowness
 from gym_runtime.timing import SLOW_LINK_S
+from ports import free_port
 from runtime.deploy import brokers
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
@@ -26,7 +27,7 @@ async def test_a_slow_link_between_sites_is_seen_and_an_error_names_the_site_tha
     monkeypatch.setattr(connection, "PING_INTERVAL_S", 0.3)
     first, second = tmp_path / "first" / "broker", tmp_path / "second" / "broker"
     first.parent.mkdir()
-    port, other = brokers.free_port(), brokers.free_port()
+    port, other = free_port(), free_port()
     leaves = port + 2  # the next one is for its statistics
     more = ("--node", "hub", "--host", FIRST, "--leaves", f"{FIRST}:{leaves}", "--linger", "0")
     proxy = Proxy(FIRST, leaves)

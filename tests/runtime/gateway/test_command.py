@@ -66,7 +66,7 @@ def test_it_serves_a_running_systems_models_and_writes_the_calls(tmp_path: Path)
         with pytest.raises(urllib.error.HTTPError, match="401"):
             ask(f"{url}/rollouts/r.0.0/calls")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_it_says_which_secret_it_made_and_logs_as_json(tmp_path: Path) -> None:
         told = ask(f"{url}/rollouts/r", key=made, method="POST")
         assert told["key"] == f"gym-{told['name']}"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     (line,) = (tmp_path / "stderr").read_text().splitlines()  # that nothing serves this pool
     logged = json.loads(line)
     assert (logged["worker"], logged["level"]) == ("gateway", "warning")

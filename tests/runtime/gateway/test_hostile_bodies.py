@@ -87,7 +87,7 @@ async def test_all_bodies_together_have_a_bound() -> None:
 
 @pytest.mark.parametrize(("path", "body"), ALL)
 async def test_a_body_has_to_arrive_in_time(path: str, body: Any) -> None:
-    async with standing(answer("x"), admission=Admission(9, body_s=0.1)) as stand:
+    async with standing(answer("x"), admission=Admission(9, body_s=0.5)) as stand:
         async with connection(stand) as stream:
             await stream.send(head(path, length=100) + b"{")
             assert await status_of(stream) == 408
@@ -97,12 +97,12 @@ async def test_a_body_has_to_arrive_in_time(path: str, body: Any) -> None:
 
 
 async def test_a_connection_that_asks_nothing_is_closed() -> None:
-    async with standing(answer("x"), headers_s=0.1) as stand, connection(stand) as stream:
+    async with standing(answer("x"), headers_s=0.5) as stand, connection(stand) as stream:
         await stream.send(head(length=9)[:-10])
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             await stream.receive()
         status, _, _ = await stand.post("/v1/responses", RESPONSES)  # one that asks stays
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.6)
         assert status == 200
         assert (await stand.get("/health"))[0] == 200
 
@@ -115,7 +115,7 @@ async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) ->
     ):
         body = json.dumps({**RESPONSES, "stream": stream}).encode()
         await client.send(head(length=len(body)) + body)
-        await settled(lambda: stand.gateway.admission.in_use == 1)
+        await stand.engine.calls.until(1)
         await settled(lambda: stand.gateway.admission.in_use == 0, within_s=15)
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             while True:

@@ -51,7 +51,7 @@ def test_beyond_this_machine_it_makes_a_key(system: Started, tmp_path: Path) -> 
             agent = config["mcqa_simple_agent"]["responses_api_agents"]["simple_agent"]
             assert agent == {"host": f"gym:{made}@127.0.0.1", "port": int(port)}
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
         finally:
             process.kill()
     logged = [json.loads(line)["event"] for line in (tmp_path / "stderr").read_text().splitlines()]

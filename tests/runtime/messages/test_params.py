@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -61,6 +62,18 @@ def test_input_items_keep_their_bytes() -> None:
     params = responses.decode_params(b'{"input":' + array + b"}")
     assert [bytes(raw) for raw in params.input_items()] == [raw.strip() for raw in ITEMS]
     assert CreateParams().input_items() == []
+
+
+def test_large_input_items_are_no_copies() -> None:
+    params = responses.decode_params(b'{"input":[{"role":"user","content":"' + b"x" * 2**20 + b'"}]}')
+    tracemalloc.start()
+    try:
+        items = params.input_items()
+        held_bytes, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(items) == 1
+    assert max(held_bytes, most_bytes) < 2**16
 
 
 @pytest.mark.parametrize("field", ["prompt", "reasoning", "text", "include", "tool_choice"])

@@ -107,7 +107,7 @@ async def test_a_system_is_served_and_pushed(
         labels = {"error_type": "", "gym_environment": NAME, "gym_outcome": "completed", "gym_stage": ""}
         series = ("gym_rollouts_total", tuple(labels.items()))
         served: dict[Any, float] = {}
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while served.get(series) != 7 or not any("gym.rollouts" in metrics for metrics in pushed):
                 async with session.get(url) as answer:
                     served = samples(await answer.read())

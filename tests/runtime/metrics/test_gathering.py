@@ -23,7 +23,7 @@ from runtime.client.running_client import NAME, RunningClient, running_client
 
 pytestmark = pytest.mark.anyio
 ROLLOUTS = metric_names.ROLLOUTS
-SOON_S = 10
+SOON_S = 15
 
 
 @pytest.fixture

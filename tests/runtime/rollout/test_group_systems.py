@@ -91,7 +91,7 @@ async def test_a_group_that_fails_is_cancelled_also_at_workers_that_come_later()
 
         async with background(collect):
             await here.engine.calls.until(1)
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 while not await here.gym.driver.bus.latest("runs.*.cancelled.>"):
                     await anyio.sleep(0.01)
             here.system.kill("agent-1")

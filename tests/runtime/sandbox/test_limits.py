@@ -118,6 +118,6 @@ anyio.run(main)
         assert (await worker.read()).strip() == b"up"
         assert len(living(MARK)) >= 2
         os.kill(worker.pid, signal.SIGKILL)
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while living(MARK):
                 await anyio.sleep(0.01)

@@ -21,7 +21,7 @@ from runtime import sandboxed_functions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60), NEEDS_ISOLATION]
 
-WAITS = "import time; time.sleep(1); print('finished')"
+WAITS = "import time; time.sleep(2); print('finished')"
 
 
 def signal_all() -> int:
@@ -88,7 +88,7 @@ async def test_the_tests_of_a_program_are_not_failed_by_it() -> None:
 
 
 async def test_an_isolated_call_goes_on() -> None:
-    code = "import time; time.sleep(1); said = 'finished'"
+    code = "import time; time.sleep(2); said = 'finished'"
 
     async def call() -> str:
         return await run_isolated(sandboxed_functions.run, code, timeout_s=10)

@@ -81,6 +81,6 @@ async def test_a_worker_that_loads_its_model_ends_with_its_engine(
 ) -> None:
     async with loading(tmp_path, entering=entering) as (system, worker, engine):
         os.kill(system.pid if who == "supervisor" else worker.pid, signum)
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while any(runs(process) for process in (worker, engine)):
                 await anyio.sleep(0.02)

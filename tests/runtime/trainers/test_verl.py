@@ -35,7 +35,8 @@ stand_in("omegaconf", "verl")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # verl's
     from gym_runtime.trainers import verl
-    from gym_runtime.trainers.verl import GymAgentLoop, GymRewardManager
+    from gym_runtime.trainers.verl import GymAgentLoop
+    from gym_runtime.trainers.verl_reward import GymRewardManager
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
 V1 = {"session_id": 0, "uid": "u", "global_steps": 7}

@@ -149,13 +149,13 @@ async def test_a_growing_file_is_followed(tmp_path: Path) -> None:
             file.write(row(1) + row(2)[:30])
         start = 56 + len(first)
         grown = b""
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while not grown:
                 grown = await client.records("a", start=start)
         assert [one.entry.task for one in read_index(first + grown)] == [0, 1]
         with path.open("ab") as file:
             file.write(row(2)[30:])
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while not (more := await client.records("a", start=start + len(grown))):
                 pass
         assert [one.entry.task for one in read_index(first + grown + more)] == [0, 1, 2]

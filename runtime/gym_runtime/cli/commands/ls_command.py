@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gym_runtime.cli import remote, system_tables, terminal
+from typing import TYPE_CHECKING
+
+from gym_runtime.cli import system_tables, terminal
 from gym_runtime.cli.descriptions import (
     EnvironmentEntry,
     ModuleEntry,
@@ -12,11 +14,12 @@ from gym_runtime.cli.descriptions import (
     describe_pack,
 )
 from gym_runtime.cli.options.shared_options import BrokerOptions
-from gym_runtime.cli.state_json import full_run
-from gym_runtime.client import Client
-from gym_runtime.client.status import RunProgress
 from gym_runtime.environment import catalogue
-from gym_runtime.messages.run_info import RunInfo
+
+if TYPE_CHECKING:
+    from gym_runtime.client import Client
+    from gym_runtime.client.status import RunProgress
+    from gym_runtime.messages.run_info import RunInfo
 
 WIDE = 110
 
@@ -24,6 +27,10 @@ WIDE = 110
 def ls(what: str, broker: BrokerOptions, *, as_json: bool, markdown: bool = False) -> None:
     """Print a listing. Only that of the runs asks a running system."""
     if what == "runs":
+        # Heavy, and the other listings need no system.
+        from gym_runtime.cli import remote
+        from gym_runtime.cli.state_json import full_run
+
         runs, progress = remote.ask(broker, _runs)
         if as_json:
             terminal.print_json([full_run(run, progress) for run in runs])

@@ -36,6 +36,7 @@ from gym_runtime.files.run_plan import RunPlan
 from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
+from gym_runtime.timing import PATIENCE_S
 from gym_runtime.trackers.tracker import About
 from gym_runtime.trackers.tracking import Tracking
 
@@ -179,6 +180,8 @@ class _Run:
                 nats=options.broker.urls,
                 prefix=options.broker.prefix,
                 state_dir=options.state_dir,
+                # The broker was there for the run's earlier part: a silent one is restarting, or cut off.
+                wait_s=PATIENCE_S if options.resume and options.broker.urls else 0.0,
                 log_lines=True,
                 weak_sandbox=self._weak_sandbox,
             )

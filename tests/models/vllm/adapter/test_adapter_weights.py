@@ -96,7 +96,7 @@ async def test_a_command_that_nobody_hears_is_an_error() -> None:
         async with Adapter(settings(stub)) as adapter:
             await server.aclose()
             said = ""
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 while "reached no engine" not in said:
                     with pytest.raises(ModelUnavailable) as raised:
                         await adapter.control(Control(op="pause"))
@@ -126,7 +126,7 @@ async def test_a_call_given_up_stops_the_generation(scale_out: bool) -> None:
             tasks.start_soon(adapter.respond, model_call(return_tokens=True, tools=[TOOL]), context())
             await stub.started.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             await stub.left.wait()
     assert stub.generated == []
 

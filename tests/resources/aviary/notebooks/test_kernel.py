@@ -104,7 +104,7 @@ async def test_a_kernel_ends_with_all_that_it_started(capsule: Path) -> None:
 
     try:
         assert await kernel.run(f"import subprocess; p = subprocess.Popen(['sleep', '{mark}'])", 20) == ""
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             while not runs():
                 await anyio.sleep(0.02)
     finally:

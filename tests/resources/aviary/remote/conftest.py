@@ -21,7 +21,7 @@ def _fresh() -> None:
 @pytest.fixture
 async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Site]:
     """A server that answers as it should, until a test changes that."""
-    quick = msgspec.structs.replace(task_server.SERVER, timeout_s=1.0, size_bytes=100_000)
+    quick = msgspec.structs.replace(task_server.SERVER, timeout_s=15.0, size_bytes=100_000)
     monkeypatch.setattr(task_server, "SERVER", quick)
     monkeypatch.setenv("AVIARY_SERVER_API_KEY", "a-secret")
     async with site() as found:

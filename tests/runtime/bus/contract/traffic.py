@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-SOON_S = 10.0
+SOON_S = 15.0
 """How long anything may take that is promised to happen; reached only by a failing test."""
 
 
-ACK_WAIT_S = 1.0
+ACK_WAIT_S = 1.5
 
 
 EVERY_BYTE = bytes(range(256)) + b"\r\n\r\nMSG x 1 5\r\n"

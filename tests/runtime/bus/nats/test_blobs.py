@@ -88,7 +88,7 @@ async def test_blobs_of_no_run_expire_soon(
         await bus.publish("x", os.urandom(SMALL_INLINE_BYTES + 1))
         stored = await bus._streams.counts(f"{prefix}.blob.>")
         assert {subject.split(".")[1:3] == ["blob", "brief"] for subject in stored} == {True}
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             while await bus._streams.counts(f"{prefix}.blob.>"):
                 await anyio.sleep(0.05)
 

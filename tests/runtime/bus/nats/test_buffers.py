@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 from gym_runtime.bus import upkeep
-from gym_runtime.bus.interface import Delivery
+from gym_runtime.bus.interface import Delivery, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, PayloadTooLarge
+from gym_runtime.messages import calls
+from gym_runtime.messages.responses import NULL
+from gym_runtime.rpc.retry_budget import RetryBudget
+from gym_runtime.rpc.router import Router
 from gym_runtime.system.private_broker import Broker
+from msgspec import Raw
 from runtime.bus.conftest import StartServer, frozen, linked
 from runtime.bus.nats.links import Inbox, link_of, soon
 
@@ -148,3 +154,29 @@ async def test_headers_count_against_the_limit_and_the_connection_survives(
             await bus.publish("x", b"", headers={"a": "b" * link_of(bus).max_payload})
         await bus.publish("x", b"small")
         await inbox.full()
+
+
+@pytest.mark.asyncio
+async def test_a_large_request_is_held_once_while_its_answer_is_awaited(broker_url: str, prefix: str) -> None:
+    size = 8 * 2**20
+    item = Raw(b'"' + b"x" * size + b'"')
+    replies = Inbox()
+
+    def note(incoming: Incoming) -> None:
+        replies(incoming.reply)
+
+    async with connect(broker_url, prefix=prefix) as bus, bus.serve("model.policy", note):
+        asking = calls.Request(body=calls.ModelCall(params=NULL, input=[item]), deadline_s=soon())
+        tracemalloc.start()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Router(bus, watches=False).ask, "model", "policy", asking, RetryBudget())
+                (reply,) = await replies.full()
+                # What the socket has not sent yet is not counted: the answer of a later ping comes after it.
+                await link_of(bus).settle()
+                held_bytes, _ = tracemalloc.get_traced_memory()
+                await bus.publish(reply, calls.encode(calls.RpcReply(worker="one")))
+        finally:
+            tracemalloc.stop()
+    # The item itself is older than the measurement.
+    assert held_bytes < size / 4

@@ -144,13 +144,13 @@ async def test_work_that_takes_longer_than_the_wait_is_kept_alive(broker_url: st
         done = Inbox(3)
 
         async def handle(delivery: Delivery) -> None:
-            await anyio.sleep(1.0)
+            await anyio.sleep(3.0)
             await delivery.ack()
             done(delivery.deliveries)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(
-                lambda: bus.pull("task.a.*", consumer="a", slots=8, handle=handle, ack_wait_s=0.3)
+                lambda: bus.pull("task.a.*", consumer="a", slots=8, handle=handle, ack_wait_s=1.5)
             )
             assert await done.full() == [1, 1, 1]
             tasks.cancel_scope.cancel()
@@ -234,7 +234,7 @@ async def main(url, prefix):
             await anyio.to_thread.run_sync(sys.stdin.readline)
             await delivery.ack()
             print("acked", flush=True)
-        await bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=0.5)
+        await bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=1.5)
 
 anyio.run(main, *sys.argv[1:])
 """
@@ -269,7 +269,7 @@ async def test_the_task_of_a_killed_or_frozen_worker_goes_to_another(
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(
-                    lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=0.5)
+                    lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=1.5)
                 )
                 await taken.wait()
                 if how is signal.SIGSTOP:

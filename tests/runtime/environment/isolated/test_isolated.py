@@ -100,8 +100,10 @@ async def test_more_calls_than_processes_wait_without_spending_their_time(
         await run_isolated(sandboxed_functions.sleep, 0.3, timeout_s=1)
         done.append(time.monotonic())
 
+    began_s = time.monotonic()
     async with anyio.create_task_group() as tasks:
         for _ in range(6):
             tasks.start_soon(work)
     assert len(done) == 6
-    assert done[-1] - done[0] >= 0.5
+    # One after the other in two processes at most.
+    assert done[-1] - began_s >= 0.8

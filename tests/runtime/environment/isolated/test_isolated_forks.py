@@ -42,7 +42,7 @@ def test_a_process_whose_worker_ended_while_it_started_ends_at_once(
     start = frames.encode_start(frames.Start(function=frames.name(sandboxed_functions.pid), isolated=False))
     program = [sys.executable, "-P", "-c", warm.program_text(), *sys.path]
     frame = frames.LENGTH.pack(len(start)) + start
-    orphan = subprocess.run(program, input=frame, capture_output=True, check=True, timeout=15)
+    orphan = subprocess.run(program, input=frame, capture_output=True, check=True, timeout=40)
     assert orphan.stdout == b""
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as served:
         assert served.stdin

@@ -91,7 +91,7 @@ async def in_the_middle(broker: Broker, latency_s: float) -> AsyncGenerator[tupl
             lines = [msgspec.json.encode(row) for row in rows(40)]
             await gym.driver.open_run(RunInfo(run="run", total=40))
             await gym.driver.publish(expand(lines, run="run", environment=NAME))
-            with anyio.fail_after(10):
+            with anyio.fail_after(15):
                 while (await gym.driver.bus.depth("agent-tool_loop")).in_flight < 16:
                     await anyio.sleep(0.02)
             yield system, gym
@@ -101,6 +101,6 @@ async def in_the_middle(broker: Broker, latency_s: float) -> AsyncGenerator[tupl
 
 async def draining(gym: Client) -> None:
     """Return once a worker says that it drains."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(15):
         while all(not worker.draining for worker in await gym.workers()):
             await anyio.sleep(0.05)

@@ -65,7 +65,7 @@ async def test_a_worker_that_says_why_it_cannot_start_stops_everything_with_that
     pool: PoolSpec, message: str, temporary: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     others = make_pools([NAME], model())
-    with anyio.fail_after(10), pytest.raises(UsageError, match=message):
+    with anyio.fail_after(15), pytest.raises(UsageError, match=message):
         async with running(SystemSpec(pools=(*others, pool))):
             pass
     assert is_empty(temporary)
@@ -118,7 +118,7 @@ async def test_a_module_that_lacks_what_it_is_for_is_one_line_at_once(
     settings = ModelSettings(provider=str(module), name="x") if kind == "model" else None
     pool = PoolSpec(kind=kind, names=("policy" if settings else str(module),), model=settings)
     said: list[Event] = []
-    with anyio.fail_after(10), pytest.raises(UsageError, match=message) as caught:
+    with anyio.fail_after(15), pytest.raises(UsageError, match=message) as caught:
         async with running(SystemSpec(pools=(pool,)), said.append):
             pass
     assert "\n" not in str(caught.value)
@@ -129,7 +129,7 @@ async def test_a_module_that_lacks_what_it_is_for_is_one_line_at_once(
 async def test_a_broker_that_is_not_there_is_one_line_within_seconds(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with anyio.fail_after(8), pytest.raises(UsageError) as raised:
+    with anyio.fail_after(15), pytest.raises(UsageError) as raised:
         async with running(spec(nats=("nats://127.0.0.1:1",))):
             pass
     assert "127.0.0.1:1" in raised.value.message

@@ -100,7 +100,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_works(kind: str) -> 
     async with running(spec()) as system:
         pid = pid_of(system, kind)
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             restarted = await system.until("restarted")
             ready = await system.until("ready")
         assert (restarted.kind, restarted.pid) == (kind, pid)
@@ -117,7 +117,7 @@ async def test_the_broker_is_started_again_where_it_was_with_what_it_had() -> No
         records = gym.rollouts(rows(200), environment=NAME)
         await anext(records)
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(10):
+        with anyio.fail_after(15):
             restarted = await system.until("restarted")
         assert (restarted.kind, restarted.reason) == ("broker", "the broker died")
         assert system.broker_pid not in (0, pid)

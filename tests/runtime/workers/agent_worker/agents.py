@@ -66,7 +66,7 @@ async def make(system: SmallSystem, *turns: Turn, **more: Any) -> RolloutRecord:
 
 
 async def settled_depth(system: SmallSystem, expected: QueueDepth = NOTHING) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(15):
         while await system.bus.depth("agent-tool_loop") != expected:
             await anyio.sleep(0.01)
 

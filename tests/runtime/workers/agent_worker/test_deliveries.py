@@ -97,7 +97,7 @@ async def test_a_worker_that_missed_the_end_of_a_run_leaves_nothing_of_it(system
         system.stop("agent")
         await settled(lambda: stored, within_s=5)
         tasks.cancel_scope.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(15):
         while await system.bus.counts("journal.run.>"):
             await anyio.sleep(0.1)
 
