@@ -199,12 +199,12 @@ async def test_a_spare_process_that_is_needed_gets_its_priority_though_the_kerne
     monkeypatch.setattr(priority, "weigh", refused)
     prepared_slowly = verifier(sandboxed_functions.pid, sandboxed_functions.sleep_first, ("1",))
     others = descendants()
+    process = warm.Warm(prepared_slowly, spare=True)
+    sessions = {os.getsid(pid) for pid in descendants() - others}
 
     def yields() -> bool:
-        sessions = {os.getsid(pid) for pid in descendants() - others}
         return any(Path(f"/proc/{pid}/autogroup").read_text().endswith("nice 19\n") for pid in sessions)
 
-    process = warm.Warm(prepared_slowly, spare=True)
     try:
         assert yields()
         await process.prepare()
