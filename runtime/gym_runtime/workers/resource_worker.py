@@ -186,7 +186,7 @@ class ResourceWorker:
                 await self.sessions.close(call.session)
 
     async def _entry(
-        self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request
+        self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request[Raw]
     ) -> HeldSession:
         models = _models(environment, request)
         opener = (lambda: environment.resource.open(call.task, models)) if calls.opens(call) else None
