@@ -21,6 +21,11 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def sleep_first(seconds: str) -> None:
+    """A preparation."""
+    time.sleep(float(seconds))
+
+
 def wait_with_a_thread() -> None:
     """Never ends; a process with two threads is at work."""
     threading.Thread(target=threading.Event().wait, daemon=True).start()

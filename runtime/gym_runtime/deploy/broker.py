@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -41,22 +41,24 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     """
     configuration = configure(plan)
     stopping, started = anyio.Event(), anyio.Event()
-    server = _Server(configuration)
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.keep, stopping)
-            tasks.start_soon(_hear_signals, plan, server, stopping, started, tasks.cancel_scope)
-            async with AsyncExitStack() as stack:
-                bus = await _enter(stack, plan)
-                started.set()
-                ready()
-                await stopping.wait()
-                await _until_idle(bus, plan.linger_s)
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise leaf(group) from None
-    finally:
-        server.stop()
+    # Heard before there is a server: a signal that came in between would end this process alone.
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        server = _Server(configuration)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.keep, stopping)
+                tasks.start_soon(_hear, signals, plan, server, stopping, started, tasks.cancel_scope)
+                async with AsyncExitStack() as stack:
+                    bus = await _enter(stack, plan)
+                    started.set()
+                    ready()
+                    await stopping.wait()
+                    await _until_idle(bus, plan.linger_s)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+        finally:
+            server.stop()
 
 
 class _Server:
@@ -101,7 +103,8 @@ class _Server:
             self._process.wait()
 
 
-async def _hear_signals(
+async def _hear(
+    signals: AsyncIterator[signal.Signals],
     plan: BrokerPlan,
     server: _Server,
     stopping: anyio.Event,
@@ -109,20 +112,19 @@ async def _hear_signals(
     scope: anyio.CancelScope,
 ) -> None:
     interruptions = 0
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async for number in signals:
-            if number == signal.SIGHUP:
-                try:
-                    configure(plan)
-                except UsageError as error:
-                    logger().error("the keys stay as they are", reason=str(error))
-                else:
-                    server.reload()
-                continue
-            stopping.set()
-            interruptions += number == signal.SIGINT
-            if interruptions > 1 or not started.is_set():
-                scope.cancel()
+    async for number in signals:
+        if number == signal.SIGHUP:
+            try:
+                configure(plan)
+            except UsageError as error:
+                logger().error("the keys stay as they are", reason=str(error))
+            else:
+                server.reload()
+            continue
+        stopping.set()
+        interruptions += number == signal.SIGINT
+        if interruptions > 1 or not started.is_set():
+            scope.cancel()
 
 
 async def _until_idle(bus: Bus, limit_s: float) -> None:

@@ -15,10 +15,13 @@ from gym_runtime.timing import BROKER_LINGER_S
 
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
+# Nodes tell each other and clients of themselves by name: their certificates do not hold the addresses.
 _CLUSTER = """
+client_advertise: "{client}"
 cluster {{
   name: gym
   listen: "{host}:{port}"
+  advertise: "{node}:{port}"
   tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA, verify: true }}
   routes: [{routes}]
 }}
@@ -118,7 +121,8 @@ def configure(plan: BrokerPlan) -> Path:
     if plan.nodes:
         others = [one for one in plan.nodes if one != plan.name]
         routes = ", ".join(f'"nats-route://{one}:{ROUTE_PORT}"' for one in others)
-        text += _CLUSTER.format(host=host, port=ROUTE_PORT, routes=routes)
+        client = f"{plan.name}:{port}"
+        text += _CLUSTER.format(host=host, port=ROUTE_PORT, node=plan.name, client=client, routes=routes)
     text = _with_sites(plan, text)
     path = folder / f"{plan.name}.conf"
     lines = [f"{name}: {_quoted(value)}\n" for name, value in settings.items()]

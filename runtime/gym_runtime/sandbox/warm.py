@@ -17,6 +17,7 @@ from gym_runtime.sandbox.limits import Limits
 from gym_runtime.sandbox.verifier import Verifier
 
 START_LIMIT_S = 120.0
+INSIST_PAUSE_S = 0.2
 LIMITS = Limits(
     cpu_s=1_000_000_000,  # each request has its own
     memory_bytes=8 << 30,
@@ -120,6 +121,9 @@ class Warm:
             return
         try:
             with anyio.fail_after(START_LIMIT_S):
+                # At the lowest priority it may get no processor time at all on a busy machine.
+                while self._yields and not await self.answers_within(INSIST_PAUSE_S):
+                    self.insist()
                 answer = await self.answer()
         except ProcessDied as error:
             raise NotPrepared("it ended while it imported what it needs") from error

@@ -25,6 +25,7 @@ import anyio
 from gym_runtime.trainers.rollout_source import RolloutSource, shared_client
 from gym_runtime.trainers.token_engine import Read, Sampled, TokenEngine
 from gym_runtime.trainers.training_rollouts import (
+    SAMPLING,
     base_class,
     engine_sampling,
     only_piece,
@@ -88,7 +89,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         group = self._groups.setdefault(id(sampling_params), _Group())
         group.open += 1
         try:
-            record = await self._source.rollout(label, engine_sampling(sampling_params), tries=TRIES)
+            given = {name: getattr(sampling_params, name, None) for name in SAMPLING}
+            record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
             group.rewards.append(record.reward)
         finally:
             group.open -= 1

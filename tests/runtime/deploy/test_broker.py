@@ -75,6 +75,12 @@ def test_a_join_file_comes_back_as_it_was(tmp_path: Path) -> None:
     )
 
 
+def test_nodes_are_told_of_by_the_names_that_their_certificates_hold(tmp_path: Path) -> None:
+    text = configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b")).read_text()
+    assert '  advertise: "b:6222"\n' in text
+    assert 'client_advertise: "b:4222"\n' in text
+
+
 def test_a_trainers_join_file_holds_the_keys_of_a_client_and_a_model(tmp_path: Path) -> None:
     configure(BrokerPlan(folder=tmp_path))
     path = tmp_path / "join" / "trainer.join"

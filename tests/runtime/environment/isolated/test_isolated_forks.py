@@ -19,7 +19,9 @@ import psutil
 import pytest
 from gym_runtime.environment.isolated import run_isolated
 from gym_runtime.errors import ResourceError
+from gym_runtime.processes import priority
 from gym_runtime.sandbox import frames, verifiers, warm
+from gym_runtime.sandbox.verifier import verifier
 from gym_runtime.system.slot import GC_THRESHOLD
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import descendants
@@ -182,3 +184,30 @@ async def test_who_overruns_has_the_lowest_priority_in_and_among_sessions(
             while not low():
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel does not group by session")
+async def test_a_spare_process_that_is_needed_gets_its_priority_though_the_kernel_refuses_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The kernel takes ten changes a second from all users without privilege together.
+    weigh, refusals = priority.weigh, iter(range(3))
+
+    def refused(session: int, niceness: int) -> bool:
+        return (niceness == priority.LEAST or next(refusals, None) is None) and weigh(session, niceness)
+
+    monkeypatch.setattr(priority, "weigh", refused)
+    prepared_slowly = verifier(sandboxed_functions.pid, sandboxed_functions.sleep_first, ("1",))
+    others = descendants()
+    process = warm.Warm(prepared_slowly, spare=True)
+    sessions = {os.getsid(pid) for pid in descendants() - others}
+
+    def yields() -> bool:
+        return any(Path(f"/proc/{pid}/autogroup").read_text().endswith("nice 19\n") for pid in sessions)
+
+    try:
+        assert yields()
+        await process.prepare()
+        assert not yields()
+    finally:
+        await process.close()
