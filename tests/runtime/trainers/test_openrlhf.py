@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -32,7 +33,7 @@ from runtime.trainers.trainers_engine import (
 stand_in("openrlhf")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # OpenRLHF's
-    from gym_runtime.trainers.openrlhf import GymAgentExecutor, reward_func
+    from gym_runtime.trainers.openrlhf import GymAgentExecutor, reward_func, without_end_tokens
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
 
@@ -186,3 +187,17 @@ async def test_openrlhf_makes_experiences_of_it(system: SyncClient, samples_gene
     # The failed one has the other's reward: its advantage is 0, whichever the estimator of a group.
     assert (float(experience.rewards), float(stand_in.rewards)) == (1.0, 1.0)
     assert (int(stand_in.action_mask.sum()), float(stand_in.info["gym_failed"])) == (1, 1.0)
+
+
+@pytest.mark.parametrize("piece", [" ", "<|a|>", " \n", "<|a", "</s> "])
+def test_the_end_of_an_answer_is_found_in_linear_time(piece: str) -> None:
+    text = piece * 20_000 + "x"
+    started_s = time.process_time()
+    assert without_end_tokens(text) == text
+    assert time.process_time() - started_s < 0.5  # an expression with a star in a star took 20 s
+
+
+def test_only_the_end_tokens_are_taken_from_an_answer() -> None:
+    assert without_end_tokens("a</s> b <|im_end|>\n<|endoftext|>\n") == "a</s> b"
+    assert without_end_tokens("a \n") == "a \n"
+    assert without_end_tokens("</s>") == ""
