@@ -103,5 +103,6 @@ environment = Environment(
     resource=Blackjack,
     description="Play a game of blackjack against the dealer, move by move.",
     domain="games",
+    data_license="Apache-2.0 (own rows)",
     max_turns=10,
 )

@@ -66,4 +66,5 @@ environment = Environment(
     resource=Circles,
     description="Click on the circle of a given colour in an image.",
     domain="games",
+    data_license="Apache-2.0 (own rows)",
 )

@@ -73,4 +73,5 @@ environment = Environment(
     resource=Synonyms,
     description="Look up values step by step with one tool, then hand them all in, in order, with another.",
     domain="instruction_following",
+    data_license="Apache-2.0 (own rows)",
 )

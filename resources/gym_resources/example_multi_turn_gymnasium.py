@@ -35,5 +35,6 @@ environment = Environment(
     resource=Conversation,
     description="Keep track of what a scripted user says over several turns.",
     domain="agent",
+    data_license="Apache-2.0 (own rows)",
     max_turns=10,
 )

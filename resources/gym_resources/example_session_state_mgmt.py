@@ -38,4 +38,5 @@ environment = Environment(
     resource=Counter,
     description="Bring a counter to an expected value with tools that change and read it.",
     domain="agent",
+    data_license="Apache-2.0 (own rows)",
 )

@@ -24,5 +24,6 @@ environment = Environment(
     resource=Weather,
     description="Ask for the weather with one tool; the reward is always 1.",
     domain="agent",
+    data_license="Apache-2.0 (own rows)",
     silence_reward=1.0,
 )

@@ -92,6 +92,7 @@ environment = Environment(
     resource=verify,
     description="Call the right tool with the right arguments; three rewards, added up.",
     domain="agent",
+    data_license="Apache-2.0 (own rows)",
     agent="single_turn",
     gold_reward=3.0,
 )

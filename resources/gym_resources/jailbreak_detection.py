@@ -104,6 +104,7 @@ environment = Environment(
     resource=verify,
     description="Adversarial and delicate requests, replies judged by the policy for them.",
     domain="safety",
+    data_license="Apache-2.0 (own rows)",
     agent="single_turn",
     roles=(Role(name="safety_judge", sampling={"temperature": 0.0, "max_output_tokens": 1024}),),
     agent_refs=(

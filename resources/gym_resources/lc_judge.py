@@ -72,6 +72,7 @@ environment = Environment(
     resource=verify,
     description="Questions on long texts, answers found correct or not by a judge.",
     domain="long_context",
+    data_license="Apache-2.0 (own rows)",
     agent="single_turn",
     roles=("judge",),
 )

@@ -126,4 +126,5 @@ environment = Environment(
     resource=Universe,
     description="Arithmetic in a universe whose operators are not ours: only the tools know the results.",
     domain="agent",
+    data_license="Apache-2.0 (own rows)",
 )

@@ -121,5 +121,6 @@ environment = Environment(
     resource=MathSession,
     description="Mathematics problems, solved with a Python session in a sandbox.",
     domain="math",
+    data_license="Apache-2.0 (own rows)",
     extra="sandbox",
 )

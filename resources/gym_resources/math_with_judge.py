@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import Any, cast
 
@@ -73,11 +73,16 @@ def bare(answer: str) -> str:
     return answer.strip()
 
 
-async def verify(task: MathTask, reply: Reply) -> Verdict:
+@cache  # for each call to `setLevel`, Python empties the caches of all loggers
+def _library() -> Any:
     import math_verify  # pyright: ignore[reportMissingImports]
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
-    library = cast("Any", math_verify)
+    return cast("Any", math_verify)
+
+
+async def verify(task: MathTask, reply: Reply) -> Verdict:
+    library = _library()
     latex, plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
     end_s = time.process_time() + LIMIT_S
 

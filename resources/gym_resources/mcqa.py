@@ -68,4 +68,5 @@ environment = Environment(
     resource=verify,
     description="Multiple-choice questions, graded by the option that the answer names.",
     domain="knowledge",
+    data_license="Apache-2.0 (own rows)",
 )

@@ -118,6 +118,7 @@ environment = Environment(
     resource=verify,
     description="Write the next terminal commands in an agent's JSON form, close to an expert's.",
     domain="coding",
+    data_license="Apache-2.0 (own rows)",
     isolated=True,
     roles=(Role(name="judge", optional=True),),
     review=review,

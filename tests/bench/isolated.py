@@ -54,6 +54,7 @@ LOAD = 0.2
 ROUNDS = 4
 ENVIRONMENTS = ("reasoning_gym", "math_with_judge", "structured_outputs")
 COUNT = 150
+FORKS = 30
 COST_ROUNDS = 7
 BEYOND_AT_MOST_MS = 2.0
 serial = count()  # the same input would be quarantined
@@ -111,7 +112,7 @@ async def costs_ms(name: str) -> dict[str, float]:
             worker_ms, forks_ms = await spent_ms(isolated)
             _, judge_ms = await spent_ms(long_lived)
             alone_ms, _ = await spent_ms(here)
-            fork_ms = await run_isolated(fork_ms_of, COUNT, timeout_s=LIMIT_S, imports=imported)
+            fork_ms = await run_isolated(fork_ms_of, FORKS, timeout_s=LIMIT_S, imports=imported)
             rounds.append((worker_ms + forks_ms, worker_ms + judge_ms, alone_ms, fork_ms))
     # Without the first round, which starts processes.
     return dict(zip(("isolated", "unisolated", "here", "fork"), map(min, *rounds[1:]), strict=True))

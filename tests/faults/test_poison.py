@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ def row(number: int, poison: bool, **more: Any) -> bytes:
 
 
 async def run(
-    environment: str, *, poison: set[int], model: str = "scripted", **more: Any
+    environment: str,
+    *,
+    poison: set[int],
+    model: str = "scripted",
+    takes_s: Callable[[int], float] = lambda number: 0.0,
 ) -> tuple[list[RolloutRecord], Counter[str]]:
     """All records, and how many workers of each kind were started again."""
     restarts: Counter[str] = Counter()
@@ -42,7 +47,7 @@ async def run(
 
     settings = ModelSettings(provider=model, name="message")
     pools = make_pools([environment], settings, workers=2, concurrency=1024)
-    rows = [row(number, number in poison, **more) for number in range(ROWS)]
+    rows = [row(number, number in poison, takes_s=takes_s(number)) for number in range(ROWS)]
     records: list[RolloutRecord] = []
     async with running(SystemSpec(pools=pools)) as system, anyio.create_task_group() as tasks:
         tasks.start_soon(watch, system)
@@ -73,7 +78,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("takes_s", [pytest.param(0.0, marks=pytest.mark.soak), 0.5])
 async def test_a_verification_that_ends_its_worker(takes_s: float) -> None:
-    records, restarts = await run("poison", poison={POISON}, takes_s=takes_s)
+    records, restarts = await run("poison", poison={POISON}, takes_s=lambda number: takes_s)
     failed = failures(records)
     assert list(failed) == [POISON]
     assert "workers of resource 'poison' ended one after the other" in failed[POISON]
@@ -87,6 +92,17 @@ async def test_several_of_them() -> None:
     assert set(failures(records)) == poison
     assert set(restarts) == {"resource"}
     assert restarts["resource"] <= 12
+
+
+async def test_several_that_end_their_workers_late_beside_innocent_ones_that_take_longer() -> None:
+    """Each innocent one is lost with both workers before it is executed alone."""
+    poison, slow = {3, 99, 250}, {5, 20, 90, 120, 200, 300}
+    records, restarts = await run(
+        "poison", poison=poison, takes_s=lambda n: 1.5 if n in poison else 2.0 if n in slow else 0.0
+    )
+    assert set(failures(records)) == poison
+    assert set(restarts) == {"resource"}
+    assert restarts["resource"] <= 4 * len(poison)
 
 
 async def test_a_session_that_cannot_be_rebuilt() -> None:

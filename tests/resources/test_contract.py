@@ -6,6 +6,7 @@ import json
 
 import pytest
 from gym_runtime.checks import contract
+from gym_runtime.cli.descriptions import describe_environment
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
@@ -18,6 +19,13 @@ HEAVY = {
     for name in NAMES
     if (definition := catalogue.environment(name).definition).isolated or definition.extra
 }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> None:
+    entry = describe_environment(name)
+    assert entry.description
+    assert entry.data_license
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ _CONTEXT = re.compile(
     r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be)",  # Hugging Face's TGI, Together
     re.IGNORECASE,
 )
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

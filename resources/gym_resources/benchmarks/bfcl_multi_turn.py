@@ -9,8 +9,9 @@ the mean of the categories, and each category.
 
 The services are the authors' classes, and rows are made of the data in the same package, because the two
 belong together: ``pip install --no-deps bfcl-eval==2026.3.23 mpmath``. Different on purpose: calls are not
-evaluated as text; arguments that are no JSON object are answered with an error, instead of ending the turn.
-The categories of v4 that search the web or keep a memory are not here.
+evaluated as text; arguments that are no JSON object, and calls of more than 50,000 characters, are answered
+with an error, instead of ending the turn.
+The categories of v4 that search the web, keep a memory or vary the prompt's format are not here.
 
 Source: Patil et al., github.com/ShishirPatil/gorilla (Apache-2.0, code and data). The example rows, and the
 service that they need, are our own.

@@ -9,8 +9,9 @@ error of the confidence that the reply states last, 100 without one, as `hle` co
 
 ``search_backend`` names the engine as in `google_search`; ``replay`` plays a recording without a network.
 After a call of more than 50,000 tokens the model sees the question and its last three rounds only, and a
-rollout ends after 400 answers, as in NeMo Gym's configuration. Its further tool, a shell on saved pages, is
-not here, and neither are its prompt and its subset of 400 questions (``--limit 400`` takes the first ones).
+rollout ends after 400 answers, as in NeMo Gym's configuration. Not here is what else it
+adds: a shell on saved pages, its prompt, notes on the steps left, a board of progress (off by default), and
+its subset of 400 questions (``--shuffle-seed 42 --limit 400`` draws another one).
 
 The published file is encrypted, so that questions and answers are in no text that is crawled. ``prepare``
 decrypts it with the key that it holds; the rows keep the ``canary``, so that they can be told from training

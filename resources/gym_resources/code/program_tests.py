@@ -105,7 +105,7 @@ async def _run_all(
                     if not await to_thread.run_sync(_right, answer.output, test.expected, function):
                         return Outcome(passed=passed, status="wrong")
                     passed += 1
-            except (EndOfProcess, msgspec.DecodeError) as error:
+            except (EndOfProcess, msgspec.DecodeError, RecursionError, UnicodeError) as error:
                 return Outcome(passed=passed, status="died", error=str(error))
             return Outcome(passed=passed, status="passed")
         return Outcome(passed=passed, status="timeout")

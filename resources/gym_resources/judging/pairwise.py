@@ -22,7 +22,7 @@ SCORES, RANKINGS = (1.0, 5.0), (1.0, 6.0)
 READ_CHARS, READ_OBJECTS = 100_000, 200
 """So much of the end of an answer is searched: else a hostile one would take long."""
 
-_FENCE = re.compile(r"```json\s*(.*?)```", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```json\s*+(.*?)```", re.DOTALL | re.IGNORECASE)
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MARKS = re.compile(
     r"^#{1,6}\s|^[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]|\*\*[^*\n]++\*\*|__[^_\n]++__"

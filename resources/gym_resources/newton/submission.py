@@ -85,7 +85,7 @@ async def compared(module: str, law: Law, code: str) -> Comparison:
         return _failed(f"it took longer than {LIMIT_S:g} s for {POINTS} points")
     try:
         answer = _decode(done.stdout)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return _failed(f"its process ended with exit code {done.exit_code}")
     if not answer.fits:
         return Comparison(fits=False, problem=answer.problem[:1000])

@@ -58,6 +58,15 @@ _decode_seen = msgspec.json.Decoder(Seen).decode
 _decode_problem = msgspec.json.Decoder(_Problem).decode
 
 
+async def _stays(request: aiohttp.ClientRequest, ask: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Refuse redirects, which aiohttp follows for a WebSocket without asking: a server leads nowhere else."""
+    answer = await ask(request)
+    if 300 <= answer.status < 400:
+        answer.close()
+        raise aiohttp.ClientConnectionError(f"it redirects with status {answer.status}")
+    return answer
+
+
 class Connection:
     """A session of its own at a server; made in an event loop, and closed there.
 
@@ -69,7 +78,7 @@ class Connection:
         self._url = url
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)  # the rollout has the deadline
-        self._http = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        self._http = aiohttp.ClientSession(timeout=timeout, auto_decompress=False, middlewares=(_stays,))
 
     async def close(self) -> None:
         """End the session. Repeatable."""
@@ -85,8 +94,12 @@ class Connection:
             ResourceError: it has none.
         """
         try:
-            async with self._http.get(f"{self._url}/schema", allow_redirects=False) as answer:
-                body = await answer.content.read(MAX_BYTES)
+            async with self._http.get(f"{self._url}/schema") as answer:
+                body = bytearray()
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise ResourceError(f"{self._url}/schema answered more than {MAX_BYTES >> 20} MiB")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._lost(error) from error
         try:

@@ -24,6 +24,9 @@ NO_OBJECT = "Error during execution: the arguments are not a JSON object"
 TOO_LONG = "Error during execution: it took too long, or too much memory"
 TOO_MANY = "Error during execution: too many calls at once"
 CALLS_AT_MOST = 100
+CHARACTERS_AT_MOST = 50_000
+"""Of a call's name and arguments: all calls so far are played again at each step."""
+LONG = f"Error during execution: a call has at most {CHARACTERS_AT_MOST:,} characters"
 KILLED_AT_MOST = 3
 CALLS_LIMIT_S = 5.0
 CHECK_LIMIT_S = 30.0
@@ -65,6 +68,9 @@ class Conversation(Episode[ConversationTask]):
         calls: dict[str, ApiCall] = {}
         outputs: dict[str, str] = {}
         for call in reply.function_calls:
+            if len(call.name) + len(call.arguments) > CHARACTERS_AT_MOST:
+                outputs[call.call_id] = LONG
+                continue
             arguments = jsons.loads(call.arguments)
             if not isinstance(arguments, dict):
                 outputs[call.call_id] = NO_OBJECT

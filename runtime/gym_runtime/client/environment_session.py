@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec import Raw
 
@@ -17,8 +18,9 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
-from gym_runtime.errors import ResourceError, TaskError
+from gym_runtime.errors import ResourceError, SessionLost, TaskError
 from gym_runtime.messages import calls
+from gym_runtime.messages.chat import encoded
 from gym_runtime.messages.items import encode_item
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
@@ -76,6 +78,8 @@ class EnvironmentSession:
         journal.session = f"{task.rollout_id}.1.0"
         envelope = Envelope(task, 1, task.timeout_s)
         self._session = RemoteSession(task, router, RetryBudget(), journal, envelope)
+        self._closed = False
+        self._asking: set[anyio.CancelScope] = set()
 
     async def open(self) -> None:
         """Open it now; otherwise its first call does.
@@ -84,7 +88,7 @@ class EnvironmentSession:
             TaskError: the row does not fit the environment.
             GymError: the environment could not prepare its state, or no worker serves it.
         """
-        answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
+        answer = calls.decode_step_answer(await self._ask(calls.OpenSession()))
         self.observation = _plain(answer.items)
         self.tools += _plain(answer.tools)
 
@@ -97,8 +101,8 @@ class EnvironmentSession:
         Raises:
             GymError: the environment or its worker failed.
         """
-        text = arguments if isinstance(arguments, str) else _encode(arguments).decode()
-        answer = await self._session.ask(calls.CallTool(name=name, arguments=text))
+        text = arguments if isinstance(arguments, str) else encoded(arguments).decode()
+        answer = await self._ask(calls.CallTool(name=name, arguments=text))
         return calls.decode_tool_answer(answer).output
 
     async def step(self, response: Said) -> Observation:
@@ -107,9 +111,7 @@ class EnvironmentSession:
         Raises:
             ResourceError: the environment has no steps, or its step raised.
         """
-        answer = calls.decode_step_answer(
-            await self._session.ask(calls.StepCall(response=_response(response)))
-        )
+        answer = calls.decode_step_answer(await self._ask(calls.StepCall(response=_response(response))))
         return Observation(
             items=_plain(answer.items),
             reward=answer.reward,
@@ -123,7 +125,7 @@ class EnvironmentSession:
         Raises:
             GymError: the verifier raised or compares whole groups, a judge failed, or the worker was lost.
         """
-        answer = await self._session.ask(calls.Verify(response=_response(response)))
+        answer = await self._ask(calls.Verify(response=_response(response)))
         try:
             verdict = _decode_verdict(answer)
         except msgspec.ValidationError as error:
@@ -145,7 +147,7 @@ class EnvironmentSession:
         said = _response(response)
         try:
             transcript = Reply(said).items
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise TaskError(f"the response cannot be read: {error}") from error
         if self._shape == "episode":
             await self.open()
@@ -158,8 +160,25 @@ class EnvironmentSession:
                 await self.call(call.name, call.arguments)
         return await self.verify(said)
 
+    async def _ask(self, call: calls.ResourceCall) -> Raw:
+        """
+        Raises:
+            SessionLost: the session is closed. Another call would open it again, and nothing would close it.
+        """
+        if not self._closed:
+            with anyio.CancelScope() as scope:
+                self._asking.add(scope)
+                try:
+                    return await self._session.ask(call)
+                finally:
+                    self._asking.discard(scope)
+        raise SessionLost("the session is over: open another one", stage="resource")
+
     async def close(self) -> None:
-        """Release it; nothing waits for the worker."""
+        """Release it; nothing waits for the worker, and calls in progress end with `SessionLost`."""
+        self._closed = True
+        for scope in self._asking:
+            scope.cancel()
         request = calls.Request(
             body=calls.CloseSession(session=self._session.name),
             deadline_s=clock.now() + SESSION_CLOSED_S,
@@ -176,7 +195,7 @@ def _response(said: Said) -> Raw:
         return Raw(bytes(said))
     if isinstance(said, str):
         return Raw(make_response(said))
-    return Raw(_encode(said) if isinstance(said, Mapping) else make_response(*said))
+    return Raw(encoded(said) if isinstance(said, Mapping) else make_response(*said))
 
 
 def _plain(items: Sequence[Raw]) -> list[dict[str, Any]]:

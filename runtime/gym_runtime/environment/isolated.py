@@ -14,7 +14,7 @@ import importlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, Verdict, make_response
-from gym_runtime.errors import GymError, ResourceError
+from gym_runtime.errors import ResourceError
 from gym_runtime.sandbox import frames
 from gym_runtime.sandbox.verifier import Verifier, verifier
 from gym_runtime.sandbox.verifiers import processes
@@ -77,6 +77,25 @@ async def verify_isolated(
     except TimeoutError as error:
         raise ResourceError(f"verification took longer than {error}", stage="verify") from error
     return verdict.judgement()
+
+
+def start_ahead(environments: Iterable[LoadedEnvironment]) -> list[str]:
+    """Start the processes of isolated environments before their first verification, all at the same time.
+
+    They import what they need in the background. None is started if the environments are more than may have
+    an idle process.
+
+    Returns:
+        The environments whose processes were started.
+
+    Raises:
+        ResourceError, UsageError: as `verify_isolated`.
+    """
+    isolated = [environment for environment in environments if environment.definition.isolated]
+    started = processes().start_ahead(
+        [_judging(str(one.source), _present(one.asset_folders))[0] for one in isolated]
+    )
+    return [one.name for one in isolated] if started else []
 
 
 async def judge_recorded(
@@ -209,7 +228,9 @@ def _rehearse(environment: str, loaded: LoadedEnvironment) -> None:
     copy the pages of code that Python rewrites until it has run a few times.
     """
     decode = frames.argument_decoder(_judge)
-    with suppress(GymError):  # no examples; or the verification itself reports better what is missing
+    # No examples, or something is missing, or the code fails on this wrong answer: the verification itself
+    # reports it better.
+    with suppress(Exception):
         for example in examples.read(loaded):
             replies = [_run(examples.play, loaded.resource, example), make_response("?")]
             until_s = time.monotonic() + REHEARSAL_S

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import ResourceError
+from gym_runtime.messages.chat import encoded
 from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, decode_items
 from gym_runtime.messages.responses import Response, decode_response
 
@@ -163,6 +164,4 @@ def make_response(*items: Mapping[str, Any] | str) -> bytes:
         else item
         for index, item in enumerate(items)
     ]
-    return msgspec.json.encode(
-        {"id": "resp_0", "object": "response", "status": "completed", "output": output}
-    )
+    return encoded({"id": "resp_0", "object": "response", "status": "completed", "output": output})

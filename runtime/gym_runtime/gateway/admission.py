@@ -1,4 +1,4 @@
-"""Limits of a gateway: on calls in progress, on their bytes in memory, and on the time of a body.
+"""Limits of a gateway: on calls in progress, on their bytes in memory, on the time of bodies and of answers.
 
 A call is admitted before its body is read. A body's bytes count when they arrive, not when they are
 announced, and until its call is over, because a call consists of slices of its body.
@@ -13,7 +13,7 @@ import anyio
 from aiohttp import web
 
 from gym_runtime.gateway.dialect import Problem, Refusal
-from gym_runtime.timing import BODY_S, RETRY_AFTER_S
+from gym_runtime.timing import BODY_S, RETRY_AFTER_S, WRITE_S
 
 MAX_BODY_BYTES = 32 * 2**20
 """As Anthropic has it."""
@@ -83,9 +83,8 @@ class Admission:
             async for piece in request.content.iter_any():
                 if len(body) + len(piece) > MAX_BODY_BYTES:
                     raise Refusal(too_large)
-                self.hold(len(piece))
                 # At once, so that they are given back also when the client leaves in the middle.
-                place.held_bytes += len(piece)
+                place.hold(len(piece))
                 body += piece
         if scope.cancelled_caught:
             message = f"the body did not arrive within {self._body_s:g} s"
@@ -102,9 +101,32 @@ class Place:
         self._admission = admission
         self.held_bytes = 0
 
+    def hold(self, size_bytes: int) -> None:
+        """See `Admission.hold`; they are given back with the place."""
+        self._admission.hold(size_bytes)
+        self.held_bytes += size_bytes
+
     async def read(self, request: web.Request) -> bytes:
         """See `Admission.read`."""
         return await self._admission.read(request, self)
+
+
+@contextmanager
+def written(request: web.Request, within_s: float = WRITE_S) -> Generator[anyio.CancelScope]:
+    """Close the connection of a client that does not read in time what is written to it."""
+    with anyio.move_on_after(within_s) as scope:
+        yield scope
+    if scope.cancelled_caught and request.transport is not None:
+        # Not `close`, which would wait until the client reads what is buffered.
+        request.transport.abort()
+
+
+async def write(request: web.Request, answer: web.Response, within_s: float = WRITE_S) -> bool:
+    """Write a whole answer while its call still has its place; whether the client took it."""
+    with written(request, within_s) as scope:
+        await answer.prepare(request)
+        await answer.write_eof()
+    return not scope.cancelled_caught
 
 
 def _check_type(request: web.Request) -> None:

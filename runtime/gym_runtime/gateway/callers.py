@@ -3,15 +3,15 @@
 A page in a browser can send requests to this machine, and DNS rebinding can make them look same-origin. So
 the gateway refuses a request that a browser makes for a page (it has an ``Origin``), and one whose ``Host``
 is a name that a public DNS could resolve. It accepts addresses, names without a dot and the machine's own
-names.
+names. It refuses headers that are not UTF-8, so that no other code meets them.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -19,6 +19,8 @@ from gym_runtime.gateway.dialect import Problem, Refusal
 
 _OURS = (".localhost", ".local", ".internal", ".svc", ".lan")
 """Suffixes that no public DNS resolves."""
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,255}))(?::([0-9]{1,5}))?")
+_MAX_PORT = 65_535
 
 
 def own_names(*hosts: str) -> frozenset[str]:
@@ -29,8 +31,15 @@ def own_names(*hosts: str) -> frozenset[str]:
 def check(request: web.BaseRequest, names: Iterable[str]) -> None:
     """
     Raises:
-        Refusal: the request is a web page's, or its ``Host`` is not one of the gateway's names.
+        Refusal: the request is a web page's, its ``Host`` is not one of the gateway's names, or a header is
+            not UTF-8.
     """
+    for name, value in request.raw_headers:
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            what = f"the header {name.decode('ascii', 'replace')[:100]!r} is not UTF-8"
+            raise Refusal(Problem(kind="invalid", message=what)) from None
     # Browsers send it even where they leave out the origin; other clients send neither.
     site = request.headers.get("sec-fetch-site", "none").lower()
     if "origin" in request.headers or site not in ("none", "same-origin"):
@@ -43,17 +52,16 @@ def check(request: web.BaseRequest, names: Iterable[str]) -> None:
 
 
 def _is_ours(host: str, names: Iterable[str]) -> bool:
-    try:
-        # A final dot is part of a complete DNS name, and means the same.
-        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
+    said = _HOST.fullmatch(host)
+    if said is None or int(said[3] or 0) > _MAX_PORT:
         return False
-    if not name or "@" in host:
-        return False
+    # A final dot is part of a complete DNS name, and means the same.
+    name = said[1] or said[2].lower().rstrip(".")
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return "." not in name or name in names or name.endswith(_OURS)
+        bracketed = said[1] is not None
+        return bool(name) and not bracketed and ("." not in name or name in names or name.endswith(_OURS))
     return True
 
 

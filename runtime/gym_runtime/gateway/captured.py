@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from gym_runtime.gateway.admission import Admission, write
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.dialect import Problem, encode
 from gym_runtime.gateway.http_errors import refusal
@@ -11,10 +12,18 @@ from gym_runtime.gateway.responses_api import RESPONSES
 from gym_runtime.gateway.rollout_names import KEY, RolloutNames
 
 
-def add_routes(app: web.Application, names: RolloutNames, captures: Captures | None) -> None:
+def add_routes(
+    app: web.Application,
+    names: RolloutNames,
+    captures: Captures | None,
+    admission: Admission,
+    write_s: float,
+) -> None:
     """
     Args:
         captures: None if calls are not captured.
+        admission: counts an answer with calls, which may have hundreds of megabytes.
+        write_s: how long a client may take to read an answer.
     """
 
     async def name(request: web.Request) -> web.Response:
@@ -31,8 +40,12 @@ def add_routes(app: web.Application, names: RolloutNames, captures: Captures | N
             why = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
             return refusal(RESPONSES, Problem(kind="not_found", message=why))
         # Joined, not encoded again: the calls are JSON already, and may be megabytes.
-        body = b'{"rollout_id":%b,"calls":[%b]}' % (encode(rollout), b",".join(calls))
-        return web.Response(body=body, content_type="application/json")
+        with admission.admitted() as place:
+            place.hold(sum(map(len, calls)))
+            body = b'{"rollout_id":%b,"calls":[%b]}' % (encode(rollout), b",".join(calls))
+            whole = web.Response(body=body, content_type="application/json")
+            await write(request, whole, write_s)
+        return whole
 
     async def forget(request: web.Request) -> web.Response:
         named, key = said(request)

@@ -21,8 +21,8 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from uuid import uuid4
 
@@ -33,7 +33,7 @@ from aiohttp import web
 from gym_runtime import clock
 from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.gateway import callers, captured
-from gym_runtime.gateway.admission import Admission
+from gym_runtime.gateway.admission import Admission, write, written
 from gym_runtime.gateway.capture import Captures
 from gym_runtime.gateway.chat_api import CHAT
 from gym_runtime.gateway.dialect import ApiDialect, Asked, Problem, Refusal
@@ -111,7 +111,7 @@ class Gateway:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
             app.router.add_get(prefix + "/v1/models/{model}", self._show_model)
-        captured.add_routes(app, self.names, self._captures)
+        captured.add_routes(app, self.names, self._captures, self.admission, self._write_s)
         app.router.add_get("/health", self._show_health)
         # Last: the first route that fits answers.
         app.router.add_route("*", "/{path:.*}", self._nothing_here)
@@ -127,6 +127,10 @@ class Gateway:
             return refusal(_dialect(request), error.problem)
         except TaskError as error:
             return refusal(_dialect(request), problem_of(error))
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler boundary: one bad request ends no gateway
+            return refusal(_dialect(request), problem_of(_bug(error)))
 
     async def _serve(self, dialect: ApiDialect, request: web.Request) -> web.StreamResponse:
         key = uuid4().hex
@@ -163,19 +167,8 @@ class Gateway:
         if isinstance(body, Problem):
             return refusal(dialect, body, key)
         whole = web.Response(body=body, content_type="application/json", headers=id_headers(key))
-        with self._written(request):  # here, because the call still has its place
-            await whole.prepare(request)
-            await whole.write_eof()
+        await write(request, whole, self._write_s)  # here, because the call still has its place
         return whole
-
-    @contextmanager
-    def _written(self, request: web.Request) -> Generator[None]:
-        """Close the connection of a client that does not read what is written to it."""
-        with anyio.move_on_after(self._write_s) as scope:
-            yield
-        if scope.cancelled_caught and request.transport is not None:
-            # Not `close`, which would wait until the client reads what is buffered.
-            request.transport.abort()
 
     async def _body(self, dialect: ApiDialect, asked: Asked, question: Question) -> bytes | Problem:
         """The answer in its dialect, whole or as events; or the problem."""
@@ -191,8 +184,7 @@ class Gateway:
         except GymError as error:  # of the capture, or of an answer that the dialect cannot carry
             return problem_of(error)
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
-            logger().exception("the gateway raised")
-            return problem_of(RuntimeFault(f"{type(error).__name__}; see the gateway's log"))
+            return problem_of(_bug(error))
 
     async def _outcome(self, question: Question) -> ModelAnswer | GymError:
         try:
@@ -219,10 +211,8 @@ class Gateway:
                 if not done.is_set():
                     # From here on the status is sent, and an error can only be an event.
                     stream = stream or await _begun(request, question.key)
-                    with (
-                        self._written(request),
-                        suppress(ConnectionError),
-                    ):  # the handler is about to be cancelled
+                    # A lost connection: the handler is about to be cancelled.
+                    with written(request, self._write_s), suppress(ConnectionError):
                         await stream.write(_KEEP_ALIVE)
         body = found[0]
         if isinstance(body, Problem):
@@ -230,7 +220,7 @@ class Gateway:
                 return refusal(dialect, body, question.key)
             body = dialect.error_event(body)
         stream = stream or await _begun(request, question.key)
-        with self._written(request):
+        with written(request, self._write_s):
             await stream.write(body)
             await stream.write_eof()
         return stream
@@ -273,6 +263,12 @@ class Gateway:
         hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's client"
         problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
         return refusal(_dialect(request), problem)
+
+
+def _bug(error: Exception) -> RuntimeFault:
+    """What a client is told of an error that should not be; the log has the rest."""
+    logger().exception("the gateway raised")
+    return RuntimeFault(f"{type(error).__name__}; see the gateway's log")
 
 
 def _dialect(request: web.Request) -> ApiDialect:

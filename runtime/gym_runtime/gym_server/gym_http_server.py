@@ -16,7 +16,6 @@ a bearer's token or as a password: NeMo Gym's clients send none, but take ``gym:
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -33,9 +32,9 @@ from gym_runtime.client import Client, StandingRun
 from gym_runtime.client.streaming import background
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
-from gym_runtime.errors import GymError, TaskError
+from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.gateway import callers
-from gym_runtime.gateway.admission import Admission, Place
+from gym_runtime.gateway.admission import Admission, Place, write
 from gym_runtime.gateway.dialect import Problem, Refusal
 from gym_runtime.gateway.gateway_server import LARGE_BYTES
 from gym_runtime.gym_server import agent_directory, row_answers
@@ -43,8 +42,8 @@ from gym_runtime.gym_server.asked_runs import Runs
 from gym_runtime.gym_server.http_answers import Answer, of_error, refused
 from gym_runtime.gym_server.seeded_sessions import COOKIE, SeededSessions
 from gym_runtime.gym_server.served_environments import Asked, Served
+from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.timing import WRITE_S
 
 CAPACITY = 65_536
 """Requests in progress. NeMo Gym's collection begins with all rollouts of a job at once."""
@@ -138,6 +137,11 @@ class GymServer:
             return refused(error.problem).response()
         except GymError as error:
             return of_error(error).response()
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler boundary: one bad request ends no server
+            logger().exception("the server raised")
+            return of_error(RuntimeFault(f"{type(error).__name__}; see the server's log")).response()
 
     async def _admitted(self, take: Take, request: web.Request) -> web.StreamResponse:
         with self.admission.admitted() as place:
@@ -173,7 +177,7 @@ class GymServer:
         async with self._runs.asked(key, work, named=bool(given)) as run:
             assert run.answer is not None
             answer = run.answer.response()
-            run.delivered = await _written(request, answer)
+            run.delivered = await write(request, answer)
             return answer
 
     async def _rollout(self, asked: Asked) -> Answer:
@@ -216,9 +220,10 @@ class GymServer:
             return row_answers.of_verdict(verdict, asked.fields).response()
         seeded = self.sessions.get(cookie, environment.name)
         key = _hash(body)
-        if seeded.verdict is None:
-            verdict = await seeded.session.verify(bytes(response))
-            await self.sessions.end(seeded, key, row_answers.of_verdict(verdict, asked.fields))
+        async with seeded.judging:
+            if seeded.verdict is None:
+                verdict = await seeded.session.verify(bytes(response))
+                await self.sessions.end(seeded, key, row_answers.of_verdict(verdict, asked.fields))
         known, answer = seeded.verdict or (b"", Answer(503, b"{}"))
         if known != key:
             raise TaskError("the session has had its verdict, on another response: seed another session")
@@ -241,7 +246,7 @@ def _key(request: web.Request) -> bytes:
     if kind.lower() == "basic":
         try:
             return base64.b64decode(said, validate=True).partition(b":")[2]
-        except binascii.Error:
+        except ValueError:  # not base64, or not ASCII
             return b""
     return said.strip().encode() if kind.lower() == "bearer" else b""
 
@@ -272,14 +277,3 @@ def _is_json(output: str) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return False
     return True
-
-
-async def _written(request: web.Request, answer: web.Response) -> bool:
-    """Write an answer to its end; whether the client took it."""
-    with anyio.move_on_after(WRITE_S):
-        await answer.prepare(request)
-        await answer.write_eof()
-        return True
-    if request.transport is not None:
-        request.transport.abort()
-    return False

@@ -27,6 +27,7 @@ class SeededSession:
 
     Attributes:
         verdict: of a session that has ended, with the hash of the request for it.
+        judging: held while it is judged, so that it is judged once.
     """
 
     def __init__(self, session: EnvironmentSession, stack: AsyncExitStack, expires_s: float) -> None:
@@ -34,6 +35,7 @@ class SeededSession:
         self.stack = stack
         self.expires_s = expires_s
         self.verdict: tuple[bytes, Answer] | None = None
+        self.judging = anyio.Lock()
 
 
 class SeededSessions:

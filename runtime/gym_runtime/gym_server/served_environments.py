@@ -58,7 +58,11 @@ class Served:
             TaskError: the body is no row, or belongs to no environment of this server.
         """
         try:
+            body.decode()  # decoding does not check fields that stay raw
             head, fields = _decode_head(body), _decode_fields(body)
+        except UnicodeDecodeError as error:
+            found = f"byte {error.start} is 0x{body[error.start]:02x}"
+            raise TaskError(f"the body is not UTF-8: {found}") from error
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise TaskError(f"the body is no row: {error}") from error
         ref = head.agent_ref.name if head.agent_ref else None

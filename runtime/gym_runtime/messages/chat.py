@@ -5,8 +5,8 @@ Source: OpenAI API reference, "Input items" and "Create chat completion"; vLLM f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Raw
@@ -125,7 +125,17 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     It is the inverse of `chat_messages` for messages of the assistant and of tools; others are passed on as
     input items. A call without an ``id`` gets one, and outputs without a ``tool_call_id`` belong to the calls
     before them, in order.
+
+    Raises:
+        TaskError: one is not such a message.
     """
+    try:
+        return _response_items(messages)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TaskError(f"the messages are not of Chat Completions: {error!r}") from error
+
+
+def _response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     unanswered: list[str] = []
     for message in messages:
@@ -158,4 +168,28 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 def _text(value: Any) -> str:
     """A text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else encoded(value).decode()
+
+
+def encoded(value: Any) -> bytes:
+    """A value as JSON, where half a surrogate pair becomes U+FFFD.
+
+    Python's ``json`` reads such halves out of what a model wrote, and no JSON in UTF-8 can hold them.
+
+    >>> encoded({"a": "\\ud83d", "b": "\\ud83d\\ude00"})
+    b'{"a":"\\xef\\xbf\\xbd","b":"\\xf0\\x9f\\x98\\x80"}'
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole(value))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {_whole(name): _whole(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_whole(one) for one in cast("Sequence[Any]", value)]
+    return value

@@ -72,7 +72,7 @@ def tool_error(said: str) -> str:
     if said.lstrip().startswith("{"):
         try:
             answer = msgspec.json.decode(said, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
             return ""
         error = answer.get("error") or answer.get("Error") or answer.get("errors")
         if not error and (answer.get("success") is False or answer.get("status") == "error"):

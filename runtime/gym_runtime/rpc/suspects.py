@@ -1,9 +1,10 @@
 """Finds the call that ends its workers, when many calls were in progress at each of them.
 
-A worker process that ends without notice (a crash in a verifier, memory, a kill from outside) loses all of
-its calls. One of them may be the cause, and would end the next worker too; the others must not fail for it.
-So all calls that were in progress are sent again, and each counts the workers that it lost in a row
-(`RetryBudget.died`); an answer resets its count to 0:
+A worker process that ends without notice (a crash in a verifier, memory, a kill from outside), or is silent
+for long (frozen, or a call keeps the interpreter's lock), loses all of its calls. One of them may be the
+cause, and would end the next worker too; the others must not fail for it. So all calls that were in progress
+are sent again, and each counts the workers that it lost in a row (`RetryBudget.died`); an answer resets its
+count to 0:
 
 ====== ==================================================================================
 deaths how the call is executed
@@ -40,7 +41,7 @@ def quarantined(kind: str, pool: str) -> GymError:
     message = (
         f"{MAX_DEATHS} workers of {kind} '{pool}' ended one after the other while they worked on the same "
         "call of this rollout, and the last one worked on nothing else: the call ends them (a crash, or too "
-        "little memory); see their logs"
+        "little memory), or it keeps the interpreter's lock, so that they do not answer; see their logs"
     )
     return ModelError(message, stage=kind) if kind == "model" else ResourceError(message, stage=kind)
 

@@ -36,6 +36,7 @@ import msgspec
 from gym_runtime.errors import Fault, GymError
 from gym_runtime.processes import tree
 from gym_runtime.sandbox import frames
+from gym_runtime.sandbox.heap import fill_holes
 from gym_runtime.sandbox.kernel import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
@@ -51,6 +52,7 @@ from gym_runtime.sandbox.scratch_folder import ScratchFolder
 
 CPU_SLACK_S = 2
 FORKS_PER_COLLAPSE = 500  # this process writes while a fork ends, which breaks up some of its large pages
+_filling: list[object] = []
 NO_ANSWER = 70  # the exit code of a fork that could not report its error
 
 
@@ -113,6 +115,7 @@ def _prepared(start: frames.Start) -> Callable[..., Any]:
     frames.argument_decoder(function)
     # A collection in a fork would write to every object, and so copy every page.
     gc.collect()
+    _filling.extend(fill_holes())
     gc.freeze()
     join_areas_of_libraries()
     hold_memory_in_large_pages()

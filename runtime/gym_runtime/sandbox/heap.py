@@ -12,6 +12,9 @@ import sys
 
 M_TOP_PAD, M_MMAP_THRESHOLD = -2, -3
 LARGE_BYTES = 2 << 20
+POOL_BYTES, SMALL_BYTES, STEP_BYTES = 16 << 10, 512, 16
+"""Python takes memory for small objects from pools, each for one size, a multiple of the step."""
+FILLED_AT_MOST_BYTES = 4 << 20
 _RAW = 0  # PYMEM_DOMAIN_RAW: malloc and free of the C library
 
 
@@ -42,3 +45,23 @@ def use_one_heap() -> None:
     ctypes.pythonapi.PyMem_GetAllocator(_RAW, ctypes.byref(raw))
     heap = _ArenaAllocator(raw.ctx, raw.malloc, raw.free)
     ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(heap))
+
+
+def fill_holes() -> list[object]:
+    """Objects that take the free places between others; keep them.
+
+    New objects then lie side by side in new pools. In the holes of the heap each would be on another page,
+    and a fork copies each page that it writes to.
+    """
+    kept: list[object] = []
+    # Smaller ones than 48 bytes cannot be made at will.
+    for size in range(48, SMALL_BYTES + 1, STEP_BYTES):
+        last = run = 0
+        for _ in range(FILLED_AT_MOST_BYTES // size):
+            filling = bytes(size - sys.getsizeof(b""))
+            run = run + 1 if id(filling) == last + size else 0
+            last = id(filling)
+            kept.append(filling)
+            if run > POOL_BYTES // size - 3:  # a whole new pool: no other one had room
+                break
+    return kept

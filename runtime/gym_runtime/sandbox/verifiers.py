@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -48,6 +48,7 @@ class WarmProcesses:
         cpus = os.cpu_count() or 2
         self.turns = cpus + max(1, cpus // 4)  # more than CPUs: a call that hangs idles one until it overruns
         self._turns = CapacityLimiter(self.turns)
+        self._idle_at_most = self.turns + 2
         self._overrunning = 0
         self._busy: dict[object, int] = {}
         self._usual_s: dict[object, float] = {}
@@ -55,6 +56,14 @@ class WarmProcesses:
         self._alive: set[Warm] = set()
         # Not a method: that would keep this object alive.
         weakref.finalize(self, _abandon, self._alive)
+
+    def start_ahead(self, kinds: Sequence[Verifier]) -> bool:
+        """Start a process for each kind, unless they are more than may be idle; whether it did."""
+        if len(kinds) > self._idle_at_most:
+            return False
+        # Not as spare processes: the first calls come as soon as a model has answered.
+        self._idle += [self._start(verifier) for verifier in kinds]
+        return True
 
     async def call(
         self, verifier: Verifier, arguments: bytes, cpu_s: float
@@ -151,7 +160,7 @@ class WarmProcesses:
             await self._end(process)
             return
         self._idle.append(process)
-        if len(self._idle) > self.turns + 2:  # the one that has been idle for longest ends
+        if len(self._idle) > self._idle_at_most:  # the one that has been idle for longest ends
             await self._end(self._idle.pop(0))
 
     async def _end(self, process: Warm) -> None:

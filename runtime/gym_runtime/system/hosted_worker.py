@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
@@ -98,14 +99,23 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 
 
 def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
+    from gym_runtime.environment.isolated import start_ahead
     from gym_runtime.sandbox import bubblewrap
     from gym_runtime.workers.resource_worker import ResourceWorker
 
-    # One after the other: imports hold the interpreter's lock, and some may only be made in the main thread.
+    # One after the other: imports hold the interpreter's lock, so that threads gain nothing, and some may
+    # only be made in the main thread. What isolated verifications need, their processes import side by side.
     logs.logger().info("loading environments", environments=list(pool.names))
+    started_s = time.monotonic()
     loaded = [catalogue.environment(name) for name in pool.names]
     for environment in loaded:
         requirements.require(environment)
+    logs.logger().info(
+        "environments are loaded",
+        number=len(loaded),
+        took_s=round(time.monotonic() - started_s, 2),
+        verifiers_started=start_ahead(loaded),
+    )
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
     detail = {"sandbox": bubblewrap.kind()}

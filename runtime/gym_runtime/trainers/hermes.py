@@ -56,7 +56,7 @@ def said(text: str, *, tools: bool) -> Said:
     if tools and (written := _CALL.findall(text)):
         try:
             calls = [_decode_call(one.strip()) for one in written]
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
             return Said(text, (), thought)
         before = text.partition("<tool_call>")[0].strip()
         return Said(before, tuple(Call(one.name, bytes(one.arguments).decode()) for one in calls), thought)

@@ -25,6 +25,7 @@ import anyio
 from gym_runtime.trainers.rollout_source import RolloutSource, shared_client
 from gym_runtime.trainers.token_engine import Read, Sampled, TokenEngine
 from gym_runtime.trainers.training_rollouts import (
+    SAMPLING,
     base_class,
     engine_sampling,
     only_piece,
@@ -33,7 +34,8 @@ from gym_runtime.trainers.training_rollouts import (
 )
 
 TRIES = 3
-_SPECIAL_TOKENS = re.compile(r"(?:\s*(?:<\|[^|<>]+\|>|</s>|<eos>|<end_of_turn>))+\s*\Z")
+_SPECIAL_TOKEN = re.compile(r"(?:<\|[^|<>]{1,60}\|>|</s>|<eos>|<end_of_turn>)\Z")
+_LONGEST_TOKEN = 64
 
 
 class _Group:
@@ -87,7 +89,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         group = self._groups.setdefault(id(sampling_params), _Group())
         group.open += 1
         try:
-            record = await self._source.rollout(label, engine_sampling(sampling_params), tries=TRIES)
+            given = {name: getattr(sampling_params, name, None) for name in SAMPLING}
+            record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
             group.rewards.append(record.reward)
         finally:
             group.open -= 1
@@ -141,6 +144,24 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
         GymError: there is no verdict.
     """
     (query,), (prompt,), (label,) = queries, prompts, labels
-    said = _SPECIAL_TOKENS.sub("", query.removeprefix(prompt))
+    said = without_end_tokens(query.removeprefix(prompt))
     reward = shared_client().verify(label, said).reward
     return {"rewards": reward, "scores": reward, "extra_logs": {}}
+
+
+def without_end_tokens(text: str) -> str:
+    """A text without the special tokens at its end.
+
+    One expression for all of them would need a time that grows with the square of the text.
+
+    >>> without_end_tokens("yes <|im_end|>\\n<|endoftext|>"), without_end_tokens("yes ")
+    ('yes', 'yes ')
+    """
+    end, kept = len(text.rstrip()), len(text)
+    while found := _SPECIAL_TOKEN.search(text, max(0, end - _LONGEST_TOKEN), end):
+        end = found.start()
+        # Texts of nothing but white space between two tokens are short steps.
+        while end and text[end - 1].isspace():
+            end -= 1
+        kept = end
+    return text[:kept]

@@ -229,7 +229,7 @@ def _for_template(message: dict[str, Any]) -> dict[str, Any]:
     for call in message.get("tool_calls", ()):
         try:
             call["function"]["arguments"] = _decode_object(call["function"]["arguments"])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue  # the model wrote something else, and the template shows it that
     return message
 

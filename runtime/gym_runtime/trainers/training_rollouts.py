@@ -21,7 +21,7 @@ from gym_runtime.messages.outcomes import Failed, RolloutRecord
 
 ROW = "gym_row"
 """The column of a trainer's dataset that holds the row, as JSON text."""
-_SAMPLING: dict[str, tuple[Any, ...]] = {
+SAMPLING: Mapping[str, tuple[Any, ...]] = {
     "temperature": (),
     "top_p": (),
     "top_k": (0, -1),
@@ -110,18 +110,15 @@ def only_piece(
     return found[-1]
 
 
-def engine_sampling(given: Any) -> dict[str, Any]:
+def engine_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
     """A trainer's sampling parameters by vLLM's names, as ours; those that do nothing are left out.
-
-    Args:
-        given: a mapping, or an object with such attributes.
 
     >>> engine_sampling({"temperature": 0.9, "top_k": -1, "repetition_penalty": 1.0, "n": 8, "max_tokens": 5})
     {'temperature': 0.9, 'max_output_tokens': 5}
     """
     found: dict[str, Any] = {}
-    for name, without_effect in _SAMPLING.items():
-        value = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+    for name, without_effect in SAMPLING.items():
+        value = given.get(name)
         if value is not None and value not in without_effect:
             found["max_output_tokens" if name == "max_tokens" else name] = value
     return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,8 @@ class Weights:
     def sync(self, trainer: Any) -> None:
         """Have the engines load the trainer's weights, unless they have those of this step.
 
-        All processes of a training call it: one saves, and all return when the engines have loaded.
+        All processes of a training call it: one saves, and all return when the engines have loaded. What is
+        saved has an adapter (LoRA) merged into it; in the trainer the adapter stays apart.
 
         Raises:
             GymError: not all engines have them, and engines that died are not back within `WORKERS_BACK_S`.
@@ -42,12 +45,13 @@ class Weights:
         if step == self._loaded:
             return
         accelerator = trainer.accelerator
-        # Gathers sharded parameters, so every process takes part.
-        state = accelerator.get_state_dict(trainer.model)
-        if accelerator.is_main_process:
+        with _merged(accelerator.unwrap_model(trainer.model)) as model:
+            # Gathers sharded parameters, so every process takes part.
+            state = accelerator.get_state_dict(trainer.model)
             path = self.folder(step)
-            model = accelerator.unwrap_model(trainer.model)
-            model.save_pretrained(path, state_dict=_in_engine_type(state))
+            if accelerator.is_main_process:
+                model.save_pretrained(path, state_dict=_in_engine_type(_without_adapter(state)))
+        if accelerator.is_main_process:
             self.load(path, f"step-{step}")
         accelerator.wait_for_everyone()
         self._loaded = step
@@ -74,6 +78,29 @@ class Weights:
                     said = str(error)
                     logger().warning("the engines are updated again", version=version, error=said)
                 time.sleep(WORKERS_LOOK_S)
+
+
+@contextmanager
+def _merged(model: Any) -> Generator[Any]:
+    """The model that engines serve: an adapter of the package peft is merged into it for as long."""
+    if not hasattr(model, "merge_adapter"):
+        yield model
+        return
+    model.merge_adapter()
+    try:
+        yield model.get_base_model()
+    finally:
+        model.unmerge_adapter()
+
+
+def _without_adapter(state: dict[str, Any]) -> dict[str, Any]:
+    """Weights by the names of the model itself: peft puts its own beside them, and renames what it wraps."""
+    found: dict[str, Any] = {}
+    for name, tensor in state.items():
+        if not re.search(r"\.(lora_\w+|original_module)\.", name):
+            plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+            found[plain.replace(".modules_to_save.default.", ".")] = tensor
+    return found
 
 
 def _in_engine_type(state: dict[str, Any]) -> dict[str, Any]:

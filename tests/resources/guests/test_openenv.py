@@ -10,8 +10,10 @@ from typing import Any
 import aiohttp
 import anyio
 import pytest
+from aiohttp import web
+from gym_resources.open_env.openenv_connection import MAX_BYTES, Connection
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
 from gym_runtime.testing.small_system import answer, function_call
 from resources.guests.guest_runs import OWN, guest, made, own_rows, result, said
@@ -121,6 +123,35 @@ async def test_what_fails_is_no_reward(row: dict[str, Any], turn: str, kind: str
     assert isinstance(record.outcome, Failed)
     assert record.outcome.fault.kind == kind
     assert said in record.outcome.fault.message
+
+
+async def test_a_server_leads_to_no_other_one() -> None:
+    async with served(Stub(GAME)) as other:
+
+        async def elsewhere(request: web.Request) -> web.Response:
+            raise web.HTTPTemporaryRedirect(other.url + request.path)
+
+        stub = Stub(GAME)
+        stub.serve = elsewhere  # type: ignore[assignment]
+        async with served(stub), guest(f"openenv:{stub.url}", answer("x")) as system:
+            (record,) = await made(system, f"openenv:{stub.url}", [ROW], max_attempts=1)
+    assert "it redirects with status 307" in record.ending
+    assert not other.resets
+
+
+async def test_a_schema_may_come_in_pieces_and_has_a_bound() -> None:
+    for size, bounded in ((300_000, False), (MAX_BYTES, True)):
+        large = {**TEXT, "description": "x" * size}
+        async with served(Stub(large)) as stub:
+            connection = Connection(stub.url)
+            try:
+                if bounded:
+                    with pytest.raises(ResourceError, match="/schema answered more than 4 MiB"):
+                        await connection.action_schema()
+                else:
+                    assert await connection.action_schema() == large
+            finally:
+                await connection.close()
 
 
 async def test_a_server_that_is_gone_or_another_one() -> None:

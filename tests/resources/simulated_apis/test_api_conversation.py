@@ -95,6 +95,8 @@ async def test_arguments_that_are_no_object_are_an_error_and_the_turn_goes_on() 
 async def test_an_answer_whose_calls_are_all_wrong_is_answered_and_judged() -> None:
     async with playing(LONG) as played:
         assert await played.said(call("moor", "no JSON")) == [api_conversation.NO_OBJECT]
+        long = "x" * api_conversation.CHARACTERS_AT_MOST
+        assert await played.said(call("note", {"text": long})) == [api_conversation.LONG]
         assert (await played.verdict()).reward == 0.0
 
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: help is light, every mistake is one line, bugs keep their traceback."""
+"""The command line as a whole: every mistake is one line, bugs keep their traceback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime import __version__
-from gym_runtime.cli import app, formatting, main
+from gym_runtime.cli import app, formatting, main, run_part
 from gym_runtime.cli.commands import start_command
 from gym_runtime.errors import BrokerError, UsageError
 
@@ -20,48 +20,6 @@ SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
 COMMANDS = [
     "run", "start", "publish", "collect", "cancel", "status", "ls", "new", "test", "reverify",
 ]  # fmt: skip
-HEAVY = {
-    "aiohttp", "anyio", "gym_agents", "gym_models", "gym_resources", "gym_runtime.client", "nats",
-    "openai", "opentelemetry", "rich.live", "rich.progress", "structlog", "uvloop",
-}  # fmt: skip
-
-
-LISTED = {"anyio", "gym_resources"}
-"""What a listing of environments needs of these: it imports their modules."""
-
-
-def imported(*arguments: str) -> set[str]:
-    """The modules that a command imports."""
-    code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
-    )
-    found = set(done.stdout.splitlines()[-1].split())
-    assert "gym_runtime.cli.app" in found
-    return found
-
-
-@pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_help_and_version_import_nothing_heavy(argument: str) -> None:
-    assert not imported(argument) & HEAVY
-
-
-def test_listing_the_environments_imports_their_modules_and_nothing_heavy() -> None:
-    # Takes less than half a second, which is no test: machines differ.
-    found = imported("ls", "environments")
-    assert "gym_resources.mcqa" in found
-    assert found & HEAVY == LISTED
-    assert not {name for name in found if name.startswith(("gym_runtime.bus", "gym_runtime.workers"))}
-    assert not found & {
-        "fastapi",
-        "numpy",
-        "pydantic",
-        "rdkit",
-        "requests",
-        "sqlglot",
-        "sympy",
-        "transformers",
-    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -143,6 +101,7 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    monkeypatch.setattr(run_part, "START_NOTE_S", 60.0)  # a busy machine would say that it is starting
     status = main.run(line.split())
     out, err = capsys.readouterr()
     assert err.startswith("gym-runtime: "), err

@@ -81,10 +81,10 @@ def test_it_says_which_secret_it_made_and_logs_as_json(tmp_path: Path) -> None:
         assert told["key"] == f"gym-{told['name']}"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-    (line,) = (tmp_path / "stderr").read_text().splitlines()  # that nothing serves this pool
-    logged = json.loads(line)
-    assert (logged["worker"], logged["level"]) == ("gateway", "warning")
-    assert "judge" in logged["event"]
+    logged = [json.loads(line) for line in (tmp_path / "stderr").read_text().splitlines()]
+    # That nothing serves this pool; a busy machine may have a slow link, too.
+    (said,) = [line for line in logged if "judge" in line["event"]]
+    assert (said["worker"], said["level"]) == ("gateway", "warning")
 
 
 @pytest.mark.slow

@@ -122,6 +122,28 @@ async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) ->
                 await client.receive(MIB)
 
 
+async def test_captured_calls_that_are_not_read_have_a_bound() -> None:
+    admission = Admission(1024, max_bytes=16 * MIB)
+    async with standing(answer("x" * 5 * MIB), admission=admission, write_s=5.0) as stand:
+        await stand.post(f"{stand.at('r')}/v1/responses", RESPONSES)
+        request = f"GET {stand.at('r')}/calls HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        statuses: list[int] = []
+
+        async def ask_and_read_the_first_line() -> None:
+            async with connection(stand) as stream:
+                await stream.send(request)
+                statuses.append(await status_of(stream))
+                await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as clients:
+            for _ in range(12):
+                clients.start_soon(ask_and_read_the_first_line)
+            await settled(lambda: len(statuses) == 12)
+            assert sorted(statuses) == [200] * 3 + [429] * 9
+            clients.cancel_scope.cancel()
+        await settled(lambda: not admission.held_bytes)
+
+
 @pytest.mark.parametrize(("path", "body"), ALL)
 async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None:
     field = "input" if "input" in body else "messages"
@@ -129,8 +151,12 @@ async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None
     async with standing(answer("x")) as stand:
         status, said, _ = await stand.post(path, many)
         assert (status, field in message_of(said)) == (400, True)
-        status, said, _ = await stand.post(path, b'{"a":[' + b"{}," * (MAX_OBJECTS + 1) + b"{}]}")
-        assert (status, message_of(said)) == (400, f"the body has more than {MAX_OBJECTS} objects")
+        for one in (b"{}", b"[]"):
+            status, said, _ = await stand.post(path, b'{"a":[' + (one + b",") * (MAX_OBJECTS + 1) + b"1]}")
+            assert (status, message_of(said)) == (
+                400,
+                f"the body has more than {MAX_OBJECTS} objects and lists",
+            )
         large = {**body, field: [{"role": "user", "content": "x" * (2 * MIB)}]}
         assert (await stand.post(path, large))[0] == 200
 

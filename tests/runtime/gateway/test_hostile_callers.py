@@ -39,12 +39,6 @@ async def test_a_client_reaches_its_own_rollout_only() -> None:
                         assert refused.status == 401
             status, _, _ = await stand.post("/v1/messages", ANTHROPIC, x_api_key=f"gym-{target}")
             assert status == 401
-        # Not UTF-8, which the client library would refuse to send.
-        for key in (b"gym-\xff~\xfe", b"\xff"):
-            request = head("/rollouts/b", "authorization: Bearer KEY", length=0).replace(b"KEY", key)
-            async with connection(stand) as raw:
-                await raw.send(request)
-                assert (await raw.receive(64)).startswith(b"HTTP/1.1 401 ")
         async with stand.http.post(f"{stand.url}/rollouts/b", headers={"authorization": mine}) as refused:
             assert refused.status == 401  # to be told the name
         async with stand.http.delete(stand.url + stand.at("b") + "/calls") as refused:
@@ -93,6 +87,22 @@ async def test_a_name_injects_nothing(name: str) -> None:
     assert b"\r\nx-evil" not in said.lower()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["authorization", "x-api-key", "content-encoding", "cookie", "sec-fetch-site", "x"],
+)
+async def test_a_header_that_is_not_utf_8_is_the_clients_fault(name: str) -> None:
+    async with standing(answer("x")) as stand, connection(stand) as raw:
+        # The client library would refuse to send it.
+        body = json.dumps(RESPONSES).encode()
+        await raw.send(
+            head("/v1/responses", f"{name}: KEY", length=len(body)).replace(b"KEY", b"\xff") + body
+        )
+        said = await raw.receive()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert f"the header '{name}' is not UTF-8".encode() in said
+
+
 @pytest.mark.parametrize("wait_s", [float("inf"), float("nan"), 1e300])
 def test_an_engine_that_asks_to_wait_for_ever(wait_s: float) -> None:
     answered = refusal(DIALECT, Problem(kind="overloaded", message="later", retry_after_s=wait_s))
@@ -110,6 +120,11 @@ def test_an_engine_that_asks_to_wait_for_ever(wait_s: float) -> None:
         {"host": "127.0.0.1.nip.io"},
         {"host": "localhost@evil.example"},
         {"host": "[::1"},
+        {"host": "[::1]x"},
+        {"host": "[localhost]"},
+        {"host": "localhost:x"},
+        {"host": "localhost:65536"},
+        {"host": 'a"b'},
         {"host": ""},
     ],
 )

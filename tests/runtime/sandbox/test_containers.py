@@ -185,7 +185,7 @@ async def test_starting_does_not_wait_and_cancelling_leaves_nothing(image: str |
     box = container(image)
     start_s = time.monotonic()
     box.start()
-    assert time.monotonic() - start_s < 1
+    assert time.monotonic() - start_s < 5
     with anyio.move_on_after(1):
         await box.run("sleep 600", timeout_s=600)
     assert box.ended

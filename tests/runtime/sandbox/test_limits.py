@@ -85,7 +85,7 @@ async def test_who_takes_too_long_is_killed_with_all_its_descendants(code: str) 
     start_s = time.monotonic()
     result = await run(f"# {MARK}\n{code}", timeout_s=0.3)
     assert result.timed_out
-    assert time.monotonic() - start_s < 10
+    assert time.monotonic() - start_s < 40
     assert living(MARK) == []
 
 

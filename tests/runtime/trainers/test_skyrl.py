@@ -204,6 +204,7 @@ def test_what_fails_raises(system: SyncClient) -> None:
 # -- SkyRL's own code ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(120)
 async def test_skyrls_trainer_accepts_the_batch(system: SyncClient) -> None:
     if not installed("skyrl"):
         pytest.skip("needs skyrl 0.4 on Python 3.12: pip install --no-deps skyrl, and torch, ray …")
@@ -229,6 +230,7 @@ async def test_skyrls_trainer_accepts_the_batch(system: SyncClient) -> None:
     validate_generator_output(6, both)
 
 
+@pytest.mark.timeout(120)
 async def test_skyrls_own_generator_plays_the_environment(system: SyncClient) -> None:
     if not (installed("skyrl") and installed("skyrl_gym")):
         pytest.skip("needs skyrl 0.4 and skyrl-gym on Python 3.12")

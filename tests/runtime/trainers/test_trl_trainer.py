@@ -96,6 +96,29 @@ def test_three_steps(gym: Any, tmp_path: Path, attached: bool) -> None:
     assert (tmp_path / "weights" / "0" / "model.safetensors").stat().st_size < 200_000  # tied weights once
 
 
+def test_an_adapter_is_merged_into_what_the_engines_load(gym: Any, tmp_path: Path) -> None:
+    peft: Any = pytest.importorskip("peft", reason="needs pip install peft")
+    import torch
+    from transformers import LlamaForCausalLM
+
+    spec = GymSpec(gym, rows(4), environment=NAME, weights=tmp_path / "weights")
+    trainer = trainer_of(spec, tmp_path)
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
+    trainer.model = peft.get_peft_model(trainer.model, lora).eval()
+    for name, values in trainer.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(values)
+    prompt = torch.arange(12)[None]
+    own = trainer.model(prompt).logits
+    spec.sync_weights(trainer)
+    served = LlamaForCausalLM.from_pretrained(tmp_path / "weights" / "0", dtype=torch.float32).eval()
+    with trainer.model.disable_adapter():
+        without = trainer.model(prompt).logits
+    # Up to what bfloat16 costs; and the trainer's adapter is apart from its weights again.
+    assert (served(prompt).logits - own).abs().max() < 0.1 * (without - own).abs().max()
+    assert torch.allclose(trainer.model(prompt).logits, own, atol=1e-5)
+
+
 def test_what_trl_gets_is_what_the_engine_sampled(gym: Any, tmp_path: Path) -> None:
     spec = GymSpec(gym, rows(4), environment=NAME)
     trainer = trainer_of(spec, tmp_path)

@@ -194,11 +194,11 @@ async def test_compressed_answers(path: str) -> None:
 async def test_bad_bodies_end_early(path: str, problem: str) -> None:
     blocked: list[str] = []
     bounds = msgspec.structs.replace(BOUNDS, timeout_s=0.5 if path == "slow" else 10.0)
-    async with site() as served, watching(0.05, lambda place, _: blocked.append(place)):
+    async with site() as served, watching(0.2, lambda place, _: blocked.append(place)):
         start_s = time.monotonic()
         with pytest.raises(PageUnavailable, match=problem):
             await get(f"{served.url}/{path}", bounds=bounds)
-        assert time.monotonic() - start_s < 5
+        assert time.monotonic() - start_s < 9
     assert blocked == []
 
 

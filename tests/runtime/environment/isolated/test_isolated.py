@@ -12,7 +12,7 @@ import psutil
 import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.candidates import as_features
-from gym_runtime.environment.isolated import run_isolated, verify_isolated
+from gym_runtime.environment.isolated import run_isolated, start_ahead, verify_isolated
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError
@@ -43,6 +43,20 @@ async def test_calls_are_replayed_and_the_verdict_comes_back_whatever_the_verifi
     again = await verify_isolated(module, row("chatter"), make_response("done"), 15)
     assert again.reward == 0.0
     assert again.fields != verdict.fields
+
+
+def children() -> set[int]:
+    return {process.pid for process in psutil.Process().children()}
+
+
+async def test_a_process_that_was_started_ahead_takes_the_first_verification(module: str) -> None:
+    before = children()
+    environment = catalogue.environment(module)
+    assert start_ahead([environment]) == [environment.name]
+    started = children()
+    assert started > before
+    await verify_isolated(module, row(""), make_response("done"), 15, environment.asset_folders)
+    assert children() == started
 
 
 async def test_a_rollout_may_wait_for_its_group_whose_comparison_is_not_isolated(module: str) -> None:

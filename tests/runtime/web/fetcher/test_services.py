@@ -50,7 +50,7 @@ async def test_a_pause_that_is_too_long_is_not_waited_for(served: Site) -> None:
     answers(served, 429, 429, **{"Retry-After": "3600"})
     start_s = time.monotonic()
     assert (await failure()).retryable
-    assert time.monotonic() - start_s < 5
+    assert time.monotonic() - start_s < 15
     assert len(served.asked) == 1
 
 
@@ -87,7 +87,7 @@ async def test_the_next_key_takes_over_from_one_that_is_limited(
     answers(served, 429, **{"Retry-After": "20"})
     start_s = time.monotonic()
     assert (await ask()).status == 200
-    assert time.monotonic() - start_s < 5
+    assert time.monotonic() - start_s < 15
     assert sorted(used_keys(served)) == ["a", "b"]
 
 

@@ -1,0 +1,51 @@
+"""What a command imports: help and listings begin fast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "aiohttp", "anyio", "gym_agents", "gym_models", "gym_resources", "gym_runtime.client", "nats",
+    "openai", "opentelemetry", "rich.live", "rich.progress", "structlog", "uvloop",
+}  # fmt: skip
+
+
+LISTED = {"anyio", "gym_resources"}
+"""What a listing of environments needs of these: it imports their modules."""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command imports."""
+    code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    found = set(done.stdout.splitlines()[-1].split())
+    assert "gym_runtime.cli.app" in found
+    return found
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_import_nothing_heavy(argument: str) -> None:
+    assert not imported(argument) & HEAVY
+
+
+def test_listing_the_environments_imports_their_modules_and_nothing_heavy() -> None:
+    # Takes less than half a second, which is no test: machines differ.
+    found = imported("ls", "environments")
+    assert "gym_resources.mcqa" in found
+    assert found & HEAVY == LISTED
+    assert not {name for name in found if name.startswith(("gym_runtime.bus", "gym_runtime.workers"))}
+    assert not found & {
+        "fastapi",
+        "numpy",
+        "pydantic",
+        "rdkit",
+        "requests",
+        "sqlglot",
+        "sympy",
+        "transformers",
+    }
