@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
 
-ROLLOUTS = 900
+ROLLOUTS = 1500
 SLOTS = 8
 CUTS_S = (2.0, 12.0)
 """Shorter than the wait for a delivery, and longer than everything that notices a lost worker."""
@@ -140,7 +140,8 @@ def test_a_cut_link_loses_and_repeats_no_result(tmp_path: Path) -> None:
             time.sleep(cut_s)
             until(partial(done, so_far + 3 * SLOTS))  # the other host goes on
             made.heal("n0")
-        until(lambda: hosts.in_use() == {"n0": SLOTS, "n1": SLOTS})
+        # On a busy machine one look takes so long that the run may end before it.
+        until(lambda: done(ROLLOUTS) or hosts.in_use() == {"n0": SLOTS, "n1": SLOTS})
         assert collecting.wait(120) == 0
     found: list[dict[str, Any]] = [json.loads(line) for line in output.read_text().splitlines()]
     assert len({row["_gym"]["rollout_id"] for row in found}) == len(found) == ROLLOUTS
