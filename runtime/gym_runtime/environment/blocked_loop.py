@@ -47,9 +47,10 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
             since_s, queued_s = beat[0]
             blocked_s = time.monotonic() - since_s
             if blocked_s > limit_s and since_s != reported_s:
-                # What a thread waits for just now counts once it has got it; this thread has.
+                # The loop may wait for a processor (which counts once it has got it), or for this thread,
+                # which waits for one while it holds the interpreter's lock.
                 own_s = _queued_s(threading.get_native_id()) - own_queued_s
-                blocked_s -= max(_queued_s(native) - queued_s, own_s)
+                blocked_s -= _queued_s(native) - queued_s + own_s
                 frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
                 if blocked_s > limit_s and not _is_idle(frame, runner):
                     reported_s = since_s

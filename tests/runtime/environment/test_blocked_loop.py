@@ -32,29 +32,30 @@ anyio.run(main, backend_options={{"use_uvloop": {uvloop}}})
 LOOPS = pytest.mark.parametrize("uvloop", [True, False])
 
 
-def said(step: str, *, uvloop: bool, before: str = "") -> list[str]:
+def said(folder: Path, step: str, *, uvloop: bool, before: str = "") -> list[str]:
     """The functions that are named while a loop does this five times, in another process."""
-    command = [sys.executable, "-c", PROGRAM.format(step=step, uvloop=uvloop, before=before)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    program = folder / "program.py"
+    program.write_text(PROGRAM.format(step=step, uvloop=uvloop, before=before))
+    done = subprocess.run([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, check=True)
     *named, last = done.stdout.splitlines()
     assert last == "done"
     return named
 
 
 @LOOPS
-def test_code_that_computes_or_waits_is_named(uvloop: bool) -> None:
-    assert set(said("work(0.4); await anyio.sleep(0.01)", uvloop=uvloop)) == {"work"}
-    assert set(said("time.sleep(0.4); await anyio.sleep(0.01)", uvloop=uvloop)) == {"main"}
+def test_code_that_computes_or_waits_is_named(uvloop: bool, tmp_path: Path) -> None:
+    assert set(said(tmp_path, "work(0.7); await anyio.sleep(0.01)", uvloop=uvloop)) == {"work"}
+    assert set(said(tmp_path, "time.sleep(0.7); await anyio.sleep(0.01)", uvloop=uvloop)) == {"main"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not say who waits")
 @LOOPS
 @pytest.mark.parametrize("step", ["await anyio.sleep(0.3)", "work(0.08); await anyio.sleep(0.01)"])
-def test_a_loop_that_gets_no_processor_is_not_blocked(step: str, uvloop: bool) -> None:
+def test_a_loop_that_gets_no_processor_is_not_blocked(step: str, uvloop: bool, tmp_path: Path) -> None:
     processor = min(os.sched_getaffinity(0))
     behind_others = f"os.sched_setaffinity(0, {{{processor}}}); os.nice(5)"
     with contextlib.ExitStack() as stack:
         busy = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
         stack.callback(busy.kill)
         os.sched_setaffinity(busy.pid, {processor})
-        assert said(step, uvloop=uvloop, before=behind_others) == []
+        assert said(tmp_path, step, uvloop=uvloop, before=behind_others) == []
