@@ -49,7 +49,7 @@ class CreateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def input_items(self) -> list[Raw]:
         """The input as a list of raw items; a string is one user message."""
-        if memoryview(self.input)[:1] == b'"':
+        if bytes(memoryview(self.input)[:1]) == b'"':
             return [user_message(msgspec.json.decode(self.input, type=str))]
         # Parts of the row's own bytes: a copy would be held for as long as the rollout.
         return list(_raw_list.decode(self.input))
