@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -105,7 +106,12 @@ async def test_cancelling_kills_the_process(monkeypatch: pytest.MonkeyPatch) -> 
 
 def threaded() -> set[int]:
     """Processes with threads: one more executes `sandboxed_functions.wait_with_a_thread`."""
-    return {one.pid for one in psutil.Process().children(recursive=True) if one.num_threads() > 1}
+    found: set[int] = set()
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+            if one.num_threads() > 1:
+                found.add(one.pid)
+    return found
 
 
 async def test_more_calls_than_processes_wait_without_spending_their_time(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -91,12 +92,17 @@ async def test_a_module_that_cannot_be_loaded_says_so_each_time(tmp_path: Path) 
             await verify_isolated(str(ends), row(""), make_response(), 15)
 
 
+async def kill_idle() -> None:
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+            if process.name() == "bwrap":
+                process.kill()
+                await wait_for_end(process.pid)
+
+
 async def test_an_idle_process_that_the_system_has_killed_is_no_inputs_fault() -> None:
     await run_isolated(sandboxed_functions.pid, timeout_s=15)
-    for process in psutil.Process().children():
-        if process.name() == "bwrap":
-            process.kill()
-            await wait_for_end(process.pid)
+    await kill_idle()
     assert await run_isolated(sandboxed_functions.pid, timeout_s=15)
 
 
@@ -107,10 +113,7 @@ async def test_several_idle_processes_that_the_system_has_killed_fail_no_call() 
                 tasks.start_soon(partial(run_isolated, sandboxed_functions.sleep, 0.3, timeout_s=15))
 
     await several()
-    for process in psutil.Process().children():
-        if process.name() == "bwrap":
-            process.kill()
-            await wait_for_end(process.pid)
+    await kill_idle()
     await several()
 
 
