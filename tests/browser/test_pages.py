@@ -110,7 +110,8 @@ async def test_the_verdict_says_why(chromium: Chromium, runs: Path) -> None:
         await to(page, "#/run/late/rollouts/0.0", "document.querySelector('.reason.bad')")
         said = await page.text(".verdict")
         assert "Failed: deadline" in said
-        assert "longer than" in said
+        # The rollout's clock and the one of its request to the model end at the same moment.
+        assert "longer than" in said or "the deadline passed" in said
 
 
 async def test_the_filter_is_in_the_address_and_keys_go_from_row_to_row(
