@@ -51,6 +51,7 @@ from gym_runtime import (
     clock,
     decode_items,
 )
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import lay_over
 from gym_runtime.processes import Child, EndOfProcess
 from gym_runtime.recordings import Transcript
@@ -116,7 +117,7 @@ class Agent:
         said = os.environ.get(VARIABLE, "")
         try:
             command = msgspec.json.decode(said, type=list[str]) if said else []
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise UsageError(f"{VARIABLE} must be a JSON list of strings, not {said!r}: {error}") from error
         if not command:
             example = json.dumps(["python3", "/path/to/agent.py"])

@@ -34,6 +34,7 @@ from gym_runtime import (
     decode_items,
     user_message,
 )
+from gym_runtime.errors import UNREADABLE
 
 from gym_agents.tool_loop import MAX_REASONING_ONLY
 
@@ -126,7 +127,7 @@ class _User:
     def __init__(self, rollout: Rollout) -> None:
         try:
             self.scenario = _decode_row(rollout.task.row).simulated_user
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TaskError(f"the agent 'dialogue' needs the row's 'simulated_user': {error}") from error
         self.messages = 0
         self.signal = ""

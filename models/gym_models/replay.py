@@ -27,6 +27,7 @@ from gym_runtime import (
     UsageError,
     recordings,
 )
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.recordings import Recording, digests, fold
 
 _SHOWN_CHARS = 200
@@ -113,7 +114,7 @@ class Adapter:
                 self._places.setdefault(digests(fold(before))[-1], []).append(place)
                 for length, key in enumerate(digests(fold([*before, *turn.said]))):
                     self._examples.setdefault(key, (place, length))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             if not line.endswith(b"\n"):
                 return  # the last line of a recording that a crash cut off
             raise UsageError(

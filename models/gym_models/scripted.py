@@ -54,6 +54,7 @@ from gym_runtime import (
     pack_logprobs,
     suggest,
 )
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import IncompleteDetails
 from msgspec import Raw
 
@@ -217,7 +218,7 @@ def read_script(path: Path) -> list[list[Raw]]:
             continue
         try:
             items = _decode_line(line)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise UsageError(f"{path}:{number}: not a list of output items or texts: {error}") from error
         script.append(
             [

@@ -40,6 +40,7 @@ from gym_runtime import (
     TaskError,
     UsageError,
 )
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -147,7 +148,7 @@ class Adapter:
         if self._options.sampling:
             try:
                 call = replace(call, params=_overridden(bytes(call.params), self._sampling))
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
         if self._gate is None:
             return await self._ask(call, context)

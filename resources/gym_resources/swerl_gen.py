@@ -25,6 +25,7 @@ from typing import Literal
 import msgspec
 from anyio import to_thread
 from gym_runtime import Environment, Reply, Task, TaskError, Verdict, run_isolated
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.swe import edits, local_rows
 from gym_resources.swe.instances import Instance
@@ -59,7 +60,7 @@ class SwerlTask(Task):
             return found
         try:
             return msgspec.json.decode(found, type=dict[str, str])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TaskError(f"metadata.relevant_file_contents: {error}") from error
 
 

@@ -35,6 +35,9 @@ from typing import ClassVar, cast
 
 import msgspec
 
+UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeError)
+"""What msgspec raises for a text that it cannot decode: malformed, nested too deep, or not UTF-8."""
+
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as it is sent between workers and written to a failure row."""

@@ -75,6 +75,10 @@ QUICK_ENVIRONMENTS = {
 }
 
 
+QUICK_REPLAYED = ("bfcl_multi_turn", "quotes")
+"""Its turns are repeated, so a text that is read more often than once costs most here."""
+
+
 class Cost(NamedTuple):
     loop_s: float
     growth_bytes: int
@@ -162,7 +166,7 @@ async def check(name: str, shape: str) -> None:
 
 
 def marks(name: str, shape: str) -> list[pytest.MarkDecorator]:
-    quick = name in QUICK_ENVIRONMENTS and shape in QUICK
+    quick = (name in QUICK_ENVIRONMENTS and shape in QUICK) or (name, shape) == QUICK_REPLAYED
     return [] if quick else [pytest.mark.soak, pytest.mark.timeout(600)]
 
 

@@ -40,7 +40,8 @@ def test_a_hundred_schedules_leave_nothing_behind(user: str | None, tmp_path: Pa
         return subprocess.run(
             [sys.executable, *command],
             cwd=ROOT,
-            env={**os.environ, "HOME": str(folder)},
+            # Hypothesis keeps its examples beside the code, where another user may not write.
+            env={**os.environ, "HOME": str(folder), "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "examples")},
             capture_output=True,
             text=True,
             user=known.pw_uid if known else None,

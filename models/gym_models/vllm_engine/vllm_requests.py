@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 from gym_runtime import CallContext, ModelAnswer, ModelCall, unpack_ids
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -76,7 +77,7 @@ class VllmRequests(Engine):
         try:
             completion, said = chat_tokens.decode(answer.body)
             response = chat_answer.response(completion, native_responses.echo(bytes(call.params)))
-        except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
+        except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
         return ModelAnswer(response=response, tokens=said)
 
@@ -97,5 +98,5 @@ class VllmRequests(Engine):
             raise Refused(answer)
         try:
             return msgspec.json.decode(answer.body, type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error

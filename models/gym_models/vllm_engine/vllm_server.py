@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-import msgspec
 from gym_runtime import CallContext, ModelAnswer, ModelCall, WeightSpan, logger, pack_ids
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -139,7 +139,7 @@ class VllmEngine(VllmRequests):
             completion = chat_answer.decode(answer.body)
             completions.amend(completion, choice)
             return chat_answer.response(completion, native_responses.echo(bytes(call.params)))
-        except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
+        except (ForeignAnswer, *UNREADABLE) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
     # -- exact calls without the token endpoints ------------------------------------------------------

@@ -22,6 +22,7 @@ from gym_runtime import (
     Response,
     Usage,
 )
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
 from gym_models.wire import chat_logprobs, pieces
@@ -110,7 +111,7 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
     """
     try:
         completion = decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ForeignAnswer(str(error)) from error
     if not completion.choices:
         raise ForeignAnswer("no 'choices'")

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import ConversationNotes, ModelCall, TaskError
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
 from gym_models.wire import parameters, pieces
@@ -116,7 +117,7 @@ def request(
     try:
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
         return b"".join((head, *messages(call.input, instructions, dialect.reasoning, notes), b"]}"))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"the conversation is not a Responses API input: {error}", stage="model") from error
 
 

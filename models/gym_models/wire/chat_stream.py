@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from gym_runtime.errors import UNREADABLE
 
 from gym_models.wire.chat_answer import Choice, Completion
 from gym_models.wire.native_responses import ForeignAnswer
@@ -96,7 +97,7 @@ def _chunks(body: bytes) -> Iterator[_Chunk]:
             continue
         try:
             chunk = _decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ForeignAnswer(str(error)) from error
         if chunk.error is not None:
             raise ForeignAnswer(f"the engine broke off: {chunk.error}")

@@ -21,6 +21,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime import NotThereYet, UsageError
+from gym_runtime.errors import UNREADABLE
 
 HEAD_LIMIT_S = 10.0
 HEAD_BYTES = 16 * 2**20
@@ -114,5 +115,5 @@ def _policy_urls(body: bytes) -> tuple[str, ...]:
         )
         urls: Any = config.get("policy_base_url") or []
         return tuple(msgspec.convert([urls] if isinstance(urls, str) else urls, list[str]))
-    except (msgspec.DecodeError, yaml.YAMLError, AttributeError) as error:
+    except (yaml.YAMLError, AttributeError, *UNREADABLE) as error:
         raise UsageError(f"the head server's configuration cannot be read: {error}") from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
-import msgspec
 from gym_runtime import CallContext, ModelAnswer, ModelCall, ModelRefused, logger
+from gym_runtime.errors import UNREADABLE
 
 from gym_models.wire import (
     chat_answer,
@@ -143,7 +143,7 @@ class Engine:
             logprobs = chat_logprobs.of(answer.body) if notes.logprobs else chat_logprobs.NONE
             response = chat_answer.response(completion, native_responses.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
-        except (ForeignAnswer, msgspec.DecodeError, RecursionError) as error:
+        except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
 
     def _say_left_out(self, kinds: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime import ModelRefused, ModelUnavailable, clock
+from gym_runtime.errors import UNREADABLE
 
 from gym_models.wire.quoted import Quoted
 
@@ -73,7 +74,7 @@ def from_command(command: Sequence[str]) -> Callable[[], Token]:
             )
         try:
             return _decode(done.stdout)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ModelRefused(
                 f"the token command '{name}' must print JSON with accessToken and expires_on: {error}",
                 stage="model",

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import ModelError, ModelRefused, ModelUnavailable
+from gym_runtime.errors import UNREADABLE
 
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer
@@ -95,7 +96,7 @@ def passed_on(answer: Answer) -> Answer | None:
     """The refusal in a body with status 2xx, as if it had its status: a router passes an engine's on."""
     try:
         error = _decode(answer.body).error
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return None
     if isinstance(error, _Error) and isinstance(error.code, int) and 400 <= error.code < 600:
         return answer._replace(status=error.code)
@@ -121,7 +122,7 @@ def failed(answer: Answer, endpoint: Endpoint) -> ModelError:
     """The error that a response with the status ``failed`` stands for. It holds no secrets."""
     try:
         error = _decode(answer.body).error
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         error = None
     code, message = (error.code, error.message) if isinstance(error, _Error) else (None, None)
     said = endpoint.quote(f"{message or 'no reason given'} ({code or 'no code'})", answer.login)
@@ -182,7 +183,7 @@ def _text(body: bytes) -> str:
     """The message and the code of an error body, or the body itself."""
     try:
         decoded = _decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         # A page of a proxy: its text without the tags.
         return re.sub(r"<[^>]*>", " ", body[:_LOOKED_AT_BYTES].decode(errors="replace")).strip()
     error = decoded.error

@@ -18,6 +18,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 from gym_runtime import ConversationNotes, ModelCall, TaskError
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import host_of, is_address, is_public, resolved
 from msgspec import Raw
 
@@ -99,7 +100,7 @@ def _outside_texts(item: Raw) -> Iterable[bytes]:
         return (text,)
     try:
         fields = pieces.decode_fields(text)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return (text,)
     return (
         pieces.encode(list(fields)),
@@ -125,7 +126,7 @@ def _within(raw: Raw) -> Iterator[str]:
     """
     try:
         waiting: list[Any] = [msgspec.json.decode(raw)]
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise TaskError(f"an item of the conversation cannot be read: {error}", stage="model") from error
     while waiting:
         one = waiting.pop()

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import IncompleteDetails, ModelCall, Response, TaskError, Usage, decode_response
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import NULL
 from msgspec import Raw
 
@@ -84,7 +85,7 @@ def answer(body: bytes) -> Raw:
     """
     try:
         response = decode_response(body)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return _repaired(body)
     # The output has a default, so that an object of another kind decodes, too.
     if not response.output and b'"output"' not in body:
@@ -130,7 +131,7 @@ def echo(params: bytes) -> Mapping[str, Any]:
     try:
         pieces.take_side_channel(fields)
         return msgspec.structs.asdict(_decode_echo(pieces.encode(fields)))
-    except (TaskError, msgspec.DecodeError):  # an engine accepted this request
+    except (TaskError, *UNREADABLE):  # an engine accepted this request
         return {}
 
 
@@ -158,7 +159,7 @@ def overflow(model: str, repeated: Mapping[str, Any] = MappingProxyType({})) -> 
 def _repaired(body: bytes) -> Raw:
     try:
         found = _decode_lenient(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ForeignAnswer(str(error)) from error
     if found.status == "failed":
         raise FailedAnswer

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import TaskError
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import HOSTED_TOOLS, OPTIONAL, refused
 from msgspec import Raw
 
@@ -75,7 +76,7 @@ def take_side_channel(fields: dict[str, Raw]) -> Mapping[str, Any]:
         if kwargs:
             said: Any = extra.get("chat_template_kwargs")
             extra["chat_template_kwargs"] = {**(msgspec.convert(said, dict[str, Any] | None) or {}), **kwargs}
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
     if problem := refused(extra):
         raise TaskError(f"responses_create_params.metadata.extra_body: {problem}", stage="model")

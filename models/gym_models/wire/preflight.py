@@ -10,6 +10,7 @@ import re
 
 import msgspec
 from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet, UsageError, clock
+from gym_runtime.errors import UNREADABLE
 
 from gym_models.wire import native_responses
 from gym_models.wire.engine import NO_SUCH_API, Engine
@@ -77,7 +78,7 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
 def _served(name: str, body: bytes, url: str) -> str:
     try:
         names = [model.id for model in _decode_models(body).data]
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return name
     if not name and len(names) == 1:
         return names[0]

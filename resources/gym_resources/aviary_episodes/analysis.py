@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from gym_runtime import Episode, FunctionCall, Reply, Step, Task, collect_tools
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.aviary_episodes.notebook_kernel import Kernel
 
@@ -83,5 +84,5 @@ def arguments(call: FunctionCall, kind: type[S]) -> S | None:
     """The arguments of a call, as its tool reads them; None if it does not take them."""
     try:
         return msgspec.json.decode(call.arguments, type=kind, strict=False)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         return None

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 from gym_runtime import Asset, TaskError
 from gym_runtime.assets import find, folder, missing
+from gym_runtime.errors import UNREADABLE
 
 SHIPPED = Path(__file__).parent / "capsules"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -52,7 +53,7 @@ def problem(asset: Asset, environment: str, file: str, index: int, kind: type[K]
         raise TaskError(f"task_idx is {index}; {file} has {len(lines)} tasks, from 0 on")
     try:
         return msgspec.json.decode(lines[index], type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except UNREADABLE as error:
         raise TaskError(f"{file}, line {index + 1}: {error}") from error
 
 

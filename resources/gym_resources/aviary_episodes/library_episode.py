@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio.to_thread
 import msgspec
 from gym_runtime import Episode, FunctionCall, Reply, Step, Task, TaskError
+from gym_runtime.errors import UNREADABLE
 
 if TYPE_CHECKING:
     from aviary.core import Environment, Message, Tool, ToolCall
@@ -91,7 +92,7 @@ def _arguments(text: str, tool: Tool) -> dict[str, Any] | None:
     """The arguments of a call, numbers as texts (every tool here takes texts); None if they do not fit."""
     try:
         given = _decode_object(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         return None
     parameters = tool.info.parameters
     known, required = (parameters.properties, parameters.required) if parameters else ({}, [])

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import FunctionCall, Reply
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.aviary_episodes.task_server import ServerMessage, ServerTool
 
@@ -106,5 +107,5 @@ def _is_a(value: object, kind: object) -> bool:
 def _object(text: str) -> dict[str, Any] | None:
     try:
         return _decode_object(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         return None

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from gym_runtime import ServiceUnavailable, SessionLost, TaskError
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import Fetcher, Service, WebAnswer, WebRequest
 
 TIMEOUT_S = 300.0
@@ -197,7 +198,7 @@ def _read(call: str, answer: WebAnswer, kind: type[A]) -> A:
         )
     try:
         return msgspec.json.decode(answer.body, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except UNREADABLE as error:
         raise ServiceUnavailable(
             f"{where} answered /{call} with something else than the protocol says: {error}", stage="resource"
         ) from error
@@ -207,6 +208,6 @@ def _detail(body: bytes) -> str:
     """The end of what a server says of a failure: of a traceback, the exception."""
     try:
         said = msgspec.json.decode(body, type=_Refused).detail
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         said = body[-DETAIL_CHARACTERS:].decode(errors="replace")
     return " ".join(str(said)[-DETAIL_CHARACTERS:].split())

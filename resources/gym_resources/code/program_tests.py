@@ -14,6 +14,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 from gym_runtime import Limits, Sandbox
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.processes import Child, EndOfProcess, undisturbed
 from gym_runtime.sandbox import python_command, slots
 
@@ -105,7 +106,7 @@ async def _run_all(
                     if not await to_thread.run_sync(_right, answer.output, test.expected, function):
                         return Outcome(passed=passed, status="wrong")
                     passed += 1
-            except (EndOfProcess, msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            except (EndOfProcess, *UNREADABLE) as error:
                 return Outcome(passed=passed, status="died", error=str(error))
             return Outcome(passed=passed, status="passed")
         return Outcome(passed=passed, status="timeout")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from gym_runtime.errors import UNREADABLE
 
 
 class ExpectedMessage(msgspec.Struct, frozen=True, tag_field="type", tag="message"):
@@ -46,5 +47,5 @@ def decoded(arguments: str) -> Any:
     """Arguments as values, or `INVALID`."""
     try:
         return msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return INVALID

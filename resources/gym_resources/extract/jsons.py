@@ -6,6 +6,7 @@ import json
 from typing import Any, TypeVar
 
 import msgspec
+from gym_runtime.errors import UNREADABLE
 
 INVALID = object()
 """What `loads` gives for text that is not JSON."""
@@ -21,7 +22,7 @@ def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | No
     """
     try:
         return msgspec.json.decode(text, type=kind, strict=strict)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         return None
 
 

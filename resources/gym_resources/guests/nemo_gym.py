@@ -31,6 +31,7 @@ from gym_runtime import (
     UsageError,
     Verdict,
 )
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
 MAX_BYTES = 32 * 2**20
@@ -101,7 +102,7 @@ class ResourcesServer(Session[Task]):
         answer = self._accepted(await self._post("verify", body), "verify")
         try:
             judged, fields = _decode_judged(answer.body), _decode_fields(answer.body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ResourceError(f"{self.url}/verify answered no verdict: {error}") from error
         if _FAILED in fields:
             failure = bytes(fields[_FAILED])[:100].decode(errors="replace")

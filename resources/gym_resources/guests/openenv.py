@@ -28,6 +28,7 @@ from gym_runtime import (
     UsageError,
     Verdict,
 )
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.open_env.openenv_connection import Connection, InvalidAction, Seen
 
@@ -124,7 +125,7 @@ class OpenEnvEpisode(Episode[OpenEnvTask]):
         """The action of a function call."""
         try:
             arguments = msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise InvalidAction(f"the arguments are not a JSON object: {error}") from error
         if self._tools_only:
             return {"type": "call_tool", "tool_name": call.name, "arguments": arguments}
@@ -141,7 +142,7 @@ class OpenEnvEpisode(Episode[OpenEnvTask]):
             return {required[0]: text}
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return None
 
     async def _listed(self) -> list[dict[str, Any]]:

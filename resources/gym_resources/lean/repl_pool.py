@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import msgspec
 from gym_runtime import Limits, ResourceError, Sandbox
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.processes import EndOfProcess
 
 from gym_resources.lean.lean_messages import Checked, Message, moved
@@ -81,7 +82,7 @@ class Repl:
         except TimeoutError:
             await self.close()
             return Checked(status="timeout", output=f"the proof took longer than {timeout_s:g} s")
-        except (EndOfProcess, msgspec.DecodeError) as error:
+        except (EndOfProcess, *UNREADABLE) as error:
             excess = getattr(self._child, "excess", None)
             await self.close()
             return Checked(status="failed", output=f"Lean has ended: {excess or error}")
@@ -106,7 +107,7 @@ class Repl:
         try:
             answer = await self._ask({"cmd": header.strip()}, HEADER_LIMIT_S)
             problem = answer.message or next((m.data for m in answer.messages if m.severity == "error"), "")
-        except (TimeoutError, EndOfProcess, msgspec.DecodeError) as error:
+        except (TimeoutError, EndOfProcess, *UNREADABLE) as error:
             said = self._complaints.decode(errors="replace")
             problem, answer = f"{type(error).__name__}: {error} {said}".strip(), _Answer()
         if problem or answer.env is None:

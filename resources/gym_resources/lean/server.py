@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import msgspec
 from gym_runtime import ResourceError
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.lean.lean_messages import Checked, Message, judged, read_text
 from gym_resources.lean.program import Program
@@ -79,7 +80,7 @@ async def check(address: str, program: Program, timeout_s: float, key: str = "")
         else:
             request = {"snippet": {"id": name, "code": text}, "timeout": limit_s}
             result = msgspec.json.decode(await _post(address, request, timeout_s, key), type=_Kimina)
-    except (msgspec.DecodeError, IndexError) as error:
+    except (IndexError, *UNREADABLE) as error:
         raise Unavailable(
             f"the Lean server at {address} answered something else: {error}", stage="verify"
         ) from error

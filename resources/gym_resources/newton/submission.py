@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 from anyio import to_thread
 from gym_runtime import Reply, Sandbox
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.sandbox import python_command
 
 from gym_resources.extract.tagged import last_tagged
@@ -85,7 +86,7 @@ async def compared(module: str, law: Law, code: str) -> Comparison:
         return _failed(f"it took longer than {LIMIT_S:g} s for {POINTS} points")
     try:
         answer = _decode(done.stdout)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         return _failed(f"its process ended with exit code {done.exit_code}")
     if not answer.fits:
         return Comparison(fits=False, problem=answer.problem[:1000])

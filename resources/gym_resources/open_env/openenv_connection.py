@@ -12,6 +12,7 @@ import aiohttp
 import anyio
 import msgspec
 from gym_runtime import ResourceError, SessionLost, TaskError
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
 MAX_BYTES = 4 * 2**20
@@ -104,7 +105,7 @@ class Connection:
             raise self._lost(error) from error
         try:
             return msgspec.json.decode(body, type=_Schema).action
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ResourceError(
                 f"{self._url}/schema answered {answer.status} and no schema: is it OpenEnv's?"
             ) from error
@@ -156,7 +157,7 @@ class Connection:
             if said.type == "error":
                 raise self._failure(_decode_problem(said.data))
             return _decode_seen(said.data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ResourceError(f"{self._url} answered {kind} with no observation: {error}") from error
 
     def _failure(self, problem: _Problem) -> Exception:

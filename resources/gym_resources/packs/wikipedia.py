@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from gym_runtime import ServiceUnavailable, Text, ToolError, ToolPack, tool
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import Fetcher, PageUnavailable, Service, WebAnswer, WebRequest
 from msgspec import Meta
 
@@ -108,7 +109,7 @@ class Pack(ToolPack):
             raise ToolError(f"Wikipedia does not answer this: {error}") from error
         try:
             return _decode(answer.body).query
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ServiceUnavailable(f"wikipedia is unavailable: {error}", stage="resource") from error
 
 

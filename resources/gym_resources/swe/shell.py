@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import Reply
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.sandbox import Container, Result
 
 from gym_resources.swe.instances import Instance
@@ -87,7 +88,7 @@ def commands(reply: Reply) -> list[Command]:
         problem, script = "", ""
         try:
             script = _decode(call.arguments).command
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
+        except UNREADABLE:
             problem = BAD_ARGUMENTS
         if call.name != "bash":
             problem, script = NOT_BASH, ""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 from gym_runtime import FunctionCall, FunctionCallOutput, Message, Prompt, Reply, Task, decode_items, quoted
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.judging.texts import message_lines
 
@@ -53,7 +54,7 @@ class Action(msgspec.Struct, frozen=True):
             return False
         try:
             given = msgspec.json.decode(call.arguments, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return False
         names = given.keys() if self.compare_args is None else set(self.compare_args)
         return _only(given, names) == _only(self.arguments, names)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 from gym_runtime import Reply, Session, TaskError, Text, Verdict, collect_tools, tool
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.tau2.arithmetic import value
 from gym_resources.tau2.conversation_verdict import check, verdict
@@ -94,6 +95,6 @@ def _stop_reason(reply: Reply) -> str | None:
     """Which signal or limit ended the conversation, if the agent says so."""
     try:
         found = _decode_metadata(reply.response.metadata)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return found and found.stop_reason

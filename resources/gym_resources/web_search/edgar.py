@@ -18,6 +18,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 from gym_runtime import ServiceUnavailable
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import Bounds, Fetcher, Said, Service, WebAnswer, WebRequest, host_of, said
 
 CONTACT = "SEC_CONTACT"
@@ -165,7 +166,7 @@ class Edgar:
             if answer.status == 200:
                 return msgspec.json.decode(answer.body, type=kind)
             problem = f"it answered {url} with HTTP {answer.status}"
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except UNREADABLE as error:
             problem = f"what it answered to {url} cannot be read: {error}"
         raise ServiceUnavailable(f"sec is unavailable: {problem}", stage="resource", retryable=True)
 

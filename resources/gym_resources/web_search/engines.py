@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 from gym_runtime import ServiceUnavailable
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import (
     Fetcher,
     PageUnavailable,
@@ -249,7 +250,7 @@ class Search:
             )
         try:
             body = msgspec.json.encode(self._engine.read(answer.body))
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except UNREADABLE as error:
             name = self._engine.service.name
             raise ServiceUnavailable(
                 f"{name} is unavailable: its answer cannot be read: {error}", stage="resource", retryable=True

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import ServiceUnavailable
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import Fetcher, Guard, Recording, Service
 
 RECORDING = "GYM_RECORDING"
@@ -89,7 +90,7 @@ def operators_exclusions() -> tuple[str, ...]:
     path = Path(named).expanduser()
     try:
         return _domains(path, path.stat().st_mtime_ns)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise ServiceUnavailable(f"{EXCLUDED}={named} cannot be read: {error}", stage="resource") from error
 
 

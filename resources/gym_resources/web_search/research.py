@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from gym_runtime import Model
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import PageUnavailable
 
 from gym_resources.judging.asking import JudgedTask
@@ -171,7 +172,7 @@ def final_result(arguments: str) -> str:
     """The answer in a call of ``submit_final_result``; empty if it has none."""
     try:
         found: Any = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNREADABLE:
         return ""
     answer = cast("dict[str, Any]", found).get("final_result") if isinstance(found, dict) else None
     return answer if isinstance(answer, str) else ""
@@ -186,7 +187,7 @@ def _as_list(value: Any) -> Any:
     for text in (value, value.replace("'", '"')):
         try:
             return msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
+        except UNREADABLE:
             continue
     return [value]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import ServiceUnavailable
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.web import Fetcher, PageUnavailable, WebAnswer, WebRequest, host_of
 
 from gym_resources.web_search.engines import PROBE, TAVILY, TavilyResults, plain, tavily_search
@@ -141,7 +142,7 @@ def cut_at_line(text: str, characters: int) -> str:
 def _read(answer: WebAnswer, decode: Any) -> Any:
     try:
         return decode(answer.body)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except UNREADABLE as error:
         raise ServiceUnavailable(
             f"tavily is unavailable: its answer cannot be read: {error}", stage="resource", retryable=True
         ) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gym_runtime.assets.asset import Asset
-from gym_runtime.errors import AssetMissing, UsageError
+from gym_runtime.errors import UNREADABLE, AssetMissing, UsageError
 
 LOCK = "lock.json"
 
@@ -86,7 +86,7 @@ def read_lock(place: Path) -> dict[str, Fetched]:
     """The lock file's entries by path; empty if nothing was fetched or the file cannot be read."""
     try:
         return _decode_lock((place / LOCK).read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return {}
 
 

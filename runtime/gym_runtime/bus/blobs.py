@@ -36,7 +36,7 @@ from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import run_of
-from gym_runtime.errors import BrokerError, PayloadTooLarge
+from gym_runtime.errors import UNREADABLE, BrokerError, PayloadTooLarge
 from gym_runtime.timing import REPLICA_PAUSES_S, SIGNAL_LIFE_S
 
 MAGIC = b"\x00gym-blob\x00"
@@ -176,7 +176,7 @@ class Blobs:
             return payload
         try:
             reference = _decode(payload[len(MAGIC) :])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise BrokerError(f"a reference to a blob is damaged: {error}") from error
         key, root = b64decode(reference.key), self._streams.names.subject(reference.root)
         chunks: list[bytes] = []

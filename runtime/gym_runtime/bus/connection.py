@@ -18,6 +18,7 @@ methods only.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import anyio
@@ -36,7 +37,7 @@ from gym_runtime.bus.protocol import (
 )
 from gym_runtime.bus.upkeep import CLOSED, Upkeep
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
-from gym_runtime.timing import API_ANSWER_S, DIAL_S, PING_INTERVAL_S, RECONNECT_S
+from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, DIAL_S, PING_INTERVAL_S, RECONNECT_S
 
 
 class Connection(Upkeep):
@@ -50,39 +51,52 @@ class Connection(Upkeep):
             UsageError: The credentials cannot be used.
         """
         failure: Exception | None = None
-        with anyio.move_on_after(DIAL_S):
-            while not self._connected:
-                try:
-                    await self._connect()
-                # A time-out of `anyio.fail_after` is an OSError, too.
-                except (Refused, OutOfStep, OSError) as error:
-                    failure = error
-                    # A wrong password or certificate stays wrong; a refused connection may be a broker that
-                    # still starts.
-                    if connection_errors.is_final(error):
-                        break
-                    await anyio.sleep(RECONNECT_S[0])
-        if not self._connected:
-            raise connection_errors.unreachable(self._where.shown, failure)
+        inbox = f"{self._answers}.*"
+        # Subscribed by each connection.
+        sid = self.listen(inbox, self._requests.answer)
         try:
-            await self._check(self._where.shown)
+            with anyio.move_on_after(DIAL_S):
+                while not self._is_up.is_set():
+                    try:
+                        await self._connect()
+                        await self._first_answer()
+                        # Only now: requests that were sent before could not be answered.
+                        self._is_up.set()
+                    # A time-out of `anyio.fail_after` is an OSError, too.
+                    except (Refused, OutOfStep, OSError) as error:
+                        failure = error
+                        self._socket.abort()
+                        self._set_down("the connection to the broker broke")
+                        # A wrong password or certificate stays wrong; a refused connection may be a broker
+                        # that still starts.
+                        if connection_errors.is_final(error):
+                            break
+                        await anyio.sleep(RECONNECT_S[0])
+            if not self._is_up.is_set():
+                raise connection_errors.unreachable(self._where.shown, failure)
+            if self.max_payload < connection_errors.MIN_MAX_PAYLOAD:
+                raise connection_errors.too_small(self._where.shown, self.max_payload)
+            if self.denied(sid):
+                raise connection_errors.unheard(self._where.shown, inbox)
         # `close` is not called after a failed dial, or one that was cancelled; so the socket must go here.
         except BaseException:
             self._socket.abort()
             raise
-        # Only now: requests that were sent before could not be answered.
-        self._is_up.set()
 
-    async def _check(self, where: str) -> None:
-        """See that this connection will do; from then on requests are answered."""
-        if self.max_payload < connection_errors.MIN_MAX_PAYLOAD:
-            raise connection_errors.too_small(where, self.max_payload)
-        inbox = f"{self._answers}.*"
-        sid = self.listen(inbox, self._requests.answer)
-        # A refusal of SUB comes as an error line of its own, before the answer to the next ping.
-        await self.settle()
-        if self.denied(sid):
-            raise connection_errors.unheard(where, inbox)
+    async def _first_answer(self) -> None:
+        """Wait until the broker has answered a ping: a refused subscription is known by then.
+
+        Raises:
+            OSError: it did not answer in time, or the socket was lost, which `run` does not watch yet.
+        """
+        lost = self._loop.create_task(self._socket.lost.wait())
+        try:
+            with anyio.fail_after(CONNECT_TIMEOUT_S):
+                await asyncio.wait((self._outgoing.ping(), lost), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+        if self._socket.lost.is_set():
+            raise ConnectionResetError("the connection broke after the greeting")
 
     def inbox(self) -> str:
         self._inboxes += 1

@@ -124,7 +124,10 @@ class NatsBus:
 
         def listener(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
             incoming = Incoming(
-                names.bare(subject), payload, reply.decode(), decode_headers(header) if header else None
+                names.bare(subject),
+                payload,
+                reply.decode("utf-8", "replace"),
+                decode_headers(header) if header else None,
             )
             if is_reference(payload):
                 self._tasks.start_soon(self._fetch, incoming, receive)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gym_runtime.bus.interface import Headers
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 
 CRLF = b"\r\n"
 PING = b"PING\r\n"
@@ -148,7 +148,7 @@ def decode_info(line: bytes) -> Info:
     """
     try:
         return _decode_info(line.removeprefix(b"INFO "))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise OutOfStep(f"{line[:40]!r} instead of INFO: {error}") from error
 
 

@@ -30,7 +30,15 @@ from gym_runtime.environment.role_answers import RecordedAnswers, RoleAnswers
 from gym_runtime.environment.roles import Asker, Models, RoleLog
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import DeadlineExceeded, GymError, ResourceError, TaskError, UsageError, from_fault
+from gym_runtime.errors import (
+    UNREADABLE,
+    DeadlineExceeded,
+    GymError,
+    ResourceError,
+    TaskError,
+    UsageError,
+    from_fault,
+)
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 
@@ -87,7 +95,7 @@ class Reverifier:
             row = self._inputs.complete(row)
         try:
             stored = decode_stored(row)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         environment = self._environment or self._named(stored.ref)
         own = stored.own
@@ -182,7 +190,7 @@ class Reverifier:
         where = f"{file.path}:{number}"
         try:
             _decode_fields(line)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             fault = TaskError(f"not a JSON object: {error}").fault()
             column = column_of(line, str(error))
             judged[number] = RejectedRow(where=f"{where}:{column}", line=number, fault=fault, row=None)
@@ -220,7 +228,7 @@ def environments_of(*paths: Path) -> list[LoadedEnvironment]:
     for path in paths:
         with path.open("rb") as file:
             for line in file:
-                with suppress(msgspec.DecodeError):
+                with suppress(*UNREADABLE):
                     refs.add(decode_named(line).ref or "")
     found: dict[str, LoadedEnvironment] = {}
     for ref in refs:

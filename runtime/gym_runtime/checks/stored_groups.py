@@ -15,6 +15,8 @@ import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
+from gym_runtime.errors import UNREADABLE
+
 
 class StoredLine(NamedTuple):
     """A line of a file and where it stands."""
@@ -52,12 +54,9 @@ class StoredGroups:
         """What the rows of a group have in common.
 
         Raises:
-            msgspec.DecodeError: the line is no row.
+            msgspec.DecodeError, RecursionError, UnicodeError: the line is no row.
         """
-        try:
-            row = _decode(line)
-        except RecursionError as error:
-            raise msgspec.DecodeError(str(error)) from error
+        row = _decode(line)
         run = row.about.rollout_id.partition(".")[0]
         if row.about.compared:
             named = f"{run} {row.task_index} {row.about.compared}".encode()
@@ -80,7 +79,7 @@ class StoredGroups:
             for number, line in enumerate(file, 1):
                 try:
                     key = self.key(line)
-                except msgspec.DecodeError:
+                except UNREADABLE:
                     pass  # it is refused when its turn comes
                 else:
                     place = StoredLine(number, offset, _decode(line).rollout_index)

@@ -156,7 +156,7 @@ class Display:
             f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.rewards else "",
             f"{tally.trouble}." if tally.trouble else "",
             f"About {formatting.span((tally.total - tally.done) / rate)} left."
-            if rate and tally.done < tally.total
+            if rate and tally.done < tally.total and self._ended <= self._started
             else "",
         ]
         self.note(" ".join(filter(None, parts)))

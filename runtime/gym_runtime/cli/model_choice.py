@@ -19,7 +19,7 @@ from gym_runtime.cli.options.shared_options import (
 )
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.settings import check_role_sampling
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
 
@@ -191,6 +191,6 @@ def parse_row_fields(given: Iterable[str], option: str = "--set", form: str = "N
             raise UsageError(f"{option} {text}: '{name}' has a value already")
         try:
             found[name] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             found[name] = value
     return found

@@ -69,7 +69,10 @@ class RunPart:
                         await self._ready()
                         group.start_soon(self._watch_system)
                         with self.display:
-                            await self._collect()
+                            try:
+                                await self._collect()
+                            finally:
+                                self.display.tally.catch_up(self.recorded.metrics)
                         group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await self.system.stop(drain=not self._making.cancelled_caught)
@@ -121,7 +124,7 @@ class RunPart:
                 display.add(record)
                 if self.tracking is not None:
                     self.tracking.add(record)
-                if display.tally.done < display.tally.total:
+                if metrics.rollouts < display.tally.total:
                     self.over_budget = self.budget.reached(metrics)
                     if self.over_budget:
                         self._making.cancel()

@@ -9,7 +9,7 @@ from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
 
 if TYPE_CHECKING:
-    from gym_runtime.files.run_metrics import Summary
+    from gym_runtime.files.run_metrics import Metrics, Summary
 
 
 class Tally:
@@ -37,6 +37,15 @@ class Tally:
             self.examples.setdefault(fault.kind, fault)
         else:
             self.cancelled += 1
+
+    def catch_up(self, metrics: Metrics) -> None:
+        """Count also what was written while the run was stopped, and is not shown one by one."""
+        tables = metrics.agents.values()
+        self.added = metrics.rollouts - self.earlier
+        self.rewards = sum(table.rewards for table in tables)
+        self.reward_sum = sum(table.reward_sum for table in tables)
+        self.failures = dict(metrics.failures)
+        self.cancelled = sum(table.outcomes["cancelled"] for table in tables)
 
     @property
     def done(self) -> int:

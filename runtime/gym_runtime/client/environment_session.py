@@ -18,7 +18,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
-from gym_runtime.errors import ResourceError, SessionLost, TaskError
+from gym_runtime.errors import UNREADABLE, ResourceError, SessionLost, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.chat import encoded
 from gym_runtime.messages.items import encode_item
@@ -147,7 +147,7 @@ class EnvironmentSession:
         said = _response(response)
         try:
             transcript = Reply(said).items
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except UNREADABLE as error:
             raise TaskError(f"the response cannot be read: {error}") from error
         if self._shape == "episode":
             await self.open()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.status import RunProgress
-from gym_runtime.errors import Fault, GymError
+from gym_runtime.errors import UNREADABLE, Fault, GymError
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Figures
@@ -86,7 +86,7 @@ class Counter:
     def add_rows(self, lines: Iterable[bytes], run: str) -> None:
         """Count the rows of a run in the lines of its files; those of earlier runs there are left out."""
         for line in lines:
-            with suppress(msgspec.DecodeError):  # it is in no run's numbers
+            with suppress(*UNREADABLE):  # it is in no run's numbers
                 row = _decode_row(line)
                 own, usage = row.own, (row.response and row.response.usage) or _Usage()
                 if own.rollout_id.startswith(f"{run}."):

@@ -114,6 +114,10 @@ class Runs:
             raise UsageError(f"run '{run}' is {info.state}, and its records are not stored any more")
         return info
 
+    async def made(self, run: str) -> int:
+        """How many results of a run the broker stores."""
+        return results(await self.bus.counts(f"rollout.{token(run, 'run')}.>"))
+
     async def runs(self) -> list[RunInfo]:
         """All runs that the broker remembers, oldest first."""
         return [decode_run(record.payload) for record in await self.bus.latest("runs.*")]
@@ -137,8 +141,7 @@ class Runs:
         # The queue first: no worker takes up what is about to be cancelled.
         for pattern in tasks_of(run):
             await self.bus.forget(pattern)
-        done = results(await self.bus.counts(f"rollout.{run}.>"))
-        info = msgspec.structs.replace(info, state="cancelled", done=done)
+        info = msgspec.structs.replace(info, state="cancelled", done=await self.made(run))
         # Stored before it is signalled: a worker that starts in between reads it.
         await self.bus.append(f"runs.{run}", encode_run(info))
         await self.bus.publish(f"cancel.{run}", b"")

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from gym_runtime.environment.shapes import Task
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import GymError, ResourceError
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 
 _encode = msgspec.json.Encoder().encode
@@ -50,7 +50,7 @@ class Candidates(Generic[T]):
         """
         try:
             return [msgspec.json.decode(one.features, type=kind) for one in self._candidates]
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ResourceError(f"the features are no {kind.__name__}: {error}", stage="compare") from error
 
 

@@ -22,7 +22,7 @@ from gym_runtime.environment.role_answers import ScriptedAnswers
 from gym_runtime.environment.settings import filled
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages.items import FunctionCall, decode_items, tool_output
 from gym_runtime.messages.responses import decode_response
 
@@ -75,7 +75,7 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
     try:
         line = filled(environment, line, None)
         fields = _fields(line)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise UsageError(f"{where}: not a JSON object: {error}") from error
     gold: Any = fields.get("gold")
     roles: Scripts = {}

@@ -29,7 +29,7 @@ from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, Verdict, make_response
-from gym_runtime.errors import ResourceError
+from gym_runtime.errors import UNREADABLE, ResourceError
 from gym_runtime.sandbox import frames
 from gym_runtime.sandbox.verifier import Verifier, verifier
 from gym_runtime.sandbox.verifiers import processes
@@ -173,7 +173,7 @@ async def _call(
         raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
     except NotPrepared as error:
         raise ResourceError(f"no process can be started for {name}: {error}", stage="verify") from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ResourceError(f"the verifier's result cannot be read: {error}", stage="verify") from error
 
 
@@ -193,7 +193,7 @@ def _said(response: bytes) -> bytes:
     """A response's output without the ids that the engine generates and that differ each time."""
     try:
         output = _decode_output(response).output
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return response
     return msgspec.json.encode(
         [{name: item[name] for name in item if name not in _MADE_UP} for item in output]

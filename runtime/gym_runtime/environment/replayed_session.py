@@ -11,15 +11,14 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
-from gym_runtime.errors import TaskError
-from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, encode_item
+from gym_runtime.errors import UNREADABLE, TaskError
+from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message
 
 
 async def rejudge(
@@ -34,7 +33,7 @@ async def rejudge(
     reply = Reply(response)
     try:
         transcript = reply.items
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"the recorded response cannot be read: {error}") from error
     # Not by `session_of`: an isolated verification copies each page that the code of a context manager is on.
     session = await resource.open(row, models)
@@ -57,8 +56,7 @@ async def replay(resource: Resource, session: Session[Any], transcript: Sequence
         return [await resource.call_tool(session, call.name, call.arguments) for call in own]
     answers = await resource.reset(session)
     for turn in turns(transcript):
-        response = msgspec.json.encode({"output": [encode_item(item) for item in turn]})
-        step = await resource.step(session, response)
+        step = await resource.step(session, Reply.of_items(turn))
         answers += step.items
         if step.terminated or step.truncated:
             break

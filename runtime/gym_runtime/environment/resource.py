@@ -24,7 +24,7 @@ from gym_runtime.environment.task_types import role_parameters, task_type
 from gym_runtime.environment.tool_packs import ToolPack, ToolPacks
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
-from gym_runtime.errors import ResourceError, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 from gym_runtime.messages.items import tool_output
@@ -87,7 +87,7 @@ class Resource:
         """
         try:
             return self._decode(self._without_nulls(row))
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except UNREADABLE as error:
             raise TaskError(str(error)) from error
 
     def _without_nulls(self, row: Raw | bytes) -> Raw | bytes:
@@ -234,7 +234,7 @@ class Resource:
         """The tools that an episode offers in addition to its row's; known after `reset`."""
         return [Raw(msgspec.json.encode(offered)) for offered in session.offered_tools]
 
-    async def step(self, session: Session[Any], response: Raw | bytes) -> StepAnswer:
+    async def step(self, session: Session[Any], response: Reply | Raw | bytes) -> StepAnswer:
         """One step of an episode.
 
         Raises:
@@ -243,7 +243,8 @@ class Resource:
         if not isinstance(session, Episode):
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
         session.begun = True
-        step = returned(await guarded("step", session.step, Reply(response)), Step, "step")
+        reply = response if isinstance(response, Reply) else Reply(response)
+        step = returned(await guarded("step", session.step, reply), Step, "step")
         if not is_reward(step.reward):
             raise ResourceError(
                 f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.verdict import Reply, Verdict
-from gym_runtime.errors import GymError, ModelUnavailable, ResourceError
+from gym_runtime.errors import UNREADABLE, GymError, ModelUnavailable, ResourceError
 from gym_runtime.messages.items import user_message
 from gym_runtime.messages.responses import CreateParams, Usage
 from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use
@@ -152,7 +152,7 @@ class Model:
         answer = Answer(response, {"input": items, **said})
         try:
             _ = answer.messages
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ModelUnavailable(
                 f"what role '{self.role.name}' answered is not a response: {error}", stage=self.role.name
             ) from error
@@ -223,7 +223,7 @@ class RoleLog:
         """Note a response, with what it says of its usage."""
         try:
             usage = _decode_used(response).usage or Usage()
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ModelUnavailable(f"what role '{role}' answered is not a response: {error}") from error
         use = RoleUse(
             calls=1,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast, get_type_hints, overload
 import msgspec
 
 from gym_runtime.environment.blocked_loop import raised_at
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import UNREADABLE, GymError, UsageError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -116,7 +116,7 @@ class Tool:
             return str(error)
         except msgspec.ValidationError as error:
             return validation_answer(str(error))
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except UNREADABLE as error:
             return validation_answer(f"the arguments are not JSON: {error}")
         try:
             answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,14 @@ from msgspec import Raw
 
 from gym_runtime.errors import ResourceError
 from gym_runtime.messages.chat import encoded
-from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message, decode_items
+from gym_runtime.messages.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    decode_items,
+    encode_item,
+)
 from gym_runtime.messages.responses import Response, decode_response
 
 
@@ -138,6 +145,13 @@ class Reply:
         'It is \\\\boxed{B}.'
         """
         return cls(make_response(*items))
+
+    @classmethod
+    def of_items(cls, items: Sequence[Item]) -> Reply:
+        """A part of a transcript that was read before; its items are not decoded again."""
+        reply = cls(encoded({"output": [encode_item(item) for item in items]}))
+        reply.items = list(items)
+        return reply
 
 
 def _texts(message: Message, only: str | None = None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.timing import FLUSH_S, SYNC_S
 
 FLUSH_BYTES = 2**20
@@ -148,7 +148,7 @@ def repair_tail(path: Path) -> int:
             msgspec.json.decode(line, type=dict[str, msgspec.Raw])
             # msgspec does not check the encoding of fields that stay raw.
             line.decode()
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             file.truncate(start)
             dropped = end - start
         else:

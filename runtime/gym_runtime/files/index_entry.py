@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.errors import UNREADABLE
+
 OUTCOMES = ("completed", "truncated", "failed", "cancelled", "unreadable")
 """An entry's outcome is a position in this list. ``unreadable``: the line is no JSON object."""
 
@@ -134,7 +136,7 @@ def read_entry(line: bytes, position: int) -> IndexEntry:
     """
     try:
         return _entry(_decode_row(line), line, position)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         row = _lenient(line)
         if row is not None:
             return _entry(row, line, position)
@@ -202,7 +204,7 @@ def _key(params: _Params | None) -> int:
         return 0
     raw = bytes(params.input)
     if b"\\u" in raw:  # the same character may stand as itself elsewhere
-        with contextlib.suppress(msgspec.DecodeError):  # half a surrogate pair
+        with contextlib.suppress(*UNREADABLE):  # half a surrogate pair
             raw = _encode(_decode_any(raw))
     # 0 stands for "no prompt".
     return zlib.crc32(raw.translate(None, _LAYOUT)) or 1
@@ -216,14 +218,14 @@ def _lenient(line: bytes) -> _Row | None:
     """What can be taken of an object with a field of another type than ours; None of anything else."""
     try:
         fields = _decode_fields(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     taken: dict[str, Any] = {}
     for name, wire_name, kind in _FIELDS:
         if wire_name in fields:
             try:
                 taken[name] = msgspec.json.decode(fields[wire_name], type=kind)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except UNREADABLE:
                 continue
     return _Row(**taken)
 

@@ -17,7 +17,7 @@ from typing import IO
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 
 NO_ROLLOUT = -1
 # Without row ids the key is the table, so that nothing is stored twice.
@@ -87,7 +87,7 @@ class StoredInputs:
         """
         try:
             numbers, fields = _decode_numbers(row), _decode_fields(row)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         if numbers.task is None:
             raise TaskError("the row has no '_ng_task_index', by which its input is found")
@@ -110,7 +110,7 @@ class StoredInputs:
             if line.strip():
                 try:
                     numbers = _decode_numbers(line)
-                except msgspec.DecodeError as error:
+                except UNREADABLE as error:
                     raise UsageError(f"{path}:{line_number}: not an input row: {error}") from None
                 if numbers.task is not None:
                     self._add(numbers, (number, offset, line_number), line)

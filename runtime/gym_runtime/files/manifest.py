@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.results import write_whole
 
 FORMAT = 1
@@ -77,7 +77,7 @@ def load_manifest(path: Path) -> Manifest | None:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path} is not the manifest of a run: {error}") from None
     if manifest.format > FORMAT:
         raise UsageError(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import growth
 from gym_runtime.files.appender import repair_tail
 from gym_runtime.files.dataset import Dataset
@@ -133,7 +133,7 @@ class Progress:
         for number, line in lines_of(path):
             try:
                 row = _decode_failure(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise _not_ours(path, number, error) from None
             key = (row.task_index, row.rollout_index)
             # NeMo Gym counts attempts from 0.
@@ -284,9 +284,9 @@ def sample_of(path: Path, number: int, line: bytes) -> Sample:
     """
     try:
         return sample_row(line)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise _not_ours(path, number, error) from None
 
 
-def _not_ours(path: Path, number: int, error: msgspec.DecodeError) -> UsageError:
+def _not_ours(path: Path, number: int, error: Exception) -> UsageError:
     return UsageError(f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on")

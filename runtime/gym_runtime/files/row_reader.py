@@ -18,7 +18,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.declared import named
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, with_settings
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.sampling import fold, refused
@@ -160,10 +160,8 @@ class RowReader:
         # Before DecodeError, of which it is a kind: this one has the place of a value.
         except msgspec.ValidationError as error:
             raise BadRow(bad_value(line.decode(), str(error))) from None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise BadRow(bad_json(line.decode(), str(error))) from None
-        except RecursionError:
-            raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
         environment, params = self._environment(line, head), head.responses_create_params
         if isinstance(params, UnsetType):
             if environment.definition.shape != "episode":
@@ -224,7 +222,7 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
         raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
     try:
         items = _decode_input(params.input)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadRow(_within(line, "input", str(error))) from None
     # An episode's first message is the environment's.
     if items == [] and environment.definition.shape != "episode" and b'"input"' in bytes(line):
@@ -241,7 +239,7 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
             continue
         try:
             fields = _decode_fields(text)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             raise BadRow(_at(line, f"metadata.{name}", "expected the text of a JSON object")) from None
         if name == "extra_body" and (problem := refused(fields)):
             raise BadRow(_at(line, f"metadata.{name}", problem))
@@ -264,7 +262,7 @@ def _folded(line: bytes, params: Raw) -> bytes:
         if "extra_body" not in fields:
             return line
         row = {**_decode_fields(line), _PARAMS: fold(fields)}
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         what = "expected a JSON object, beside metadata whose values are text"
         raise BadRow(_at(line, "extra_body", what)) from None
     return msgspec.json.encode(row)

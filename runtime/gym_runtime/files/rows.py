@@ -19,7 +19,7 @@ from msgspec import Raw
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.settings import check_role_sampling, checked_agent
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.diagnosis import bad_value
 from gym_runtime.files.key_table import KeyTable
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
@@ -282,7 +282,7 @@ def _overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
     fields = _decode_fields(row)
     try:
         params = lay_over(_decode_fields(fields[_PARAMS]), sampling)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"{_PARAMS}.metadata: {error}") from error
     return _encode({**fields, _PARAMS: params})
 

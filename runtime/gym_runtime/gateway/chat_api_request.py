@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.gateway.dialect import (
     MAX_ITEMS,
     Asked,
@@ -171,7 +171,7 @@ def _items(messages: list[_Message]) -> list[Raw]:
     for place, message in enumerate(messages):
         try:
             items += _item(message)
-        except (TaskError, msgspec.DecodeError) as error:
+        except (TaskError, *UNREADABLE) as error:
             raise TaskError(f"messages[{place}]: {error}") from error
     return items
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.messages.calls import ModelCall
 
 Kind = Literal[
@@ -115,7 +115,7 @@ class Fields:
             raise TaskError(f"the body has more than {MAX_OBJECTS} objects and lists")
         try:
             fields = _decode_fields(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise TaskError(f"the body is not a JSON object: {error}") from error
         self._left = {name: value for name, value in fields.items() if bytes(value) != b"null"}
 
@@ -130,7 +130,7 @@ class Fields:
             return default
         try:
             return msgspec.json.decode(raw, type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise TaskError(f"{name}: {error}") from error
 
     def require(self, name: str, kind: Any) -> Any:

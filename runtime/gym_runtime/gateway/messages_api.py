@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import ModelRefused
+from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.gateway.dialect import ApiDialect, Asked, Kind, Problem, event
 from gym_runtime.gateway.dialect import encode as _encode
 from gym_runtime.gateway.messages_api_request import read
@@ -121,7 +121,7 @@ def _refusal(message: Message) -> str:
 def _arguments(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return {"arguments": text}
 
 

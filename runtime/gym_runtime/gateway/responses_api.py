@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Meta, Raw
 
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.gateway import openai_errors, tool_namespaces
 from gym_runtime.gateway.dialect import (
     MAX_ITEMS,
@@ -84,7 +84,7 @@ def read(body: bytes) -> Asked:
                     items[place] = tool_namespaces.flat_call(raw)
                 case _:
                     pass
-        except (TaskError, msgspec.DecodeError) as error:
+        except (TaskError, *UNREADABLE) as error:
             raise TaskError(f"input[{place}]: {error}") from error
     metadata: dict[str, str] = fields.take("metadata", dict[str, str], {})
     params = fields.take_raw(*_SAME)
@@ -101,7 +101,7 @@ def read(body: bytes) -> Asked:
 def _tools(tools: list[Raw]) -> tuple[list[Raw], tool_namespaces.Names]:
     try:
         return tool_namespaces.flatten(tools)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"tools: {error}") from error
 
 

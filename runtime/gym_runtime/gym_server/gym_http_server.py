@@ -32,7 +32,7 @@ from gym_runtime.client import Client, StandingRun
 from gym_runtime.client.streaming import background
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
-from gym_runtime.errors import GymError, RuntimeFault, TaskError
+from gym_runtime.errors import UNREADABLE, GymError, RuntimeFault, TaskError
 from gym_runtime.gateway import callers
 from gym_runtime.gateway.admission import Admission, Place, write
 from gym_runtime.gateway.dialect import Problem, Refusal
@@ -274,6 +274,6 @@ def _tool_answer(output: str) -> web.Response:
 def _is_json(output: str) -> bool:
     try:
         msgspec.json.decode(output, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return True

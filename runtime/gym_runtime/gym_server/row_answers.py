@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
 from gym_runtime.gym_server.http_answers import Answer, of_fault
@@ -68,7 +68,7 @@ def of_batch(body: bytes) -> Answer:
     try:
         for row in _decode_batch(body).verify_responses:
             metrics.add_sample(msgspec.structs.replace(sample_row(bytes(row)), agent="all"))
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except UNREADABLE as error:
         raise TaskError(f"the body does not hold 'verify_responses' that are result rows: {error}") from error
     entries = _decode_entries(b"".join(metrics.aggregate()))
     return Answer(200, _encode(entries[0] if entries else _Entry()))

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.gateway.dialect import Problem, Refusal
 from gym_runtime.messages.names import SHOWN_CHARS
 
@@ -63,7 +63,7 @@ class Served:
         except UnicodeDecodeError as error:
             found = f"byte {error.start} is 0x{body[error.start]:02x}"
             raise TaskError(f"the body is not UTF-8: {found}") from error
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except UNREADABLE as error:
             raise TaskError(f"the body is no row: {error}") from error
         ref = head.agent_ref.name if head.agent_ref else None
         found = self._named(ref) if environment is None else self.get(environment)

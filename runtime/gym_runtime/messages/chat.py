@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import TaskError
+from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.messages.items import (
     FunctionCall,
     FunctionCallOutput,
@@ -47,7 +47,7 @@ def row_parts(row: Raw | bytes) -> RowParts:
     """
     try:
         return _decode_parts(row)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"not a row: {error}") from error
 
 
@@ -66,7 +66,7 @@ def conversation(row: Raw | bytes) -> list[dict[str, Any]]:
         answered = _decode_output(parts.response)
         items += answered.output if answered is not None else []
         return chat_messages(items)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"the row's conversation cannot be read: {error}") from error
 
 

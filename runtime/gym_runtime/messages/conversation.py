@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
+from gym_runtime.errors import UNREADABLE
+
 _ERROR = re.compile(
     r'\s*("?(error|exception|traceback|failed|invalid)\b|[A-Za-z_.]*(Error|Exception)\b)', re.IGNORECASE
 )
@@ -72,7 +74,7 @@ def tool_error(said: str) -> str:
     if said.lstrip().startswith("{"):
         try:
             answer = msgspec.json.decode(said, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
+        except UNREADABLE:
             return ""
         error = answer.get("error") or answer.get("Error") or answer.get("errors")
         if not error and (answer.get("success") is False or answer.get("status") == "error"):

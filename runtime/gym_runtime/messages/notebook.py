@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages.conversation import conversation
 
 MOST_CHARACTERS = 4000
@@ -28,7 +29,7 @@ def transcript(row: bytes, title: str) -> str:
     """The conversation of a result row, folded under its title."""
     try:
         items = list(conversation(_decode(row)))
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return f"<details><summary>{escape(title)}</summary>the row is no JSON object</details>"
     parts = [
         f"<b>{_cell(item.who)}</b><pre style='{_TEXT}'>{_cell(item.text)}</pre>"

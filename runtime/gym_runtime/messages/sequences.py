@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.messages.call_tokens import CallTokens, Past, WeightSpan
 from gym_runtime.messages.packing import ID_BYTES, pack_ids, pack_logprobs
 
@@ -128,7 +128,7 @@ def token_sequences(row: Raw | bytes, *, truncated: bool = False) -> list[TokenS
     """
     try:
         response = _decode(row).response
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     items = response.output if response is not None else []
     calls = [

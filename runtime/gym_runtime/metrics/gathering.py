@@ -12,13 +12,12 @@ import math
 from contextlib import suppress
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.client.progress import Counter
-from gym_runtime.errors import BrokerError, GymError
+from gym_runtime.errors import UNREADABLE, BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.comparison import is_comparison
@@ -126,7 +125,7 @@ class SystemFigures:
         def gone(incoming: Incoming) -> None:
             if incoming.payload:
                 # A member of another version must not end the listening.
-                with suppress(msgspec.DecodeError):
+                with suppress(*UNREADABLE):
                     heartbeat = decode_heartbeat(incoming.payload)
                     if heartbeat.kind == "client":
                         run = self._runs.get(heartbeat.worker)
@@ -180,7 +179,7 @@ class SystemFigures:
             async for record in self._bus.records("runs.*"):
                 try:
                     self._note_run(decode_run(record.payload), tasks)
-                except msgspec.DecodeError as error:
+                except UNREADABLE as error:
                     logger().warning("a run cannot be read", subject=record.subject, error=str(error))
         except GymError as error:
             logger().warning("rollouts are not counted any more", error=str(error))
@@ -241,7 +240,7 @@ class _Run:
                     record = read_record(stored.payload)
                     if not is_comparison(record.rollout_index):
                         self._records.add(record)
-            except (GymError, msgspec.DecodeError) as error:
+            except (GymError, *UNREADABLE) as error:
                 logger().warning("a run's results are not counted", run=self.info.run, error=str(error))
 
 

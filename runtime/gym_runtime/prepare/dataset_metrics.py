@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.results import write_whole
 
 _PARAMS = "responses_create_params"
@@ -151,7 +151,7 @@ def refuse_conflict(path: Path, document: Mapping[str, Any], *, own: Path | None
         return
     try:
         stored = _decode_fields(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise UsageError(f"cannot read the stored metrics {path}: {error}") from None
     found = list(differences(_measured(stored), _measured(document)))
     if found:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.diagnosis import Complaint, locate
 from gym_runtime.files.row_reader import BadRow
 
@@ -46,7 +46,7 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             fields = _decode_raw(line)
             row = _decode_fields(line)
             params = _decode_raw(fields.get(_PARAMS, b"{}"))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except UNREADABLE:
             return line
         if "input" in params:
             column = locate(line.decode(), f"$.{_PARAMS}.input") + 1

@@ -19,7 +19,7 @@ from gym_runtime.assets.fetch import fetch
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.dataset_source import DatasetSource, Split
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import AssetMissing, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
 from gym_runtime.files.results import write_whole
 from gym_runtime.prepare import hub, installed
 from gym_runtime.prepare.records import make_rows
@@ -121,7 +121,7 @@ class Origins:
         if path.exists():
             try:
                 self._entries = msgspec.json.decode(path.read_bytes(), type=dict[str, list[dict[str, Any]]])
-            except (OSError, msgspec.DecodeError) as error:
+            except (OSError, *UNREADABLE) as error:
                 raise UsageError(f"cannot read {path}: {error}; remove it to start again") from None
 
     def commit(self, source: DatasetSource) -> str | None:

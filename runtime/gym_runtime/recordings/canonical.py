@@ -14,6 +14,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.errors import UNREADABLE
+
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
@@ -132,5 +134,5 @@ def _bare(value: Any) -> Any:
 def _parsed(arguments: object) -> Any:
     try:
         return _decode(cast("str", arguments))
-    except (msgspec.DecodeError, TypeError, RecursionError):
+    except (TypeError, *UNREADABLE):
         return arguments

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock
-from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, ModelUnavailable, TaskError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import lengthened
 from gym_runtime.messages.responses import CreateParams, Response, Usage, decode_params
@@ -30,7 +30,7 @@ class AttemptState:
     def __init__(self, task: RolloutSpec, deadline_s: float) -> None:
         try:
             self.params = decode_params(_row(task.row).responses_create_params)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TaskError(f"the row is not a task: {error}") from error
         self.task = task
         self.deadline_s = deadline_s
@@ -108,7 +108,7 @@ class AttemptState:
         response, answer, before, _ = answered
         try:
             turn = Turn(response, answer.tokens, before)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
         self.turns += 1
         self._note_weights(answer)

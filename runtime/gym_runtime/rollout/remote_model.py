@@ -12,10 +12,9 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import anyio
-import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import ConversationUnknown, ModelUnavailable, leaf
+from gym_runtime.errors import UNREADABLE, ConversationUnknown, ModelUnavailable, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -204,5 +203,5 @@ def _decoded(body: Raw) -> Answered:
     try:
         answer = calls.decode_model_answer(body)
         return Answered(decode_response(answer.response), answer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error

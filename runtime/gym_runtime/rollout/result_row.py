@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages.call_tokens import chained
 from gym_runtime.messages.outcomes import Outcome, RolloutRecord, Waiting
 from gym_runtime.messages.responses import NULL
@@ -168,7 +169,7 @@ def _role_log(
 def _row_fields(row: Raw) -> dict[str, Raw]:
     try:
         return _fields(row)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return {}
 
 

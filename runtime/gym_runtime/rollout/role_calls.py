@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import anyio
-import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_digest
-from gym_runtime.errors import DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
+from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.retry_budget import RetryBudget
@@ -118,7 +117,7 @@ class RoleCalls:
                 answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
         try:
             return calls.decode_model_answer(answer).response
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ModelUnavailable(f"role '{role.name}' gave no answer that can be read: {error}") from error
 
     async def _send(self, role: Role, call: calls.ModelCall) -> Raw:

@@ -11,7 +11,7 @@ import msgspec
 
 from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
-from gym_runtime.errors import leaf
+from gym_runtime.errors import UNREADABLE, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall
 from gym_runtime.rollout.remote_session import RemoteSession
@@ -115,7 +115,7 @@ def _json_problem(arguments: str) -> str | None:
     try:
         _decode_any(arguments)
     # Deeply nested arguments from the model must not end the rollout.
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         # json is asked for its words. What only json accepts (NaN) is accepted, as NeMo Gym accepts it.
         try:
             json.loads(arguments)

@@ -25,7 +25,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import DeadlineExceeded, GymError, NoWorker
+from gym_runtime.errors import UNREADABLE, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.pairing import place_among, share
 from gym_runtime.rpc.questions import answer, reaches_broker
@@ -136,7 +136,7 @@ class Members:
     def _on_join(self, incoming: Incoming) -> None:
         try:
             heartbeat = decode_heartbeat(incoming.payload)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             logger().error("an announcement cannot be read", subject=incoming.subject, error=str(error))
             return
         self._left.discard(heartbeat.name)
@@ -166,7 +166,7 @@ class Members:
                     await self._adopt(kind, await listed(self._bus, kind))
             except NoWorker:
                 return False
-            except (GymError, msgspec.DecodeError) as error:
+            except (GymError, *UNREADABLE) as error:
                 logger().warning("the list of members was not read", error=str(error))
                 await anyio.sleep(MEMBER_ANSWER_S)
             else:
@@ -280,7 +280,7 @@ class Members:
                     self._behind.set()
                     break
                 misses = limit
-            except (GymError, msgspec.DecodeError):
+            except (GymError, *UNREADABLE):
                 self._behind.set()
                 break
             else:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
-import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.errors import GymError, NoWorker
+from gym_runtime.errors import UNREADABLE, GymError, NoWorker
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from gym_runtime.timing import MEMBER_ANSWER_S
 
@@ -21,16 +20,16 @@ async def answer(bus: Bus, name: str, questions: int, wanted: Callable[[], bool]
     several, because one that is sent while the member connects again is lost.
 
     Raises:
-        GymError, msgspec.DecodeError: what befell a question.
+        Exception: what befell a question: a `GymError`, or one of `UNREADABLE`.
     """
     answers: list[Heartbeat] = []
-    failures: list[GymError | msgspec.DecodeError] = []
+    failures: list[Exception] = []
     deadline_s = clock.now() + questions * MEMBER_ANSWER_S
 
     async def ask(over: anyio.CancelScope) -> None:
         try:
             answers.append(decode_heartbeat(await bus.request(f"alive.{name}", b"", deadline_s=deadline_s)))
-        except (GymError, msgspec.DecodeError) as error:
+        except (GymError, *UNREADABLE) as error:
             failures.append(error)
         # The first answer, or failure, ends the other questions as well.
         over.cancel()

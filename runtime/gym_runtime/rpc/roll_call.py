@@ -14,7 +14,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker
+from gym_runtime.errors import UNREADABLE, ConnectionLost, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from gym_runtime.timing import LIST_S, MEMBER_ANSWER_S, ROLL_CALL_S
@@ -59,7 +59,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
 
     def join(incoming: Incoming) -> None:
         # A member of another version must not keep the others from being listed.
-        with suppress(msgspec.DecodeError):
+        with suppress(*UNREADABLE):
             heartbeat = decode_heartbeat(incoming.payload)
             answered[heartbeat.name] = heartbeat
 
@@ -83,7 +83,7 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
             except NoWorker:
                 # It has ended since the list was made.
                 del found[name]
-            except (GymError, msgspec.DecodeError) as error:
+            except (GymError, *UNREADABLE) as error:
                 logger().info("a worker did not report its load", worker_asked=name, error=str(error))
 
     async with anyio.create_task_group() as tasks:

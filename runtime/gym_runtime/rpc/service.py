@@ -20,7 +20,7 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers, Incoming
-from gym_runtime.errors import Busy, DeadlineExceeded, GymError, RuntimeFault
+from gym_runtime.errors import UNREADABLE, Busy, DeadlineExceeded, GymError, RuntimeFault
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
 from gym_runtime.messages.metric_names import REFUSED
@@ -122,7 +122,7 @@ class Service:
     def _receive(self, tasks: Crew, incoming: Incoming) -> None:
         try:
             request = decode_request(incoming.payload)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             logger().error("a request cannot be decoded", subject=incoming.subject, error=str(error))
             return
         pool = incoming.subject.split(".", 2)[1]
@@ -153,7 +153,7 @@ class Service:
         try:
             unknown = [key for key in decode_keys(incoming.payload) if key not in self._working]
             await self._bus.publish(incoming.reply, encode_keys(unknown))
-        except (msgspec.DecodeError, GymError) as error:
+        except (GymError, *UNREADABLE) as error:
             logger().warning(
                 "a caller's question about its requests was not answered",
                 subject=incoming.subject,
@@ -161,7 +161,7 @@ class Service:
             )
 
     def _abort(self, incoming: Incoming) -> None:
-        for working in self._working.get(incoming.payload.decode(), ()):
+        for working in self._working.get(incoming.payload.decode(errors="replace"), ()):
             working.scope.cancel()
 
     async def _end_overdue(self) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from anyio import CapacityLimiter, WouldBlock
 from anyio.lowlevel import RunVar
 
-from gym_runtime.errors import Busy
+from gym_runtime.errors import UNREADABLE, Busy
 from gym_runtime.processes.child import EndOfProcess
 from gym_runtime.sandbox import bubblewrap, process, python
 from gym_runtime.sandbox.limits import Limits
@@ -107,7 +107,7 @@ class Interpreter:
         except TimeoutError:
             await self.close()
             why = f"TimeoutError: the code took longer than {timeout_s:g} s and did not stop; "
-        except (EndOfProcess, msgspec.DecodeError):
+        except (EndOfProcess, *UNREADABLE):
             await self.close()
             why = f"the interpreter ended ({child.excess or f'exit code {child.exit_code}'}); "
         # After a cancellation its answer would be taken for that of the next code.

@@ -8,8 +8,8 @@ from itertools import count
 from pathlib import Path
 
 import anyio
-import msgspec
 
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.processes import priority, tree
 from gym_runtime.processes.child import Child, EndOfProcess
 from gym_runtime.sandbox import frames, process, python, readable_files
@@ -178,7 +178,7 @@ class Warm:
             raise ProcessDied("its answer has more values than a verdict has")
         try:
             return frames.decode_answer(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ProcessDied(f"its answer cannot be read: {error}") from error
 
     def insist(self) -> None:

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gym_runtime.errors import BrokerError
+from gym_runtime.errors import UNREADABLE, BrokerError
 from gym_runtime.timing import BROKER_POLL_S, BROKER_START_S, BROKER_STOP_S
 
 LOG_TAIL_LINES = 12
@@ -191,7 +191,7 @@ class Broker:
         give_up = time.monotonic() + BROKER_START_S
         while True:
             # The broker may not have written the whole file yet.
-            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+            with contextlib.suppress(FileNotFoundError, *UNREADABLE):
                 return msgspec.json.decode(file.read_bytes(), type=_Ports)
             code = process.poll()
             if code is not None:

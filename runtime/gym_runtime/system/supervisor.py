@@ -30,12 +30,11 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 from setproctitle import setproctitle
 
 from gym_runtime import logs
-from gym_runtime.errors import GymError
+from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
@@ -277,7 +276,7 @@ def main() -> int:
         line += data
     try:
         system = decode_system(line)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         _say(Event(event="failed", reason=f"the system's description cannot be read: {error}"))
         return 2
     setproctitle("gym-runtime supervisor")

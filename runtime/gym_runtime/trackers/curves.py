@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.files.run_metrics import Summary
 from gym_runtime.files.scores import PassScores, steps
 from gym_runtime.messages.metric_names import HOP_DURATION, ROLLOUT_DURATION
@@ -94,7 +95,7 @@ class Curves:
     def _time(self, row: Raw) -> None:
         try:
             timing = _decode_row(row).own.timing
-        except msgspec.DecodeError:  # another program's row; it has no times of ours
+        except UNREADABLE:  # another program's row; it has no times of ours
             return
         for turn in timing.turns:
             self._meter.observe(HOP_DURATION, turn.model_s, "model", "")

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages.conversation import conversation
 from gym_runtime.messages.outcomes import RolloutRecord
 
@@ -90,7 +91,7 @@ def _texts(record: RolloutRecord) -> tuple[str, str]:
         return "", f"(a row of {len(record.row):,} bytes)"
     try:
         items = list(conversation(_decode(record.row)))
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return "", ""
 
     def last(who: str) -> Iterator[str]:

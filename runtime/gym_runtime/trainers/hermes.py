@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.errors import UNREADABLE
+
 
 class Call(NamedTuple):
     """A tool call; the arguments are JSON text, which the environment checks."""
@@ -56,7 +58,7 @@ def said(text: str, *, tools: bool) -> Said:
     if tools and (written := _CALL.findall(text)):
         try:
             calls = [_decode_call(one.strip()) for one in written]
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
+        except UNREADABLE:
             return Said(text, (), thought)
         before = text.partition("<tool_call>")[0].strip()
         return Said(before, tuple(Call(one.name, bytes(one.arguments).decode()) for one in calls), thought)

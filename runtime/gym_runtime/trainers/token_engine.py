@@ -28,7 +28,7 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.streaming import background
-from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, TaskError
+from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
 from gym_runtime.messages.chat import chat_messages
 from gym_runtime.messages.packing import pack_ids, pack_logprobs, unpack_ids
@@ -229,7 +229,7 @@ def _for_template(message: dict[str, Any]) -> dict[str, Any]:
     for call in message.get("tool_calls", ()):
         try:
             call["function"]["arguments"] = _decode_object(call["function"]["arguments"])
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             continue  # the model wrote something else, and the template shows it that
     return message
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 
 _SIDE_FILES = ("_failures", "_materialized_inputs", "_reward_profiling", "_prepare")
 _PEEK_BYTES = 2**18
@@ -81,7 +81,7 @@ def describe(run: Run) -> dict[str, Any]:
     if run.manifest.is_file() and run.manifest.stat().st_size < 2**20:
         try:
             manifest = msgspec.json.decode(run.manifest.read_bytes())
-        except (msgspec.DecodeError, OSError):
+        except (OSError, *UNREADABLE):
             manifest = None  # it is being written, or is another program's
     return {
         "id": run.id,

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.index import IndexedRow
 from gym_runtime.files.index_entry import OUTCOMES
 from gym_runtime.messages.conversation import as_object
@@ -132,7 +132,7 @@ def _records(
             for taken in places:
                 try:
                     record = _FORMS[form](*(_read(file, place) for place in taken))
-                except (msgspec.DecodeError, UnicodeError, RecursionError):
+                except UNREADABLE:
                     left_out[NO_ROW] += 1
                 except Unusable as reason:
                     left_out[str(reason)] += 1

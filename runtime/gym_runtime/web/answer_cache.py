@@ -18,6 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from gym_runtime.assets import cache_folder
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.timing import ANSWER_KEPT_S
 from gym_runtime.web.web_request import WebAnswer
 
@@ -43,7 +44,7 @@ def _path(asked: bytes) -> Path:
 
 
 def _read(path: Path) -> WebAnswer | None:
-    with suppress(OSError, msgspec.DecodeError):
+    with suppress(OSError, *UNREADABLE):
         if time.time() - path.stat().st_mtime < ANSWER_KEPT_S:
             return _decode(path.read_bytes())
     return None

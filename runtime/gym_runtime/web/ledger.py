@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from gym_runtime.assets import cache_folder
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.timing import SERVICE_RESTS_LONGEST_S
 
 
@@ -74,7 +74,7 @@ def _updated(place: Path, per_s: float | None, per_day: int | None) -> float:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             ledger = _decode(file.read())
-        except msgspec.DecodeError:  # it is new, or a full disk cut it off
+        except UNREADABLE:  # it is new, or a full disk cut it off
             ledger = _Ledger()
         now_s, today = time.time(), time.strftime("%Y-%m-%d", time.gmtime())
         if ledger.day != today:

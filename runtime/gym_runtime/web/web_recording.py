@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.web.web_request import WebAnswer
 
 
@@ -108,7 +108,7 @@ def _read(path: Path, size_bytes: int, changed_ns: int) -> dict[str, Recorded]:
         if line.strip():
             try:
                 entry = _decode(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise UsageError(f"{path}:{number}: {error}") from error
             found[entry.asked] = entry
     return found

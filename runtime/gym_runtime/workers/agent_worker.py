@@ -18,7 +18,7 @@ import msgspec
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
 from gym_runtime.bus.slots import Slots
-from gym_runtime.errors import Fenced, GymError, RuntimeFault
+from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import rollout_token, token
@@ -138,7 +138,7 @@ class AgentWorker:
     async def _handle(self, delivery: Delivery) -> None:
         try:
             task = decode_spec(delivery.payload)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             what = f"the task cannot be read ({error}); use one version of gym-runtime for client and workers"
             return await self._refuse(delivery, what)
         if task.agent not in self._agents:
@@ -169,7 +169,7 @@ class AgentWorker:
         """Settle a task that cannot be run: commit its rollout as failed, if its identity can be decoded."""
         logger().error("a task is refused", subject=delivery.subject, error=what)
         # A task without a readable identity has no subject for a record; nothing is left but to remove it.
-        with suppress(msgspec.DecodeError):
+        with suppress(*UNREADABLE):
             found = msgspec.structs.asdict(decode_identity(delivery.payload))
             known = {name: value for name, value in found.items() if value is not msgspec.UNSET}
             task = RolloutSpec(**known, agent=delivery.subject.split(".")[1], row=NULL)

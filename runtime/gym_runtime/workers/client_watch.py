@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.errors import GymError, NoWorker
+from gym_runtime.errors import UNREADABLE, GymError, NoWorker
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.members import Members
 from gym_runtime.rpc.registry import decode_heartbeat
@@ -63,7 +61,7 @@ class ClientWatch:
             self._members.learn(decode_heartbeat(data))
         except NoWorker:
             return False
-        except (GymError, msgspec.DecodeError):
+        except (GymError, *UNREADABLE):
             # Silence may be a client that blocks its loop, or our own connection: then it counts as alive.
             pass
         return True

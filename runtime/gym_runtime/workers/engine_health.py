@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.errors import GymError
+from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
 from gym_runtime.messages.responses import IncompleteDetails, Usage
@@ -76,7 +76,7 @@ class EngineHealth:
         """A call has its answer."""
         self._answered = True
         self._meter.observe(ENGINE_DURATION, took_s, *self._model, "")
-        with suppress(msgspec.DecodeError):  # whether it is a response is checked where it is used
+        with suppress(*UNREADABLE):  # whether it is a response is checked where it is used
             usage = decode_used(answer.response).usage
             if usage is not None:
                 self._meter.observe(ENGINE_TOKENS, usage.input_tokens, *self._model, "input")

@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, RuntimeFault
+from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
@@ -226,7 +226,7 @@ class ModelWorker:
 def _note(answer: calls.ModelAnswer) -> None:
     """What the span of a call says of its answer."""
     # What is no response fails the rollout elsewhere; a span must not.
-    with suppress(msgspec.DecodeError):
+    with suppress(*UNREADABLE):
         said = decode_used(answer.response)
         reason = said.incomplete_details.reason if said.incomplete_details else None
         noted: dict[str, str | int | float | tuple[str, ...]] = {

@@ -96,7 +96,7 @@ class ResourceWorker:
                     tasks.start_soon(self._router.run)
 
                 def over(incoming: Incoming) -> None:
-                    tasks.start_soon(self.sessions.close_all_of, incoming.payload.decode())
+                    tasks.start_soon(self.sessions.close_all_of, incoming.payload.decode(errors="replace"))
 
                 async with self._bus.serve("over.*", over):
                     await self.service.run(ready=ready)

@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+import anyio
 import pytest
-from gym_runtime.bus import connection
+from gym_runtime.bus import addresses, connection
 from gym_runtime.bus.nats import connect
 from gym_runtime.bus.protocol import (
     CRLF,
@@ -150,3 +151,36 @@ def test_a_real_brokers_answers_are_understood(conversation: bytes) -> None:
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=20))
 def test_a_real_brokers_answers_may_be_split_anywhere(conversation: bytes, pieces: list[int]) -> None:
     assert heard(conversation, pieces) == heard(conversation, [len(conversation)])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("then", ["closes", "says nothing"])
+async def test_a_connection_that_breaks_right_after_the_greeting_is_made_again(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.3)
+    greeted = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal greeted
+        greeted += 1
+        number = greeted
+        writer.write(INFO)
+        while line := await reader.readline():
+            if not line.startswith(b"PING"):
+                continue
+            writer.write(b"PONG\r\n")
+            if number == 1:
+                if then == "closes":
+                    break
+                await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    where = addresses.parse(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    link = connection.Connection(where)
+    with anyio.fail_after(10):
+        await link.dial()
+    assert (greeted, link.up) == (2, True)
+    await link.close()
+    server.close()

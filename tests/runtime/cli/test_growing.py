@@ -70,6 +70,8 @@ def test_a_budget_stops_a_run_which_goes_on_with_a_larger_one(tmp_path: Path) ->
     assert status == 1
     assert 1 <= made < 200
     assert document["not_made"] == 200 - made
+    assert document["rollouts"] == made
+    assert f"Finished {made} / 200 rollouts" in said
     assert "--max-tokens-total 1 is reached: " in said
     assert "run the same command with --resume" in said
     assert len(keys(tmp_path)) == made

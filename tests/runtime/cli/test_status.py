@@ -6,9 +6,12 @@ import json
 import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
+from gym_runtime import clock, connect
 from gym_runtime.cli import main
 from gym_runtime.cli.descriptions import describe_environment
+from gym_runtime.messages.run_info import RunInfo
 from runtime.cli.started import SCRIPT, Started
 
 UNSERVED = (
@@ -22,6 +25,12 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     out, err = capsys.readouterr()
     assert (status, err) == (0, "")
     return out
+
+
+async def open_a_run(url: str) -> None:
+    """A run into which its client puts one rollout after the other, so that it has no total."""
+    async with connect(nats=url) as gym:
+        await gym.driver.open_run(RunInfo(run="open", total=0, environments=["mcqa"], created_s=clock.now()))
 
 
 def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +92,11 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert json.loads(output(capsys, "ls", "runs", "--json")) == []
         assert "no runs" in output(capsys, "ls", "runs")
         run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
+        while json.loads(output(capsys, "ls", "runs", "--json"))[0]["done"] < 10:
+            pass
+        assert output(capsys, "cancel", run) == (
+            f"all 10 rollouts of run {run} are made; 'gym-runtime collect {run} -o FILE' fetches them\n"
+        )
         collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
         collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)
         assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
@@ -129,5 +143,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
         cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
         assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)
+        anyio.run(open_a_run, started.url)
+        assert output(capsys, "cancel", "open") == "cancelled open\n"
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")

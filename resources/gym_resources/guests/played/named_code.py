@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from gym_runtime import UsageError
+from gym_runtime.errors import UNREADABLE
 
 
 class Address(NamedTuple):
@@ -63,7 +64,7 @@ def _set(fields: dict[str, Any], path: list[str], value: Any, address: str) -> N
 def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return text
 
 

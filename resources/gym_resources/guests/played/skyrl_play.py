@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import skyrl_gym
 from gym_runtime import CreateParams, ResourceError, Task, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE
 from msgspec import UNSET, UnsetType
 from omegaconf import OmegaConf
 from skyrl_gym.envs.registration import load_env_creator, registry
@@ -144,7 +145,7 @@ def _reward(found: Any) -> float:
 def _conversation(params: CreateParams) -> list[dict[str, Any]]:
     try:
         return [msgspec.json.decode(item, type=dict[str, Any]) for item in params.input_items()]
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TaskError(f"the row's input: {error}") from error
 
 

@@ -10,7 +10,7 @@ from gym_runtime.messages.run_info import RunInfo
 
 
 def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOptions) -> None:
-    """Stop a run, one of its tasks, or one rollout; one that is over already stays so.
+    """Stop a run, one of its tasks, or one rollout; one that is over, or completely made, stays so.
 
     Raises:
         UsageError: there is no such run, or a rollout was named without its task.
@@ -18,15 +18,27 @@ def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOption
     if rollout is not None and task is None:
         raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
 
-    async def stop(gym: Client) -> RunInfo:
+    async def stop(gym: Client) -> tuple[RunInfo, bool]:
         info = await gym.run(run)
-        if info.state == "active":
+        if info.state != "active":
+            return info, False
+        # Cancelling frees the results as well, and of a run that is made nothing is left to stop. A client's
+        # open run has no total.
+        is_made = 0 < info.total <= await gym.driver.made(run)
+        if not is_made:
             await gym.cancel(run, task, rollout)
-        return info
+        return info, is_made
 
-    info = remote.ask(broker, stop)
+    info, is_made = remote.ask(broker, stop)
     if info.state != "active":
         terminal.output().print(f"run {run} is {info.state} already", soft_wrap=True)
+        return
+    if is_made:
+        terminal.output().print(
+            f"all {info.total:,} rollouts of run {run} are made; "
+            f"'gym-runtime collect {run} -o FILE' fetches them",
+            soft_wrap=True,
+        )
         return
     which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
     terminal.output().print(f"cancelled {which}", soft_wrap=True)

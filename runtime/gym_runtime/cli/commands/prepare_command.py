@@ -13,7 +13,7 @@ from gym_runtime.cli.download import downloading
 from gym_runtime.cli.options.data_options import PrepareOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.dataset_source import Split
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.prepare.collate import Collation, Prepared, Recipe
 from gym_runtime.prepare.prompts import read_prompt
 from gym_runtime.prepare.sources import Wanted
@@ -191,7 +191,7 @@ def _value(text: str) -> Any:
     """JSON where it is, else the text itself."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return text
 
 

@@ -27,7 +27,7 @@ from gym_runtime.cli.options.data_options import ReverifyOptions
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.appender import Appender, repair_tail
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.files.lock import Lock
@@ -215,7 +215,7 @@ def _prepare(files: OutputFiles, *, resume: bool) -> set[int]:
     try:
         with files.failures.open("rb") as file:
             return {_decode_place(line).line for line in file}
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise UsageError(
             f"{files.failures} was not written by reverify: {error}; choose another -o"
         ) from None
@@ -258,7 +258,7 @@ def _same(stored: bytes, judged: bytes) -> _Judged | None:
     try:
         found = _decode_judged(judged)
         return found if _decode_fields(stored).get("response") == found.response else None
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

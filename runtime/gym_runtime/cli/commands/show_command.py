@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gym_runtime.cli import formatting, terminal
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages.conversation import Item, conversation
 from gym_runtime.viewer.find import find_rollout
 from gym_runtime.viewer.row import Card, card
@@ -37,7 +37,7 @@ def show(options: ShowOptions) -> int:
     rows, line = find_rollout(options.rollout, options.folder)
     try:
         row = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"this row of {rows} is no JSON object: {error}") from None
     if options.json:
         terminal.print_json(row)

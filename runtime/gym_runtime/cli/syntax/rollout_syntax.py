@@ -130,6 +130,9 @@ def cancel(
 ) -> None:
     """Stop a run, one of its tasks, or one rollout.
 
+    The results of a run that is stopped go, except those that were collected. A run whose rollouts are all
+    made is left for collect.
+
     Args:
         run: The run's id, as publish printed it.
         task: Only the rollouts of this task.
