@@ -35,7 +35,8 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
             encode it before: so a large one is in memory once.
         retries: how many retries the worker may make itself; None leaves it to the worker.
         deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
-        place: only a place for this request is asked for; it is sent when the worker has one.
+        place: only a place for this request is asked for; it is sent when the worker has one. Without a
+            ``key`` only the name of a worker of the pool is asked for.
         roles: which model pool serves which role, for a resource that asks models.
         role_sampling: how they sample, over what the resource says.
         durable: what models in roles answer is journaled, so that it is not asked for again.

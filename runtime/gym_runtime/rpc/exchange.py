@@ -16,7 +16,7 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, from_fault
-from gym_runtime.messages.calls import Request, decode_reply, encode
+from gym_runtime.messages.calls import Request, RpcReply, decode_reply, encode
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
@@ -25,6 +25,7 @@ from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.suspects import ALONE_AT, MAX_DEATHS, quarantined
+from gym_runtime.timing import MEMBER_ANSWER_S
 
 GIVEN_UP_KEPT = 4096
 """Rollouts that were cancelled, of which it is known what they waited for."""
@@ -76,7 +77,7 @@ class Exchanges:
         await self._bus.publish(subject, encode(request), run=request.run)
 
     async def ask_worker(
-        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request[Any], budget: RetryBudget
+        self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], budget: RetryBudget
     ) -> RoutedReply:
         call = call_name(view.kind, request)
         budget.explain(self._explained)
@@ -100,10 +101,10 @@ class Exchanges:
         except anyio.get_cancelled_exc_class():
             # If the rollout's deadline has cancelled it, its error names what it waited for (`slowest`).
             self._give_up(request.rollout, hop)
-            await self._abort(view.kind, pool, worker, request)
+            await self._abort(worker, request)
             raise
         except DeadlineExceeded:
-            await self._abort(view.kind, pool, worker, request)
+            await self._abort(worker, request)
             raise DeadlineExceeded(
                 f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",
                 stage=view.kind,
@@ -126,27 +127,54 @@ class Exchanges:
         return RoutedReply(reply.body, reply.worker)
 
     async def _find_place(
-        self, view: WorkerRegistry, pool: str, worker: str | None, request: Request[Any], deaths: int
+        self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], deaths: int
     ) -> None:
-        """Have a suspect admitted; one for whom no worker is known waits for one.
+        """Have a suspect admitted.
 
         Raises:
             GymError: `Busy` while there is no place, and what else befalls a request.
         """
-        if worker is None:
-            raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
         if not view.has_places(worker):
             return
-        left_s = request.deadline_s - clock.now()
+        asking = msgspec.structs.replace(request, deaths=deaths, place=True)
+        reply = await self._ask_before(view, InFlightRequest(view.kind, pool, worker, ""), asking)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+
+    async def find_worker(
+        self, view: WorkerRegistry, pool: str, request: Request[Any], budget: RetryBudget
+    ) -> str:
+        """The name of a worker of a pool of which this caller knows no worker.
+
+        The request itself goes to a worker that is named: if that one ends, the caller notices at once, and
+        counts its end. A suspect waits for a listed worker.
+
+        Raises:
+            GymError: `NoWorker` if there is none, and what else befalls a request.
+        """
+        if budget.deaths_of(call_name(view.kind, request)) >= ALONE_AT:
+            raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
+        # A frozen worker must not hold the question until it is declared gone; another may answer the next.
+        deadline_s = min(request.deadline_s, clock.now() + MEMBER_ANSWER_S)
+        # Without a key it asks for no place, so the worker takes other calls as before.
+        asking = msgspec.structs.replace(request, key="", deadline_s=deadline_s, place=True)
+        hop = InFlightRequest(view.kind, pool, None, "")
+        try:
+            return (await self._ask_before(view, hop, asking)).worker
+        except DeadlineExceeded:
+            if clock.now() >= request.deadline_s:
+                what = f"the deadline passed while waiting for {hop.name}"
+                raise DeadlineExceeded(what, stage=view.kind) from None
+            raise NoWorker(f"no worker of {hop.name} answered", stage=view.kind) from None
+
+    async def _ask_before(self, view: WorkerRegistry, hop: InFlightRequest, asking: Request[Any]) -> RpcReply:
+        """The answer to a question that comes before a request."""
         # Without the body: a large one need not travel to a worker that may be full.
-        asking = msgspec.structs.replace(request, body=NULL, left_s=left_s, deaths=deaths, place=True)
-        hop = InFlightRequest(view.kind, pool, worker, "")
+        asking = msgspec.structs.replace(asking, body=NULL, left_s=asking.deadline_s - clock.now())
         data = await self._exchange(view, hop, asking, None)
         if data is None:
             raise NoWorker(f"{hop.name} is gone")
-        reply = decode_reply(data)
-        if reply.fault is not None:
-            raise from_fault(reply.fault)
+        return decode_reply(data)
 
     def _remove(self, rollout: str, hops: list[InFlightRequest], hop: InFlightRequest) -> None:
         hops.remove(hop)
@@ -202,14 +230,12 @@ class Exchanges:
                 return quarantined(hop.kind, hop.pool)
         return NoWorker(f"{hop.name} is gone")
 
-    async def _abort(self, kind: str, pool: str, worker: str | None, request: Request[Any]) -> None:
-        """Stop the work on a request; when it is not known who has it, the whole pool is told."""
-        whole = worker is None
-        subject = f"abort.{kind}.{token(pool, kind)}" if whole else f"abort.{token(worker, 'worker')}"
+    async def _abort(self, worker: str, request: Request[Any]) -> None:
+        """Stop the work on a request."""
         if request.key:
             # An error here must not take the place of the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):
-                await self._bus.publish(subject, request.key.encode())
+                await self._bus.publish(f"abort.{token(worker, 'worker')}", request.key.encode())
 
 
 def call_name(kind: str, request: Request[Any]) -> str:

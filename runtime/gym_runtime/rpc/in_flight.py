@@ -39,7 +39,7 @@ class InFlightRequest:
     """A request whose caller waits for the answer.
 
     Attributes:
-        worker: the worker that was asked; None if any worker of the pool may answer.
+        worker: the worker that was asked; None for a question to any worker of the pool.
         scope: cancelled to end the waiting.
         lost: the worker no longer knows the request.
     """

@@ -132,6 +132,9 @@ class WorkerRegistry:
         self._remove(worker)
 
     def _remove(self, worker: str) -> None:
+        # Also of a worker that is not listed: a caller that knows none asks the pool for one.
+        for scope in self._in_flight.get(worker, ()):
+            scope.cancel()
         heartbeat = self._alive.pop(worker, None)
         if heartbeat is not None:
             if heartbeat.draining:
@@ -140,8 +143,6 @@ class WorkerRegistry:
                     # A dict keeps the order of insertion, so the first key is the oldest.
                     del self._drained[next(iter(self._drained))]
             self._loads.pop(worker, None)
-            for scope in self._in_flight.get(worker, ()):
-                scope.cancel()
             self._note_change()
 
     def report(self, worker: str, load: float) -> None:

@@ -64,15 +64,13 @@ class Router(Exchanges):
             worker = prefer if prefer not in avoid and view.serves(prefer, pool) else None
             if worker is None:
                 worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
-            if asked is not None and worker is not None:
-                # Before it is asked: it may act on the request and its answer be lost.
-                asked.add(worker)
             try:
-                answer = await self.ask_worker(view, pool, worker, request, budget)
+                if worker is None:
+                    worker = await self.find_worker(view, pool, request, budget)
                 if asked is not None:
-                    # Where no worker was known, the pool was asked, and only the answer names the worker.
-                    asked.add(answer.worker)
-                return answer
+                    # Before it is asked: it may act on the request and its answer be lost.
+                    asked.add(worker)
+                return await self.ask_worker(view, pool, worker, request, budget)
             except NoWorker as error:
                 if worker is not None:
                     # No pause and no retry: the next worker is asked at once, and one that lacks all workers

@@ -206,7 +206,8 @@ class Service:
             await self._answer(incoming, reply, request.run)
 
     def _place(self, request: Request[Raw]) -> RpcReply:
-        if self._suspects.admit(request.key, self.in_use):
+        # A request without a key asks only which worker serves the pool.
+        if not request.key or self._suspects.admit(request.key, self.in_use):
             return RpcReply(worker=self.worker, load=self.load)
         return RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
 

@@ -117,16 +117,19 @@ async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
     async with AsyncExitStack() as connections, hosting() as tasks:
         broker = MemoryBroker()
 
-        async def make(*poison: str) -> Callers:
+        async def make(*poison: str, known: bool = True) -> Callers:
             pool = Pool(broker, set(poison), request.param)
+            tasks.start_soon(pool.fill, "a")
+            tasks.start_soon(pool.fill, "b")
+            await anyio.sleep(3)
             routers: list[Router] = []
             for number in range(2):
                 bus = await connections.enter_async_context(broker.connect(f"caller-{number}"))
                 routers.append(Router(bus))
                 tasks.start_soon(routers[-1].run)
-            tasks.start_soon(pool.fill, "a")
-            tasks.start_soon(pool.fill, "b")
-            await anyio.sleep(3)
+            if known:
+                # Until their roll call is answered.
+                await anyio.sleep(3)
             return Callers(pool, routers)
 
         yield make
@@ -143,6 +146,15 @@ async def test_one_call_that_ends_its_workers_ends_three_of_them_and_no_other_fa
     assert callers.pool.deaths == MAX_DEATHS == 3
     assert callers.pool.most[2] <= 1
     assert callers.pool.beside == 0
+
+
+async def test_the_end_of_a_worker_counts_that_its_caller_did_not_know_before(make: Any) -> None:
+    """The first calls of a new agent worker come before it has heard of the others."""
+    callers = await make("r.0", known=False)
+    assert not callers.routers[0].views["resource"].alive()
+    ends = await callers.ask_all(400)
+    assert {name for name, error in ends.items() if error is not None} == {"r.0"}
+    assert callers.pool.deaths == MAX_DEATHS
 
 
 async def test_several_such_calls_cost_four_workers_each_at_most(make: Any) -> None:

@@ -55,6 +55,45 @@ async def test_before_it_knows_anybody_the_pool_is_asked(cluster: Cluster) -> No
     assert (await cluster.ask()).worker == "a"
 
 
+async def test_the_end_of_a_worker_is_noticed_at_once_that_the_caller_had_not_heard_of(
+    cluster: Cluster,
+) -> None:
+    gate = Gate("a")
+    worker = await cluster.add("a", gate.handle, known=False)
+    answers: list[str] = []
+
+    async def ask() -> None:
+        answers.append((await cluster.ask()).worker)
+
+    async with background(ask):
+        await gate.calls.until(1)
+        await cluster.add("b", naming("b"), known=False)
+        worker.cut()
+        began_s = clock.now()
+        await cluster.bus.publish("gone.model.a", b"")
+        await settled(lambda: answers == ["b"])
+        assert clock.now() - began_s < 1.0
+
+
+async def test_a_frozen_worker_does_not_hold_a_caller_that_knows_no_other(cluster: Cluster) -> None:
+    asked = anyio.Event()
+    async with (
+        cluster.broker.connect("frozen") as frozen,
+        frozen.serve("model.policy", lambda _: asked.set(), queue="model.policy"),
+        anyio.create_task_group() as tasks,
+    ):
+        began_s = clock.now()
+
+        async def ask() -> None:
+            assert (await cluster.ask()).worker == "a"
+            assert clock.now() - began_s < 10.0
+
+        tasks.start_soon(ask)
+        await asked.wait()
+        await anyio.sleep(5)
+        await cluster.add("a", naming("a"))
+
+
 async def test_a_workers_own_fault_is_raised_as_it_is_and_not_asked_again(cluster: Cluster) -> None:
     asked = 0
 
