@@ -52,7 +52,7 @@ class MiniSweSession(Episode[MiniSweTask]):
         self.mistakes = 0
         self.shell = shell.Shell(self.task, self.task.image)
         if not self.task.run_golden:
-            self.shell.start()
+            await self.shell.start()
 
     async def reset(self) -> list[dict[str, Any]] | None:
         if self.task.responses_create_params.input_items():

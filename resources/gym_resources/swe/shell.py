@@ -116,13 +116,13 @@ class Shell:
         self._container: Container = instance.container(image)
         self._base = ""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin to start the container.
 
         Raises:
             ResourceError: it cannot be started.
         """
-        self._container.start()
+        await self._container.start()
 
     async def execute(self, command: Command, timeout_s: float) -> Executed:
         """Run a command of the model.

@@ -8,6 +8,7 @@ cases the caller checks it regularly (`find_excess`), and kills it if it exceeds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -19,14 +20,36 @@ from gym_runtime.timing import KILL_LIMIT_S, REMOVAL_PAUSE_S
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
 
 
+class Bounds(NamedTuple):
+    """Limits of a child and all its descendants together.
+
+    Attributes:
+        processes: how many there may be at a time; `Bounded.find_excess` finds more. With control groups, the
+            kernel also allows at most `TASKS_EACH` times as many processes and threads.
+        memory_bytes: the memory of all of them together.
+        files_bytes: additional memory for files in memory, which only control groups count.
+    """
+
+    processes: int
+    memory_bytes: int
+    files_bytes: int = 0
+
+    def group(self) -> cgroups.ControlGroup | None:
+        """A control group for one child, or None where this process cannot make one.
+
+        The kernel makes and removes one group after the other, and takes up to half a second for each on a
+        busy machine: call it in a thread where that is possible.
+        """
+        memory_bytes = self.memory_bytes + self.files_bytes
+        return cgroups.group(memory_bytes=memory_bytes, tasks=TASKS_EACH * self.processes)
+
+
 class Bounded(Child):
     """A child with limits on its whole tree.
 
     Args:
-        processes: how many it may have at a time; `find_excess` finds more. With control groups, the kernel
-            also allows at most `TASKS_EACH` times as many processes and threads.
-        memory_bytes: the memory of all of them together.
-        files_bytes: additional memory for files in memory, which only control groups count.
+        bounds: of its whole tree.
+        group: made for it with these bounds (`Bounds.group`), and its own once it has started.
 
     Raises:
         OSError: it cannot be started.
@@ -36,29 +59,21 @@ class Bounded(Child):
         self,
         arguments: Sequence[str],
         *,
-        processes: int,
-        memory_bytes: int,
-        files_bytes: int = 0,
+        bounds: Bounds,
+        group: cgroups.ControlGroup | None,
         environment: Mapping[str, str] | None = None,
         directory: str | None = None,
         keep_open: Sequence[int] = (),
         with_errors: bool = False,
     ) -> None:
-        self._processes, self._memory_bytes = processes, memory_bytes
-        self._group = cgroups.group(memory_bytes=memory_bytes + files_bytes, tasks=TASKS_EACH * processes)
-        try:
-            super().__init__(
-                self._group.joining(arguments) if self._group else arguments,
-                environment=environment,
-                directory=directory,
-                keep_open=keep_open,
-                with_errors=with_errors,
-            )
-        # Without a child there is no `close` that would remove the group.
-        except BaseException:
-            if self._group:
-                self._group.remove()
-            raise
+        self._bounds, self._group = bounds, group
+        super().__init__(
+            group.joining(arguments) if group else arguments,
+            environment=environment,
+            directory=directory,
+            keep_open=keep_open,
+            with_errors=with_errors,
+        )
 
     @property
     def kept_by_kernel(self) -> bool:
@@ -72,8 +87,10 @@ class Bounded(Child):
         """
         if self._group is None:
             running = self.exit_code is None
-            return tree.excess(self.pid, self._processes, self._memory_bytes) if running else None
-        return tree.crowd(len(self._group.members()), self._processes) or self._group.excess()
+            return (
+                tree.excess(self.pid, self._bounds.processes, self._bounds.memory_bytes) if running else None
+            )
+        return tree.crowd(len(self._group.members()), self._bounds.processes) or self._group.excess()
 
     def find_kill(self) -> str | None:
         """The limit for which the kernel has killed a part of it, in words; or None."""

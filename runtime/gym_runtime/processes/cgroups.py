@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from gym_runtime.timing import SWEEP_LIMIT_S, SWEEP_PAUSE_S
 
 SHELL = "/bin/sh"
 _turn = count()
+_trying = threading.Lock()
 
 
 class Place(NamedTuple):
@@ -114,12 +116,18 @@ def group(*, memory_bytes: int, tasks: int) -> ControlGroup | None:
     return None
 
 
-@cache
 def place(process: int) -> Place:
     """Where groups can be made, tried out once per process; ``process`` is its id.
 
     A line of the log, for debugging, says which limits hold.
     """
+    # A second thread would take the group of the first one's trial for one that is left.
+    with _trying:
+        return _tried(process)
+
+
+@cache
+def _tried(_: int) -> Place:
     try:
         groups, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
         folders = prepare(own_groups(groups, mounts))

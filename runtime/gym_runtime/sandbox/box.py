@@ -153,7 +153,7 @@ class Sandbox:
     async def _started(
         self, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
     ) -> AsyncGenerator[process.Isolated | process.Limited]:
-        child = process.start(
+        child = await process.started(
             self.limits, self._view, program, with_errors=with_errors, outlives_sigterm=outlives_sigterm
         )
         self._running.add(child)

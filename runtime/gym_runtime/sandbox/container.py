@@ -67,7 +67,7 @@ class Container:
         self._unread = bytearray()
 
     async def __aenter__(self) -> Container:
-        self.start()
+        await self.start()
         return self
 
     async def __aexit__(
@@ -75,8 +75,8 @@ class Container:
     ) -> None:
         await self.close()
 
-    def start(self) -> None:
-        """Begin to start it, without waiting; repeatable.
+    async def start(self) -> None:
+        """Begin to start it, without waiting until it takes commands; repeatable.
 
         Raises:
             ResourceError: it cannot be started.
@@ -88,7 +88,12 @@ class Container:
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
         if self.image is None:
-            self._child = process.start(self.limits, View(), server, with_errors=False)
+            child = await process.started(self.limits, View(), server, with_errors=False)
+            if self.ended is None:
+                self._child = child
+            else:  # closed meanwhile
+                with anyio.CancelScope(shield=True):
+                    await child.close()
         else:
             self._child = container_engines.start(self.image, server, self.limits)
 
@@ -104,7 +109,7 @@ class Container:
             ResourceError: the container could not be started, or its engine failed.
             SessionLost: SIGTERM to the worker and all that it has started ended the command.
         """
-        self.start()
+        await self.start()
         start_s = time.monotonic()
         if self._child is None:
             return self._lost(start_s)
@@ -172,7 +177,8 @@ class Container:
         """Wait until it takes commands; one that SIGTERM has ended meanwhile is started again."""
         for tries_left in reversed(range(disturbances.TRIES)):
             child, before = self._child, self._disturbances
-            assert child is not None
+            if child is None:  # closed meanwhile
+                raise ResourceError(self.ended or "", stage="sandbox")
             try:
                 await self._wait_until_ready(child)
             except (EndOfProcess, TimeoutError) as error:
@@ -181,7 +187,7 @@ class Container:
                     self._child = None
                     await child.close()
                     self._unread.clear()
-                    self.start()
+                    await self.start()
                     continue
                 await self.close()
                 what = f"a container of {self.image}" if self.image else "the sandbox"

@@ -74,6 +74,7 @@ class Interpreter:
         self._view = View({**python.installed(tuple(packages)).shown, **{path: path for path in folders}})
         self._aliases = json.dumps(dict(aliases or {}))
         self._child: process.Isolated | process.Limited | None = None
+        self._starting = anyio.Lock()
 
     async def __aenter__(self) -> Interpreter:
         return self
@@ -95,7 +96,8 @@ class Interpreter:
             Busy: `ALIVE_AT_MOST` interpreters are alive in this worker.
             ResourceError: the sandbox could not be started.
         """
-        child = self._child or await self._start()
+        async with self._starting:
+            child = self._child or await self._start()
         request = {"code": code, "limit_s": timeout_s, "keep_bytes": self.limits.output_bytes}
         try:
             # The session itself interrupts the code first; this is for code that ignores that.
@@ -118,11 +120,13 @@ class Interpreter:
 
     async def close(self) -> None:
         """Kill the process with all its descendants. Repeatable; a later execution starts a new process."""
-        child, self._child = self._child, None
-        if child is not None:
-            with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True):
+            # A process that is being started would be left.
+            async with self._starting:
+                child, self._child = self._child, None
+            if child is not None:
                 await child.close()
-            _living().release_on_behalf_of(self)
+                _living().release_on_behalf_of(self)
 
     async def _start(self) -> process.Isolated | process.Limited:
         if not bubblewrap.weak():
@@ -134,7 +138,7 @@ class Interpreter:
             raise Busy(f"{ALIVE_AT_MOST} interpreters are alive in this worker", stage="tool") from error
         try:
             program = [*python.command(), "-c", _script(), self._aliases]
-            self._child = process.start(self.limits, self._view, program)
+            self._child = await process.started(self.limits, self._view, program)
         # Its place would be taken for ever.
         except BaseException:
             _living().release_on_behalf_of(self)

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import anyio
+import anyio.to_thread
 import msgspec
+from anyio.lowlevel import RunVar
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.processes.bounded import Bounded
+from gym_runtime.processes.bounded import Bounded, Bounds
+from gym_runtime.processes.cgroups import ControlGroup
 from gym_runtime.processes.child import Child, EndOfProcess, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
@@ -25,6 +28,8 @@ from gym_runtime.timing import KILL_LIMIT_S
 WATCH_S = 0.25
 REMOVAL_LIMIT_S = 30.0
 SOCKETS_UNCOUNTED = 32  # each may hold several MiB
+# By event loop: a lock works in one loop only.
+_starting: RunVar[anyio.Lock] = RunVar("gym_runtime_sandbox_starting")
 OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
 
 
@@ -37,6 +42,23 @@ class _Status(msgspec.Struct):
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
+
+
+async def started(
+    limits: Limits,
+    view: View,
+    program: Sequence[str],
+    *,
+    with_errors: bool = False,
+    outlives_sigterm: bool = True,
+) -> Isolated | Limited:
+    """As `start`, without blocking the event loop while the kernel makes a control group.
+
+    Many at once start one after the other, with the loop's other work between them.
+    """
+    async with _turn():
+        group = await anyio.to_thread.run_sync(_bounds(limits).group)
+        return _start(limits, view, program, group, with_errors, outlives_sigterm)
 
 
 def start(
@@ -56,11 +78,40 @@ def start(
         ResourceError: it cannot be started.
         UsageError: this machine cannot isolate.
     """
-    kind = Limited if bubblewrap.weak() else Isolated
+    return _start(limits, view, program, _bounds(limits).group(), with_errors, outlives_sigterm)
+
+
+def _start(
+    limits: Limits,
+    view: View,
+    program: Sequence[str],
+    group: ControlGroup | None,
+    with_errors: bool,
+    outlives_sigterm: bool,
+) -> Isolated | Limited:
     try:
-        return kind(limits, view, program, with_errors=with_errors, outlives_sigterm=outlives_sigterm)
-    except OSError as error:
-        raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
+        kind = Limited if bubblewrap.weak() else Isolated
+        return kind(limits, view, program, group, with_errors=with_errors, outlives_sigterm=outlives_sigterm)
+    # Without an object there is no `close` that would remove the group.
+    except BaseException as error:
+        if group:
+            group.remove()
+        if isinstance(error, OSError):
+            raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
+        raise
+
+
+def _turn() -> anyio.Lock:
+    try:
+        return _starting.get()
+    except LookupError:
+        lock = anyio.Lock()
+        _starting.set(lock)
+        return lock
+
+
+def _bounds(limits: Limits) -> Bounds:
+    return Bounds(limits.processes + OF_ITS_OWN, limits.memory_bytes, 2 * limits.disk_bytes)
 
 
 class Watched(Bounded):
@@ -76,6 +127,7 @@ class Watched(Bounded):
         self,
         arguments: Sequence[str],
         limits: Limits,
+        group: ControlGroup | None,
         *,
         environment: Mapping[str, str],
         directory: str | None = None,
@@ -84,9 +136,8 @@ class Watched(Bounded):
     ) -> None:
         super().__init__(
             arguments,
-            processes=limits.processes + OF_ITS_OWN,
-            memory_bytes=limits.memory_bytes,
-            files_bytes=2 * limits.disk_bytes,
+            bounds=_bounds(limits),
+            group=group,
             environment=environment,
             directory=directory,
             keep_open=keep_open,
@@ -135,7 +186,14 @@ class Isolated(Watched):
     """A process in separate namespaces, which end with it, together with all processes in them."""
 
     def __init__(
-        self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
+        self,
+        limits: Limits,
+        view: View,
+        program: Sequence[str],
+        group: ControlGroup | None,
+        *,
+        with_errors: bool,
+        outlives_sigterm: bool,
     ) -> None:
         path = bubblewrap.check(os.getpid())
         arguments = bubblewrap.arguments(limits, view)
@@ -158,6 +216,7 @@ class Isolated(Watched):
                         outlives_sigterm=outlives_sigterm,
                     ),
                     limits,
+                    group,
                     environment={},
                     keep_open=(told, filtering, reporting),
                     with_errors=with_errors,
@@ -234,7 +293,14 @@ class Limited(Watched):
     """
 
     def __init__(
-        self, limits: Limits, view: View, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
+        self,
+        limits: Limits,
+        view: View,
+        program: Sequence[str],
+        group: ControlGroup | None,
+        *,
+        with_errors: bool,
+        outlives_sigterm: bool,
     ) -> None:
         self.ran = True
         self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
@@ -246,6 +312,7 @@ class Limited(Watched):
             super().__init__(
                 limited(limits, [*program], count_processes=False, outlives_sigterm=outlives_sigterm),
                 limits,
+                group,
                 environment=variables,
                 directory=self._folder,
                 with_errors=with_errors,

@@ -184,7 +184,7 @@ async def test_processes_that_stay_end_with_the_container(image: str | None) -> 
 async def test_starting_does_not_wait_and_cancelling_leaves_nothing(image: str | None) -> None:
     box = container(image)
     start_s = time.monotonic()
-    box.start()
+    await box.start()
     assert time.monotonic() - start_s < 5
     with anyio.move_on_after(1):
         await box.run("sleep 600", timeout_s=600)

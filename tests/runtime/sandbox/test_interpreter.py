@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 from gym_runtime.errors import Busy
@@ -100,6 +101,18 @@ async def test_interpreters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
             await other.execute("x = 2", 5)
         await one.close()
         assert (await other.execute("3", 5)).value == "3"
+
+
+async def test_closing_an_interpreter_that_is_being_started_leaves_no_process() -> None:
+    session = Interpreter()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.execute, "import time; time.sleep(60)", 60)
+        # By the second pass of the event loop the start is in progress.
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        assert not session.alive
+        await session.close()
+    assert not session.alive
 
 
 async def test_cancelling_an_execution_ends_the_session() -> None:

@@ -6,8 +6,11 @@ import os
 import socket
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from gym_runtime.sandbox import Sandbox, python
+from gym_runtime.testing.background import hosting
 from runtime.bounds import bounds as bounds
 from runtime.sandbox.programs import NEEDS_ISOLATION, run, said
 
@@ -28,6 +31,28 @@ async def test_a_program_runs_and_its_result_comes_back() -> None:
     assert killed.exit_code == 128 + 11
     async with Sandbox() as box:
         assert (await box.run(["no-such-program"], timeout_s=5)).exit_code == 127
+
+
+async def test_programs_that_start_at_once_leave_the_event_loop_its_turns() -> None:
+    passes, starts = 0, list[int]()
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await anyio.lowlevel.checkpoint()
+            passes += 1
+
+    async with Sandbox() as box, hosting() as counting:
+        counting.start_soon(count_passes)
+
+        async def start() -> None:
+            async with box.start(["/bin/sleep", "60"]):
+                starts.append(passes)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(24):
+                tasks.start_soon(start)
+    assert len(set(starts)) == len(starts) == 24
 
 
 async def test_there_is_no_network() -> None:
