@@ -13,6 +13,7 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, PayloadTooLarge
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
+from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.system.private_broker import Broker
@@ -165,12 +166,14 @@ async def test_a_large_request_is_held_once_while_its_answer_is_awaited(broker_u
     def note(incoming: Incoming) -> None:
         replies(incoming.reply)
 
-    async with connect(broker_url, prefix=prefix) as bus, bus.serve("model.policy", note):
+    async with connect(broker_url, prefix=prefix) as bus, bus.serve("model.policy.one", note):
+        router = Router(bus, watches=False)
+        router.members.learn(Heartbeat(worker="one", kind="model", pools=["policy"]))
         asking = calls.Request(body=calls.ModelCall(params=NULL, input=[item]), deadline_s=soon())
         tracemalloc.start()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(Router(bus, watches=False).ask, "model", "policy", asking, RetryBudget())
+                tasks.start_soon(router.ask, "model", "policy", asking, RetryBudget())
                 (reply,) = await replies.full()
                 # What the socket has not sent yet is not counted: the answer of a later ping comes after it.
                 await link_of(bus).settle()
