@@ -54,7 +54,7 @@ from gym_runtime import (
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import lay_over
 from gym_runtime.processes import Child, EndOfProcess
-from gym_runtime.recordings import Transcript
+from gym_runtime.recordings import Transcript, off_loop
 from msgspec import Raw
 
 if TYPE_CHECKING:
@@ -164,10 +164,11 @@ class _Calls:
             self.scope.cancel()
             raise ModelRefused(f"the rollout is over after its {rollout.max_turns} turns")
         self._asked += 1
-        items = self._transcript.restore(question.call.input)
+        asked, transcript = question.call.input, self._transcript
+        items = await off_loop(len(asked), lambda: transcript.restore(asked))
         params = self._params(question.call.params)
         try:
-            prefix = self._transcript.prefix(items)
+            prefix = await off_loop(len(items), lambda: transcript.prefix(items))
             turn = await rollout.respond_to(items, Raw(_encode(params)), prefix)
         except TaskError:
             raise  # the harness sent a request that no model can answer; its next one may be valid
@@ -175,7 +176,9 @@ class _Calls:
             self.failure = self.failure or error
             self.scope.cancel()
             raise
-        if self._transcript.add(items, turn.response.output, turn.tokens):
+        answer = turn.response.output
+        count = len(items) + len(answer)
+        if await off_loop(count, lambda: transcript.add(items, answer, turn.tokens)):
             self.incomplete = turn.incomplete
             self._instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
         self._show()

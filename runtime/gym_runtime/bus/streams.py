@@ -39,7 +39,7 @@ from gym_runtime.timing import PATIENCE_S, PAUSES_S, STORE_ANSWER_S
 log = structlog.get_logger(__name__)
 
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
-FULL_REMEDY = ": make room at the broker, then go on with --resume"
+FULL_REMEDY = "make room at the broker, then go on with --resume"
 OURS = "Gym-Id"
 STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
@@ -90,7 +90,7 @@ class Streams:
                 if time.monotonic() > give_up:
                     raise BrokerError(
                         f"the broker stored or answered nothing within {patience_s:.0f} s ({error}): "
-                        "see its log; is its disk full?",
+                        f"see its log; if its disk is full, {FULL_REMEDY}",
                         silent=True,
                     ) from error
                 # The broker answers "no responders" for a stream that is missing; for consumers JetStream
@@ -146,7 +146,7 @@ class Streams:
                 # 503 passes: no leader at the moment, or too much waits. Any other refusal would come again.
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up:
                     said = stored.error.description
-                    remedy = FULL_REMEDY if any(word in said for word in FULL) else ""
+                    remedy = f": {FULL_REMEDY}" if any(word in said for word in FULL) else ""
                     raise BrokerError(f"the broker refuses {subject!r}: {said}{remedy}")
                 self._note_trouble(stored.error.description)
                 await anyio.sleep(random.uniform(*PAUSES_S[-2:]))

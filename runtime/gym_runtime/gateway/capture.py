@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gym_runtime.messages.calls import ModelCall, Tokens
 from gym_runtime.recordings.calls_file import CallsFile
 from gym_runtime.recordings.entry import CallEntry, encode_entry
-from gym_runtime.recordings.transcript import Transcript
+from gym_runtime.recordings.transcript import Transcript, off_loop
 
 MAX_BYTES = 256 * 2**20
 
@@ -39,15 +39,20 @@ class Captures:
         self._file = file
         self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
 
-    def continued(self, rollout_id: str, call: ModelCall) -> ModelCall:
+    async def continued(self, rollout_id: str, call: ModelCall) -> ModelCall:
         """A call whose history has the bytes and the tokens that the model produced."""
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
             return call
-        items = rollout.transcript.restore(call.input)
-        return replace(call, input=items, prefix=rollout.transcript.prefix(items))
+        transcript = rollout.transcript
 
-    def add(self, entry: CallEntry, items: list[Raw], tokens: Tokens | None) -> None:
+        def continued() -> ModelCall:
+            items = transcript.restore(call.input)
+            return replace(call, input=items, prefix=transcript.prefix(items))
+
+        return await off_loop(len(call.input), continued)
+
+    async def add(self, entry: CallEntry, items: list[Raw], tokens: Tokens | None) -> None:
         """
         Args:
             items: the call's conversation.
@@ -64,12 +69,13 @@ class Captures:
         # The order is that of the last calls: the first one is the one to be dropped.
         self._rollouts.move_to_end(entry.rollout_id)
         rollout.calls.append(line)
-        if entry.error is None:
-            rollout.transcript.add(items, entry.output_items, tokens)
         self.size_bytes += len(line)
         while self.size_bytes > self._max_bytes:
             # It may be this very rollout, if it alone is over the bound.
             self.forget(next(iter(self._rollouts)))
+        if entry.error is None:
+            answer, transcript = entry.output_items, rollout.transcript
+            await off_loop(len(items) + len(answer), lambda: transcript.add(items, answer, tokens))
 
     def calls(self, rollout_id: str) -> list[bytes] | None:
         """A rollout's calls as JSON, in the order of their answers; None for an unknown rollout."""

@@ -157,7 +157,7 @@ class Gateway:
         question = Question(
             rollout=rollout,
             model=asked.model,
-            call=self._continued(rollout, asked.call),
+            call=await self._continued(rollout, asked.call),
             key=key,
             deadline_s=clock.now() + self._timeout_s,
         )
@@ -175,7 +175,7 @@ class Gateway:
         started_s = clock.now()
         try:
             outcome = await self._outcome(question)
-            self._capture(dialect, question, outcome, started_s)
+            await self._capture(dialect, question, outcome, started_s)
             if isinstance(outcome, GymError):
                 return problem_of(outcome)
             if asked.stream:
@@ -225,7 +225,7 @@ class Gateway:
             await stream.write_eof()
         return stream
 
-    def _capture(
+    async def _capture(
         self, dialect: ApiDialect, question: Question, outcome: ModelAnswer | GymError, started_s: float
     ) -> None:
         if self._captures is None or not question.rollout:
@@ -240,12 +240,12 @@ class Gateway:
             api=dialect.name,
             duration_s=round(clock.now() - started_s, 4),
         )
-        self._captures.add(entry, question.call.input, None if failed else outcome.tokens)
+        await self._captures.add(entry, question.call.input, None if failed else outcome.tokens)
 
-    def _continued(self, rollout: str, call: ModelCall) -> ModelCall:
+    async def _continued(self, rollout: str, call: ModelCall) -> ModelCall:
         if self._captures is None or not rollout:
             return call
-        return self._captures.continued(rollout, call)
+        return await self._captures.continued(rollout, call)
 
     async def _list_models(self, request: web.Request) -> web.Response:
         return captured.json({"object": "list", "data": list(self._models.values()), "has_more": False})

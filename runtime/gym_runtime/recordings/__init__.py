@@ -9,3 +9,4 @@ from gym_runtime.recordings.recording import indices as indices
 from gym_runtime.recordings.recording import opening as opening
 from gym_runtime.recordings.recording import read as read
 from gym_runtime.recordings.transcript import Transcript as Transcript
+from gym_runtime.recordings.transcript import off_loop as off_loop

@@ -9,8 +9,11 @@ latest call. Pure: no I/O, no waiting.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeVar
 
+import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
@@ -18,7 +21,16 @@ from gym_runtime.messages.calls import Prefix, Tokens, prefix_after
 from gym_runtime.messages.items import FunctionCall, Message, decode_item
 from gym_runtime.recordings.canonical import digests, element, fold, fold_with_places
 
+LONG_ITEMS = 1000
+"""So many items are read in about 10 ms. A reply of a megabyte may have ten thousand, and each conversation
+that continues it has them, too."""
+_R = TypeVar("_R")
 _encode = msgspec.json.Encoder().encode
+
+
+async def off_loop(count: int, function: Callable[[], _R]) -> _R:
+    """The result of a method of `Transcript` that reads so many items; in a thread if they are many."""
+    return function() if count < LONG_ITEMS else await anyio.to_thread.run_sync(function)
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
@@ -32,7 +44,7 @@ class _Call(msgspec.Struct, frozen=True, eq=False):
 
 
 class Transcript:
-    """The calls of one rollout; their answers may come in any order.
+    """The calls of one rollout; their answers may come in any order. Its methods may run in threads.
 
     Attributes:
         input: the conversation of the first call of the longest path.
@@ -47,6 +59,7 @@ class Transcript:
         self._calls: dict[bytes, _Call] = {}
         self._originals: dict[bytes, Raw] = {}
         self._deepest = 0
+        self._laying = Lock()
 
     def restore(self, items: Sequence[Raw]) -> list[Raw]:
         """A conversation in which the model's items have the bytes that the model produced.
@@ -69,10 +82,12 @@ class Transcript:
         self._calls[digests(fold([*items, *answer]))[-1]] = call
         for raw in answer:
             self._remember(raw)
-        if call.depth < self._deepest:
-            return False
-        self._deepest = call.depth
-        self._lay_out(call)
+        # Not held while items are read: the event loop may wait for it.
+        with self._laying:
+            if call.depth < self._deepest:
+                return False
+            self._deepest = call.depth
+            self._lay_out(call)
         return True
 
     def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 import pytest
 from gym_runtime.messages.calls import Tokens
 from gym_runtime.recordings.canonical import fold
-from gym_runtime.recordings.transcript import Transcript
+from gym_runtime.recordings.transcript import Transcript, off_loop
+from gym_runtime.testing.background import hosting
 from msgspec import Raw
 
 SYSTEM = {"role": "system", "content": "be brief"}
@@ -90,6 +92,30 @@ def test_a_conversation_of_three_calls() -> None:
     assert plain(transcript.input) == [SYSTEM, USER]
     assert plain(transcript.output) == [thought("hm"), call(), RESULT, said("rain"), USER, said("bye")]
     assert {index: one.generation_ids[0] for index, one in transcript.tokens.items()} == {1: 1, 3: 2, 5: 3}
+
+
+@pytest.mark.anyio
+async def test_a_reply_of_thousands_of_calls_is_read_beside_the_event_loop() -> None:
+    transcript, passes = Transcript(), 0
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await anyio.sleep(0.001)
+            passes += 1
+
+    made = raws(*(call(call_id=f"c{number}") for number in range(8000)))
+    results = raws(*({**RESULT, "call_id": f"c{number}"} for number in range(8000)))
+    async with hosting() as tasks:
+        tasks.start_soon(count_passes)
+        assert await off_loop(8001, lambda: transcript.add(raws(USER), made, tokens(1)))
+        whole = [*raws(USER), *made, *results]
+        assert await off_loop(len(whole), lambda: transcript.restore(whole)) == whole
+        await off_loop(len(whole), lambda: transcript.prefix(whole))
+        assert await off_loop(len(whole), lambda: transcript.add(whole, raws(said("done")), tokens(2)))
+    # Each of the four leaves the loop several.
+    assert passes >= 8
+    assert transcript.output == [*made, *results, *raws(said("done"))]
 
 
 def test_side_questions_stay_out() -> None:
