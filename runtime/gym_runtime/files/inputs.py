@@ -133,7 +133,10 @@ class StoredInputs:
             self._files[place[0]].seek(at)
             if not same:
                 first, second = (f"{self._paths[file]}:{number}" for file, _, number in (known, place))
-                raise UsageError(f"{first} and {second} are different rows with the same numbers") from None
+                raise UsageError(
+                    f"{first} and {second} are different rows with the same numbers; give files of one run "
+                    "only. A run gets more rollouts of its rows by: run --resume --extend with more --repeats"
+                ) from None
 
     def _is_new(self, line: bytes) -> bool:
         digest = hashlib.blake2b(line.strip(), digest_size=16).digest()
