@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from typing import Any
 
@@ -48,7 +49,7 @@ def side(**metadata: Any) -> dict[str, Any]:
 def test_every_field_has_a_line_in_the_docstring_and_overrides_something() -> None:
     assert set(EVERYTHING) == {one.name for one in dataclasses.fields(Sampling)}
     for name in EVERYTHING:
-        assert f"\n        {name}: " in (Sampling.__doc__ or "")
+        assert f"\n    {name}: " in (inspect.getdoc(Sampling) or "")
         assert Sampling.read({name: EVERYTHING[name]}).overrides()
     assert Sampling().overrides() == {}
 

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 import anyio
@@ -23,6 +24,7 @@ from gym_runtime.timing import KILL_LIMIT_S
 
 CHUNK_BYTES = 65536
 _LENGTH = struct.Struct("!Q")
+_CLOSED = "the pipes of the process were closed"
 
 
 class EndOfProcess(Exception):
@@ -94,7 +96,10 @@ class Child:
             try:
                 rest = rest[os.write(self._pipes[0], rest) :]
             except BlockingIOError:
-                await anyio.wait_writable(self._pipes[0])
+                try:
+                    await anyio.wait_writable(self._pipes[0])
+                except anyio.ClosedResourceError as error:
+                    raise EndOfProcess(_CLOSED) from error
             except OSError as error:
                 raise EndOfProcess from error
 
@@ -103,18 +108,24 @@ class Child:
         pipe = self._files[0]
         if pipe and not pipe.closed:
             # Before the close: the number may belong to another file a moment later.
-            anyio.notify_closing(self._pipes[0])
+            descriptor, self._pipes[0] = self._pipes[0], -1
+            anyio.notify_closing(descriptor)
             pipe.close()
 
     async def read(self, *, errors: bool = False) -> bytes:
         """The next bytes of its standard output (or of its errors); empty at the end."""
-        descriptor = self._pipes[2 if errors else 1]
+        pipe = 2 if errors else 1
         # Tried first and waited for then: usually there is something to read.
         while True:
             try:
-                return os.read(descriptor, CHUNK_BYTES)
+                return os.read(self._pipes[pipe], CHUNK_BYTES)
             except BlockingIOError:
-                await anyio.wait_readable(descriptor)
+                try:
+                    await anyio.wait_readable(self._pipes[pipe])
+                except anyio.ClosedResourceError:
+                    return b""
+            except OSError:  # another task has closed it meanwhile
+                return b""
 
     async def send(self, message: bytes) -> None:
         """Write a message after its length; see `write`."""
@@ -132,8 +143,9 @@ class Child:
 
     async def answers_within(self, seconds: float) -> bool:
         """Whether a message, or the end, can be received within this time. Safe to cancel."""
-        with anyio.move_on_after(seconds) as scope:
-            await anyio.wait_readable(self._pipes[1])
+        with anyio.move_on_after(seconds) as scope, suppress(anyio.ClosedResourceError):
+            if self._pipes[1] >= 0:
+                await anyio.wait_readable(self._pipes[1])
         return not scope.cancelled_caught
 
     async def receive(self, at_most_bytes: int) -> bytes:
@@ -154,8 +166,13 @@ class Child:
                 # In pieces: an announced length costs no memory before the bytes come.
                 piece = os.read(self._pipes[1], min(size - len(got), 16 * CHUNK_BYTES))
             except BlockingIOError:
-                await anyio.wait_readable(self._pipes[1])
+                try:
+                    await anyio.wait_readable(self._pipes[1])
+                except anyio.ClosedResourceError as error:
+                    raise EndOfProcess(_CLOSED) from error
                 continue
+            except OSError as error:
+                raise EndOfProcess(_CLOSED) from error
             if not piece:
                 raise EndOfProcess("the process has ended")
             got += piece
@@ -185,7 +202,9 @@ class Child:
     async def close(self) -> None:
         """`end` it and close the pipes. Repeatable."""
         await self.end()
-        for pipe, descriptor in zip(self._files, self._pipes, strict=True):
+        # The numbers may belong to other files a moment later, and another task may be about to read.
+        pipes, self._pipes = self._pipes, [-1, -1, -1]
+        for pipe, descriptor in zip(self._files, pipes, strict=True):
             if pipe and not pipe.closed:
                 anyio.notify_closing(descriptor)
                 pipe.close()

@@ -188,7 +188,13 @@ class Attempts:
             await self._agent.run(rollout)
         except (BaseExceptionGroup, anyio.get_cancelled_exc_class()) as raised:
             # A cancellation from outside comes first: it is raised again here, whatever the group holds.
-            await anyio.lowlevel.checkpoint_if_cancelled()
+            try:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+            except anyio.get_cancelled_exc_class():
+                # From Python 3.13 on, asyncio's task group puts a cancellation of its own in the place of the
+                # scope's, which the scope would not catch. The scope repeats its own.
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                raise
             error = leaf(raised)
             if not isinstance(error, anyio.get_cancelled_exc_class()):
                 raise error from None if error is raised else raised

@@ -34,6 +34,7 @@ from gym_runtime.sandbox.box import ENDED_BY_SIGTERM, Result
 from gym_runtime.sandbox.command_server import SERVER
 from gym_runtime.sandbox.limits import SHELL, Limits
 from gym_runtime.sandbox.readable_files import View
+from gym_runtime.sandbox.watched import Watched
 
 # Beyond a command's own limit, which is enforced within the container.
 GRACE_S = 10.0
@@ -122,7 +123,7 @@ class Container:
             # The text is a model's, and may hold lone surrogates.
             result = await self._exchange(child, script.encode("utf-8", "surrogatepass"), stdin, timeout_s)
         except (EndOfProcess, TimeoutError) as error:
-            excess = child.excess if isinstance(child, process.Watched) else None
+            excess = child.excess if isinstance(child, Watched) else None
             # Its exit code tells an engine's failure from the container's end.
             with anyio.move_on_after(GRACE_S):
                 if isinstance(error, EndOfProcess):
@@ -199,7 +200,7 @@ class Container:
             self._ready = True
             return
 
-    async def _wait_until_ready(self, child: process.Watched | container_engines.Contained) -> None:
+    async def _wait_until_ready(self, child: Watched | container_engines.Contained) -> None:
         with anyio.fail_after(START_LIMIT_S):
             while (line := await self._line(child, 1000)) != b"ready":
                 if isinstance(child, container_engines.Contained) and line == container_engines.PULLED:
@@ -207,7 +208,7 @@ class Container:
 
     async def _exchange(
         self,
-        child: process.Watched | container_engines.Contained,
+        child: Watched | container_engines.Contained,
         script: bytes,
         stdin: bytes,
         timeout_s: float,
@@ -220,7 +221,7 @@ class Container:
         lost: EndOfProcess | None = None
         with anyio.fail_after(limit_s + GRACE_S):
             async with anyio.create_task_group() as tasks:
-                if isinstance(child, process.Watched):
+                if isinstance(child, Watched):
                     tasks.start_soon(child.watch)
                 tasks.start_soon(_send, child, head + stdin + script)
                 try:
@@ -248,7 +249,7 @@ class Container:
             duration_s=duration_s,
         )
 
-    async def _line(self, child: process.Watched | container_engines.Contained, at_most_bytes: int) -> bytes:
+    async def _line(self, child: Watched | container_engines.Contained, at_most_bytes: int) -> bytes:
         """The next line of its output.
 
         Raises:
@@ -267,13 +268,13 @@ class Container:
         return line
 
 
-async def _send(child: process.Watched | container_engines.Contained, data: bytes) -> None:
+async def _send(child: Watched | container_engines.Contained, data: bytes) -> None:
     # It has ended, which `_line` finds out and says.
     with suppress(EndOfProcess):
         await child.write(data)
 
 
-async def _last_words(child: process.Watched | container_engines.Contained) -> str:
+async def _last_words(child: Watched | container_engines.Contained) -> str:
     """The end of an engine's error output."""
     words = b""
     if isinstance(child, container_engines.Contained):

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
@@ -16,21 +16,18 @@ import msgspec
 from anyio.lowlevel import RunVar
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.processes.bounded import Bounded, Bounds
 from gym_runtime.processes.cgroups import ControlGroup
-from gym_runtime.processes.child import Child, EndOfProcess, wait_for_end
+from gym_runtime.processes.child import Child, wait_for_end
 from gym_runtime.sandbox import bubblewrap, seccomp
 from gym_runtime.sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_runtime.sandbox.readable_files import PACKAGES, View
+from gym_runtime.sandbox.watched import Watched, bounds
 from gym_runtime.timing import KILL_LIMIT_S
 
-# Not more often: a look costs the event loop up to half a millisecond.
-WATCH_S = 0.25
 REMOVAL_LIMIT_S = 30.0
 SOCKETS_UNCOUNTED = 32  # each may hold several MiB
 # By event loop: a lock works in one loop only.
 _starting: RunVar[anyio.Lock] = RunVar("gym_runtime_sandbox_starting")
-OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
 
 
 class _Status(msgspec.Struct):
@@ -57,7 +54,7 @@ async def started(
     Many at once start one after the other, with the loop's other work between them.
     """
     async with _turn():
-        group = await anyio.to_thread.run_sync(_bounds(limits).group)
+        group = await anyio.to_thread.run_sync(bounds(limits).group)
         return _start(limits, view, program, group, with_errors, outlives_sigterm)
 
 
@@ -78,7 +75,7 @@ def start(
         ResourceError: it cannot be started.
         UsageError: this machine cannot isolate.
     """
-    return _start(limits, view, program, _bounds(limits).group(), with_errors, outlives_sigterm)
+    return _start(limits, view, program, bounds(limits).group(), with_errors, outlives_sigterm)
 
 
 def _start(
@@ -108,78 +105,6 @@ def _turn() -> anyio.Lock:
         lock = anyio.Lock()
         _starting.set(lock)
         return lock
-
-
-def _bounds(limits: Limits) -> Bounds:
-    return Bounds(limits.processes + OF_ITS_OWN, limits.memory_bytes, 2 * limits.disk_bytes)
-
-
-class Watched(Bounded):
-    """A process whose limits are checked while a caller waits for it.
-
-    Attributes:
-        excess: the limit for which it was killed, in words, or None.
-    """
-
-    excess: str | None = None
-
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        limits: Limits,
-        group: ControlGroup | None,
-        *,
-        environment: Mapping[str, str],
-        directory: str | None = None,
-        keep_open: Sequence[int] = (),
-        with_errors: bool,
-    ) -> None:
-        super().__init__(
-            arguments,
-            bounds=_bounds(limits),
-            group=group,
-            environment=environment,
-            directory=directory,
-            keep_open=keep_open,
-            with_errors=with_errors,
-        )
-
-    async def watch(self) -> None:
-        """Kill it when all its processes together exceed its limits; cancel to stop watching.
-
-        The limits that the shell sets apply to each process alone, and in the weak mode they do not limit the
-        number of processes.
-        """
-        while self.excess is None:
-            await anyio.sleep(WATCH_S)
-            self.excess = self.find_excess()
-        await self.end()
-
-    async def end(self) -> None:
-        # Asked before the kill: afterwards nothing is left to be measured.
-        self.excess = self.excess or self.find_excess()
-        await super().end()
-
-    async def receive(self, at_most_bytes: int) -> bytes:
-        received: list[bytes | EndOfProcess] = []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_with_the_program)
-            tasks.start_soon(self.watch)
-            try:
-                received.append(await super().receive(at_most_bytes))
-            # Not through the task group, which would wrap it.
-            except EndOfProcess as error:
-                received.append(error)
-            tasks.cancel_scope.cancel()
-        if isinstance(received[0], EndOfProcess):
-            self.excess = self.excess or self.find_excess()
-            raise EndOfProcess(f"killed: {self.excess}") if self.excess else received[0]
-        return received[0]
-
-    async def _end_with_the_program(self) -> None:
-        """End it when the program ends: processes that it has left would keep the pipes open."""
-        await self.wait()
-        await self.end()
 
 
 class Isolated(Watched):

@@ -20,10 +20,10 @@ from gym_runtime.sandbox import (
     Limits,
     Sandbox,
     bubblewrap,
-    process,
     python,
     verifiers,
     warm,
+    watched,
 )
 from running import runs
 from runtime.bounds import need_groups
@@ -59,7 +59,7 @@ def never_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks how large a child is while it runs."""
     need_groups()
     monkeypatch.setattr(verifiers, "WATCH_S", NEVER_S)
-    monkeypatch.setattr(process, "WATCH_S", NEVER_S)
+    monkeypatch.setattr(watched, "WATCH_S", NEVER_S)
 
 
 @pytest.fixture(params=["bubblewrap", "weak"])
@@ -131,7 +131,7 @@ print(number)
 """
     async with Sandbox(Limits(processes=16)) as box:
         result = await box.run([*python.command(), "-c", code], timeout_s=50)
-    assert int(result.stdout) == 16 + process.OF_ITS_OWN - 1
+    assert int(result.stdout) == 16 + watched.OF_ITS_OWN - 1
     assert groups() <= before
 
 
