@@ -11,11 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import ssl
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import cast
 
 from gym_runtime.bus.protocol import Decoder, OutOfStep, Receive
+
+# With asyncio's own `writelines` of these versions a buffer grows without end (CVE-2024-12254).
+_UNPAUSED = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
 
 
 class Traffic:
@@ -130,7 +134,10 @@ class Socket(asyncio.Protocol):
         """As `write`, without joining them."""
         if self._transport is not None and not self.lost.is_set():
             self._traffic.sent_bytes += sum(map(len, parts))
-            self._transport.writelines(parts)
+            if _UNPAUSED and type(self._transport).__module__.startswith("asyncio."):
+                self._transport.write(b"".join(parts))
+            else:
+                self._transport.writelines(parts)
 
     def close(self) -> None:
         """Close once everything written is sent."""
