@@ -13,6 +13,7 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
+from gym_runtime.rpc.suspects import MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
@@ -54,6 +55,10 @@ async def run(
         async with connect(nats=system.url) as gym:
             async for record in gym.rollouts(rows, environment=environment):
                 records.append(record)
+        # The supervisor reports an end a moment later than the rollout's failure does.
+        with anyio.move_on_after(10):
+            while restarts.total() < MAX_DEATHS:
+                await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
     return records, restarts
 

@@ -160,12 +160,14 @@ class Exchanges:
         asking = msgspec.structs.replace(request, key="", deadline_s=deadline_s, place=True)
         hop = InFlightRequest(view.kind, pool, None, "")
         try:
-            return (await self._ask_before(view, hop, asking)).worker
+            worker = (await self._ask_before(view, hop, asking)).worker
         except DeadlineExceeded:
             if clock.now() >= request.deadline_s:
                 what = f"the deadline passed while waiting for {hop.name}"
                 raise DeadlineExceeded(what, stage=view.kind) from None
             raise NoWorker(f"no worker of {hop.name} answered", stage=view.kind) from None
+        view.meet(worker, pool)
+        return worker
 
     async def _ask_before(self, view: WorkerRegistry, hop: InFlightRequest, asking: Request[Any]) -> RpcReply:
         """The answer to a question that comes before a request."""
@@ -220,7 +222,8 @@ class Exchanges:
         self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, call: str
     ) -> GymError:
         """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
-        if hop.lost:
+        # One that is not listed any more has ended, as far as its caller can tell.
+        if hop.lost and (hop.worker is None or view.knows(hop.worker)):
             return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
         # A worker that drained ended as announced, so that no call of it is suspected.
         if hop.worker is not None and not view.has_drained(hop.worker):

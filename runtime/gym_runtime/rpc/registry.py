@@ -86,7 +86,7 @@ class WorkerRegistry:
         changed: called when a worker arrives, leaves, or changes what it serves.
 
     Attributes:
-        missing: workers that did not answer, each with its last heartbeat.
+        missing: workers that did not answer, each with its last heartbeat; and those that were only met.
     """
 
     def __init__(self, kind: str, changed: Callable[[], None] = _nothing) -> None:
@@ -120,6 +120,15 @@ class WorkerRegistry:
         if heartbeat is not None:
             self.missing[worker] = heartbeat
             self._remove(worker)
+
+    def meet(self, worker: str, pool: str) -> None:
+        """A worker that is not listed answered for a pool: it is asked about itself, as a missing one is.
+
+        So this caller notices its end, also if its announcement never comes.
+        """
+        if worker not in self._alive and worker not in self.missing:
+            self.missing[worker] = Heartbeat(worker=worker, kind=self.kind, pools=[pool])
+            self._on_change()
 
     def forget(self, worker: str) -> None:
         """A worker is gone."""
