@@ -13,7 +13,6 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import clock
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
@@ -28,7 +27,6 @@ from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
-from gym_runtime.timing import SESSION_CLOSED_S
 
 Said = str | bytes | Raw | Mapping[str, Any] | Sequence[Mapping[str, Any] | str]
 """What a model said: the text of a message; output items, where a string is a message; or a whole response of
@@ -179,13 +177,7 @@ class EnvironmentSession:
         self._closed = True
         for scope in self._asking:
             scope.cancel()
-        request = calls.Request(
-            body=calls.CloseSession(session=self._session.name),
-            deadline_s=clock.now() + SESSION_CLOSED_S,
-            rollout=self._task.rollout_id,
-        )
-        for worker in sorted(self._session.asked):
-            await self._router.tell("resource", self.environment, worker, request)
+        await self._session.close()
         self._router.settle(self._task.rollout_id)
 
 

@@ -3,15 +3,19 @@
 The first call carries the task, which opens the session; the answer names the worker that holds it, and later
 calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
 if the environment is ``replayable``. If an answer then differs from the first one, the environment is not
-replayable after all, and the session is lost.
+replayable after all, and the session is lost. A rebuilt session has a name of its own: another attempt may
+have the rollout too, and must not find a session of which only a part is repeated.
 """
 
 from __future__ import annotations
+
+import random
 
 import anyio
 import msgspec
 from msgspec import Raw
 
+from gym_runtime import clock
 from gym_runtime.errors import SessionLost
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
@@ -20,13 +24,14 @@ from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import RoutedReply, Router
+from gym_runtime.timing import SESSION_CLOSED_S
 
 
 class _Past(msgspec.Struct, frozen=True):
     """A call that the session has answered."""
 
     call: calls.ResourceCall
-    key: str
+    number: int
     answer: str
 
 
@@ -34,6 +39,7 @@ class RemoteSession:
     """One rollout's session.
 
     Attributes:
+        names: its name, and behind it those that it got when it was rebuilt.
         worker: the worker that holds it; empty before the first call and while it is being rebuilt.
         asked: the workers that may have opened it, also those that never answered: each must be told when
             the session is over.
@@ -43,7 +49,7 @@ class RemoteSession:
     def __init__(
         self, task: RolloutSpec, router: Router, budget: RetryBudget, journal: Journal, envelope: Envelope
     ) -> None:
-        self.name = journal.session
+        self.names = [journal.session]
         self.worker = journal.worker
         self.asked = {self.worker} if self.worker else set[str]()
         self.rebuilt = 0
@@ -76,23 +82,36 @@ class RemoteSession:
         """
         # Counted also when the journal answers, so that each call has the same key in every attempt.
         self._count += 1
-        key = f"{self.name}.{self._count}"
+        number = self._count
         identity = digest(calls.encode(call))
         body = self._journal.environment_answer(identity)
         if body is None:
-            answer = await self._deliver(call, key, repeated=repeated, limit_s=limit_s)
+            answer = await self._deliver(call, number, repeated=repeated, limit_s=limit_s)
             body = instead if answer is None else answer.body
             self._journal.note(identity, body)
         if limit_s is None or body != instead:
-            self._remember(call, key, body)
+            self._remember(call, number, body)
         return body
 
-    def _remember(self, call: calls.ResourceCall, key: str, body: Raw) -> None:
+    async def close(self, attempt: int = 1) -> None:
+        """Tell each worker that may hold it that the rollout is over; wait for no answer."""
+        for name in self.names:
+            request = calls.Request(
+                body=calls.CloseSession(session=name),
+                deadline_s=clock.now() + SESSION_CLOSED_S,  # not the rollout's, which may have passed
+                rollout=self._task.rollout_id,
+                attempt=attempt,
+            )
+            # Sorted, because a set's order differs from run to run, and simulated runs must repeat.
+            for worker in sorted(self.asked):
+                await self._router.tell("resource", self._task.environment, worker, request)
+
+    def _remember(self, call: calls.ResourceCall, number: int, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):
-            self._past.append(_Past(call, key, digest(body)))
+            self._past.append(_Past(call, number, digest(body)))
 
     async def _deliver(
-        self, call: calls.ResourceCall, key: str, *, repeated: bool, limit_s: float | None
+        self, call: calls.ResourceCall, number: int, *, repeated: bool, limit_s: float | None
     ) -> RoutedReply | None:
         """The answer; None if it took too long, for which the time of rebuilding a session does not count."""
         lost = ""
@@ -102,7 +121,7 @@ class RemoteSession:
                 if lost and not await self._rebuilt(lost):
                     break
                 with anyio.move_on_after(limit_s):
-                    return await self._send(call, key, repeated=repeated or bool(lost))
+                    return await self._send(call, number, repeated=repeated or bool(lost))
                 return None
             except SessionLost as error:
                 if not self._task.replayable:
@@ -130,17 +149,21 @@ class RemoteSession:
             if self.worker == lost:
                 self.worker = ""
                 self.rebuilt += 1
+                name = f"{self.names[0]}-{random.getrandbits(40):010x}"
+                self.names.append(name)
+                self._journal.session = name
                 for past in self._past:
-                    answer = await self._send(past.call, past.key, repeated=True)
+                    answer = await self._send(past.call, past.number, repeated=True)
                     if digest(answer.body) != past.answer:
                         return False
         return True
 
-    async def _send(self, call: calls.ResourceCall, key: str, *, repeated: bool) -> RoutedReply:
+    async def _send(self, call: calls.ResourceCall, number: int, *, repeated: bool) -> RoutedReply:
+        name = self.names[-1]
         # Only the call that opens it carries the task, because a row may be large.
         opening = not self.worker
-        sent = msgspec.structs.replace(call, session=self.name, task=self._task.row if opening else NULL)
-        request = self._envelope(sent, key, with_roles=True, repeated=repeated)
+        sent = msgspec.structs.replace(call, session=name, task=self._task.row if opening else NULL)
+        request = self._envelope(sent, f"{name}.{number}", with_roles=True, repeated=repeated)
         pool = self._task.environment
         if not opening:
             return await self._router.ask_session(pool, self.worker, request, self._budget)

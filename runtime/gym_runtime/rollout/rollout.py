@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import clock, tracing
+from gym_runtime import tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages import calls
@@ -31,7 +31,6 @@ from gym_runtime.rollout.tool_calls import ToolCalls, ToolFailure, tool_failure
 from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
-from gym_runtime.timing import SESSION_CLOSED_S
 
 _encode = msgspec.json.Encoder().encode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
@@ -276,19 +275,11 @@ class Rollout(AttemptState):
 
     async def close(self) -> None:
         """Tell each worker that may hold the session that the rollout is over; wait for no answer."""
-        request = calls.Request(
-            body=calls.CloseSession(session=self._session.name),
-            deadline_s=clock.now() + SESSION_CLOSED_S,  # not the rollout's, which may have passed
-            rollout=self.task.rollout_id,
-            attempt=self.attempt,
-        )
-        # Sorted, because a set's order differs from run to run, and simulated runs must repeat.
-        for worker in sorted(self._session.asked):
-            await self._router.tell("resource", self.task.environment, worker, request)
+        await self._session.close(self.attempt)
 
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""
-        return self._whole_response(self._session.name)
+        return self._whole_response(self._session.names[0])
 
 
 def _without_input(params: CreateParams) -> Raw:

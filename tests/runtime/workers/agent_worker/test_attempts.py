@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from gym_runtime import Environment, Reply, Rollout, Session, Task, Verdict, tool
+from gym_runtime import Environment, Reply, Rollout, Session, Task, Verdict, clock, tool
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import ModelUnavailable
+from gym_runtime.errors import ModelUnavailable, SessionLost
+from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall
 from gym_runtime.messages.outcomes import Completed, Outcome, Truncated
+from gym_runtime.messages.responses import NULL
 from gym_runtime.rollout.agent import Agent
+from gym_runtime.rollout.journal import journal_subject
+from gym_runtime.rpc.retry_budget import RetryBudget
+from gym_runtime.rpc.router import Router
 from gym_runtime.testing.background import Mailbox, settled
 from gym_runtime.testing.small_system import (
     Engine,
@@ -133,6 +139,32 @@ async def test_a_session_that_is_lost_is_rebuilt_by_repeating_its_calls(
     assert (record.attempt, record.tool_calls) == (1, 2)
     assert row_of(record)["_gym"]["rebuilt_sessions"] == 1
     assert [entry for entry in ledger.items if entry == "work"] == ["work"] * 3
+
+
+class Overtaken(Unlucky):
+    """As `Unlucky`, while another attempt knows the session by the name that it had at first."""
+
+    async def run(self, rollout: Rollout) -> None:
+        await super().run(rollout)
+        task = rollout.task
+        (turn,) = await self.system.bus.latest(journal_subject(task.run, task.task_index, task.rollout_index))
+        known = calls.Verify(session=msgspec.json.decode(turn.payload)["session"], response=NULL)
+        request = calls.Request(body=known, deadline_s=clock.now() + 5, key="x.3", rollout=task.rollout_id)
+        with pytest.raises(SessionLost):
+            await Router(self.system.bus, "resource", watches=False).ask_session(
+                task.environment, "resource-2", request, RetryBudget()
+            )
+
+
+async def test_another_attempt_does_not_find_a_session_that_is_being_rebuilt(
+    system: SmallSystem, desk: LoadedEnvironment, ledger: Mailbox[str]
+) -> None:
+    await system.add_model(Engine(answer(function_call("work"))))
+    await system.add_agent({"tool_loop": Overtaken(system, desk)})
+    (record,) = await system.make(rollout_spec(row()))
+    assert record.outcome == Completed()
+    assert row_of(record)["_gym"]["rebuilt_sessions"] == 1
+    await settled(lambda: ledger.items.count("close") == 1)
 
 
 class Changed:
