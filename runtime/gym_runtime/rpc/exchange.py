@@ -132,7 +132,8 @@ class Exchanges:
         """Have a suspect admitted.
 
         Raises:
-            GymError: `Busy` while there is no place, and what else befalls a request.
+            Busy: there is no place for it now.
+            NoWorker, ConnectionLost, DeadlineExceeded: as for any request.
         """
         if not view.has_places(worker):
             return
@@ -146,11 +147,12 @@ class Exchanges:
     ) -> str:
         """The name of a worker of a pool of which this caller knows no worker.
 
-        The request itself goes to a worker that is named: if that one ends, the caller notices at once, and
+        The request itself goes to a worker that is named: if that one ends, the caller notices it, and
         counts its end. A suspect waits for a listed worker.
 
         Raises:
-            GymError: `NoWorker` if there is none, and what else befalls a request.
+            NoWorker: there is none, or none answered.
+            ConnectionLost, DeadlineExceeded: as for any request.
         """
         if budget.deaths_of(call_name(view.kind, request)) >= ALONE_AT:
             raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
