@@ -22,10 +22,11 @@ Source: github.com/huggingface/Math-Verify (Apache-2.0); the rows are our own.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from functools import cache, partial
 from itertools import product
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from gym_runtime import Environment, Model, Reply, Role, TaskError, Verdict, published
 from gym_runtime.processes import within
@@ -37,6 +38,7 @@ from gym_resources.judging.texts import all_messages
 STEP_LIMIT_S = 5.0
 LIMIT_S = 10.0
 KILL_S = 20.0
+_is_whole_number = re.compile("[0-9]{1,100}").fullmatch
 AROUND = ((r"\(", r"\)"), ("$", "$"))
 CONFIGURATIONS = (
     "dapo17k",
@@ -73,17 +75,38 @@ def bare(answer: str) -> str:
     return answer.strip()
 
 
+def whole_number(answer: str) -> list[Any]:
+    """What the library reads in a whole number, without the library, which takes a while; else nothing."""
+    return [_library().integer(answer), answer] if _is_whole_number(answer) else []
+
+
+class _Library(NamedTuple):
+    """Functions of the library, its ways to read an answer, and what it reads whole numbers as."""
+
+    parse: Any
+    verify: Any
+    latex: Any
+    plain: Any
+    integer: Any
+
+
 @cache  # for each call to `setLevel`, Python empties the caches of all loggers
-def _library() -> Any:
+def _library() -> _Library:
     import math_verify  # pyright: ignore[reportMissingImports]
+    import sympy  # pyright: ignore[reportMissingImports]
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
-    return cast("Any", math_verify)
+    return _Library(
+        math_verify.parse,
+        math_verify.verify,
+        latex=math_verify.LatexExtractionConfig(),
+        plain=math_verify.ExprExtractionConfig(),
+        integer=sympy.Integer,
+    )
 
 
 async def verify(task: MathTask, reply: Reply) -> Verdict:
     library = _library()
-    latex, plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
     end_s = time.process_time() + LIMIT_S
 
     def read(text: str, *ways: object) -> list[Any]:
@@ -94,10 +117,11 @@ async def verify(task: MathTask, reply: Reply) -> Verdict:
         compare = partial(library.verify, *pair, float_rounding=6, timeout_seconds=None)
         return within(min(STEP_LIMIT_S, end_s - time.process_time()), compare, False)
 
-    expected = read(rf"\boxed{{{bare(task.expected_answer)}}}", latex)
+    answer = bare(task.expected_answer)
+    expected = whole_number(answer) or read(rf"\boxed{{{answer}}}", library.latex)
     if not expected:
         raise TaskError(f"the expected answer {task.expected_answer!r} cannot be read as LaTeX")
-    found = read(reply.joined_text, plain, latex)
+    found = read(reply.joined_text, library.plain, library.latex)
     reward = float(any(map(equal, product(expected, found))))
     return Verdict(
         reward,

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_resources.math_with_judge import bare
+from gym_resources.math_with_judge import _library, bare, whole_number
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
@@ -78,6 +78,18 @@ async def test_answers_are_compared_symbolically(source: str) -> None:
     # Around what is expected, one pair of each kind does not matter, in this order.
     for expected in (r"\(32\)", "$32$", r" \( $32$ \) "):
         assert (await judge(source, expected, r"\boxed{32}")).reward == 1.0
+
+
+@pytest.mark.slow
+def test_a_whole_number_is_what_the_library_reads_in_it(source: str) -> None:
+    library = _library()
+    for number in ("0", "7", "007", "32", "100", "1" * 40, "9" * 100):
+        read = library.parse(rf"\boxed{{{number}}}", (library.latex,), parsing_timeout=None)
+        found = whole_number(number)
+        assert found == read
+        assert [*map(type, found)] == [*map(type, read)]
+    for other in ("", "-1", "+1", "1.0", "1/2", "1,000", "٣", "x", "9" * 101):
+        assert whole_number(other) == []
 
 
 @pytest.mark.parametrize("expected", ["", " ", r"\(\)", r"\( $$ \)"])

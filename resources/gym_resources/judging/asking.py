@@ -24,6 +24,8 @@ class JudgedTask(Task):
     label_rule: LabelRule = "last"
 
     def __post_init__(self) -> None:
+        if not self.judge_responses_create_params:
+            return
         try:
             create_params(msgspec.json.encode(self.sampling))
         except msgspec.ValidationError as error:

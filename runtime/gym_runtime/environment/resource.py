@@ -6,8 +6,7 @@ checked by `gym_runtime.environment.author_code`.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -116,9 +115,10 @@ class Resource:
         if self._needs_files:
             await guarded("open", anyio.to_thread.run_sync, task.check_assets)
         session = await guarded("open", self.session_type, task)
-        session.models = models or Models()
         session.row = bytes(row)
-        session.packs = ToolPacks(self._packs)
+        session.models = models or session.models
+        if self._packs:
+            session.packs = ToolPacks(self._packs)
         try:
             await guarded("open", session.open)
         except BaseException:
@@ -280,7 +280,9 @@ def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[An
     class Stateless(Session[Any]):
         async def verify(self, reply: Reply) -> Verdict | Pending:
             verdict = verify(self.task, reply, *_asked(roles, self.models))
-            return await verdict if inspect.isawaitable(verdict) else verdict
+            if hasattr(verdict, "__await__"):
+                return await cast("Awaitable[Verdict | Pending]", verdict)
+            return cast("Verdict | Pending", verdict)
 
     return Stateless
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import TypeVar
 
@@ -26,11 +27,7 @@ def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
     """
     if limit_s <= 0:
         return otherwise
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGVTALRM, stop)
+    _stop_at_signals()
     try:
         try:
             # The signal is repeated every `LIMIT_SIGNAL_S`, because some libraries catch every exception.
@@ -42,5 +39,11 @@ def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
     except OutOfTime:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         return otherwise
-    finally:
-        signal.signal(signal.SIGVTALRM, before)
+
+
+@cache  # and never taken back, which would cost a fork thirty pages
+def _stop_at_signals() -> None:
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGVTALRM, stop)

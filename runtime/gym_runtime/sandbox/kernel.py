@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
 import signal
@@ -153,22 +152,16 @@ def _unless_forked() -> None:
     os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
-def list_folder(folder: int, pages: mmap.mmap) -> int:
-    """Have the kernel write what is in an open folder into these pages; return how many bytes that took.
+def list_folder(folder: int, address: int, size: int) -> int:
+    """Have the kernel write what is in an open folder into this memory; return how many bytes that took.
 
-    Returns 0 if it is more than the pages hold.
-
-    Raises:
-        OSError: the folder cannot be listed.
+    Returns 0 if it is more than ``size`` bytes, or if the folder cannot be listed.
     """
-    buffer, size = (ctypes.c_char * len(pages)).from_buffer(pages), 0
-    while came := _library.getdents64(folder, ctypes.byref(buffer, size), len(pages) - size):
-        if came < 0:
-            if ctypes.get_errno() == errno.EINVAL:
-                return 0
-            raise OSError(ctypes.get_errno(), "a folder cannot be listed")
-        size += came
-    return size
+    # Not by `_library`, see `prctl`.
+    written = 0
+    while (came := _python.getdents64(folder, ctypes.c_void_p(address + written), size - written)) > 0:
+        written += came
+    return 0 if came else written
 
 
 def prctl(option: int, value: int) -> None:

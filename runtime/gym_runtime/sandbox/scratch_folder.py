@@ -6,6 +6,7 @@ The names in it are chosen by forks, so the warm process keeps none of them: it 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from contextlib import suppress
 
@@ -23,6 +24,7 @@ class ScratchFolder:
         self.path = path
         self._names = set(os.listdir(path))
         self._listing = Passage(LISTING_BYTES)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._listing.pages))
         self._usual = b""
         self._remember()
 
@@ -54,7 +56,7 @@ class ScratchFolder:
     def _list(self) -> None:
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self._listing.size = list_folder(folder, self._listing.pages)
+            self._listing.size = list_folder(folder, self._address, LISTING_BYTES)
         finally:
             os.close(folder)
 
