@@ -13,6 +13,7 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
+from gym_runtime.rollout.account import CLEARED_AT_MOST
 from gym_runtime.rpc.suspects import MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
@@ -131,3 +132,11 @@ async def test_a_rollout_that_ends_its_agent_worker() -> None:
     assert list(failed) == [POISON]
     assert "agent workers in a row were lost" in failed[POISON]
     assert restarts == {"agent": 3}
+
+
+async def test_a_rollout_that_ends_an_agent_worker_after_each_turn() -> None:
+    records, restarts = await run("poison_turns", poison={POISON})
+    failed = failures(records)
+    assert list(failed) == [POISON]
+    assert "agent workers in a row were lost" in failed[POISON]
+    assert restarts == {"agent": CLEARED_AT_MOST + 2}

@@ -14,6 +14,11 @@ import msgspec
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.packing import ID_BYTES
 
+Ids = tuple[bytes, ...]
+"""Packed ids in pieces. A conversation's ids share the pieces of those before, which may take megabytes."""
+
+PIECES_AT_MOST = 64  # then they are joined, because each turn looks at all of them
+
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a conversation so far.
@@ -78,7 +83,7 @@ def shortened(tokens: Tokens, before: bytes | bytearray) -> Tokens:
     )
 
 
-def lengthened(tokens: Tokens, before: bytes) -> Tokens:
+def lengthened(tokens: Tokens, before: Ids) -> Tokens:
     """The tokens with their whole prompt.
 
     Raises:
@@ -86,28 +91,45 @@ def lengthened(tokens: Tokens, before: bytes) -> Tokens:
     """
     if not tokens.same:
         return tokens
-    return msgspec.structs.replace(tokens, prompt_ids=prompt_of(tokens, before), same=0, rest=b"")
+    prompt = b"".join(_prompt(tokens, before))
+    return msgspec.structs.replace(tokens, prompt_ids=prompt, same=0, rest=b"")
 
 
-def prompt_of(tokens: Tokens, before: bytes) -> bytes:
-    """The ids of the whole prompt.
+def _prompt(tokens: Tokens, before: Ids) -> Ids:
+    if not tokens.same:
+        return (tokens.prompt_ids,)
+    kept: list[bytes] = []
+    missing = tokens.same * ID_BYTES
+    for piece in before:
+        if not missing:
+            break
+        kept.append(piece[:missing])
+        missing -= len(kept[-1])
+    if missing:
+        raise ModelUnavailable("the model's answer leaves out token ids that are not known", stage="model")
+    return (*kept, tokens.rest)
+
+
+def ids_after(tokens: Tokens | None, before: Ids) -> Ids:
+    """The ids of a conversation, including its last answer; nothing if they are not reported.
 
     Raises:
         ModelUnavailable: as `lengthened`.
     """
-    if not tokens.same:
-        return tokens.prompt_ids
-    size = tokens.same * ID_BYTES
-    if size > len(before):
-        raise ModelUnavailable("the model's answer leaves out token ids that are not known", stage="model")
-    return before[:size] + tokens.rest
-
-
-def prefix_after(tokens: Tokens | None, items: int, before: bytes = b"") -> Prefix | None:
-    """The tokens of a conversation of ``items`` items, including its last answer; None if not reported."""
     if tokens is None or not (tokens.prompt_ids or tokens.same):
+        return ()
+    ids = (*_prompt(tokens, before), tokens.generation_ids)
+    return ids if len(ids) <= PIECES_AT_MOST else (b"".join(ids),)
+
+
+def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
+    """The tokens of a conversation of ``items`` items, including its last answer, whose prompt is whole.
+
+    None if they are not reported.
+    """
+    if tokens is None or not tokens.prompt_ids:
         return None
-    return Prefix(ids=prompt_of(tokens, before) + tokens.generation_ids, items=items)
+    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)
 
 
 def chained(calls: Mapping[int, Tokens]) -> list[CallTokens]:

@@ -12,7 +12,9 @@ client is gone, and not the time while a suspect waits (`gym_runtime.workers.sus
 
 When a worker gives a task back (it drains, the client is gone, the broker does not answer), it clears
 `Spent.working`. So a delivery that finds ``working`` set knows that the worker before it was lost;
-`Spent.losses` counts such workers in a row, as long as the journal has not grown between them.
+`Spent.losses` counts such workers in a row, as long as the journal has not grown between them. After
+`CLEARED_AT_MOST` lost workers a journal that grows clears nothing any more, because a rollout may end a
+worker after each turn.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
 
 NOTES = 16
+CLEARED_AT_MOST = 5
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,6 +38,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         attempts: how many attempts are over, for any reason.
         failures: attempts that failed and were repeated; ``max_attempts`` limits these.
         losses: agent workers in a row that were lost with this rollout.
+        lost: agent workers that were lost with it in all.
         turns: how many turns the journal had when the last delivery began.
         working: a worker has the rollout; if the next delivery finds this set, that worker was lost.
     """
@@ -44,8 +48,14 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 0
     failures: int = 0
     losses: int = 0
+    lost: int = 0
     turns: int = 0
     working: bool = False
+
+    @property
+    def cleared_by_turns(self) -> bool:
+        """Whether a turn that is stored clears the losses."""
+        return self.lost < CLEARED_AT_MOST
 
 
 _encode = msgspec.json.Encoder().encode
@@ -90,14 +100,16 @@ class Account:
         else:
             # A first delivery writes no record when it begins. It may never have arrived; to count it as lost
             # costs the rollout no more than a place (`gym_runtime.workers.suspect_places`).
-            before = Spent(attempts=int(delivered_before), losses=int(delivered_before))
+            lost = int(delivered_before)
+            before = Spent(attempts=lost, losses=lost, lost=lost)
         if before.working:
             # The lost worker could not count its own last attempt.
             before = msgspec.structs.replace(before, attempts=before.attempts + 1)
             if delivered_before:
                 # A journal that has grown shows that the worker before got on; the count begins again.
-                losses = before.losses + 1 if before.turns == turns else 1
-                before = msgspec.structs.replace(before, losses=losses)
+                got_on = before.turns != turns and before.cleared_by_turns
+                losses = 1 if got_on else before.losses + 1
+                before = msgspec.structs.replace(before, losses=losses, lost=before.lost + 1)
         self._before = self.spent = msgspec.structs.replace(before, turns=turns)
         self.budget = RetryBudget(self._retries - before.retries)
 

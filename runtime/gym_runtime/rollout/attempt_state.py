@@ -14,7 +14,7 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE, ModelUnavailable, TaskError, UsageError
 from gym_runtime.messages import calls
-from gym_runtime.messages.call_tokens import lengthened
+from gym_runtime.messages.call_tokens import Ids, lengthened
 from gym_runtime.messages.responses import CreateParams, Response, Usage, decode_params
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.remote_model import Answered
@@ -45,7 +45,7 @@ class AttemptState:
         self.last_response: Response | None = None
         self._newest: calls.Tokens | None = None
         self._reset = False
-        self._ids = b""
+        self._ids: Ids = ()
 
     @property
     def max_turns(self) -> int | None:

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from gym_runtime.errors import UNREADABLE, ConversationUnknown, ModelUnavailable, leaf
 from gym_runtime.messages import calls
+from gym_runtime.messages.call_tokens import Ids, Prefix, ids_after
 from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
@@ -29,8 +30,8 @@ class Answered(NamedTuple):
 
     response: Response
     answer: calls.ModelAnswer
-    before: bytes = b""
-    after: bytes = b""
+    before: Ids = ()
+    after: Ids = ()
 
 
 class RemoteModel:
@@ -60,7 +61,8 @@ class RemoteModel:
         self._calls = 0
         self._worker = ""
         self._kept = self._mark = 0
-        self._prefix: calls.Prefix | None = None
+        self._ids: Ids = ()
+        self._covered = 0
         self._params = NULL
         self._items: list[Raw] = []
         self._hash = blake2b(digest_size=DIGEST_BYTES)
@@ -72,7 +74,7 @@ class RemoteModel:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
         if params != self._params:  # the worker keeps the old tools, so the whole prompt is sent again
-            self._params, self._kept, self._prefix = params, 0, None
+            self._params, self._kept, self._ids = params, 0, ()
         self._follow(items)
         identity = self._identity(params) if self._task.durability == "turn" else ""
         body = self._journal.model_answer(identity)
@@ -82,13 +84,13 @@ class RemoteModel:
             await self._journal.store(identity, body)
         response, answer, _, _ = _decoded(body)
         self._extend(response.output)
-        before = self._prefix.ids if self._prefix is not None else b""
-        self._prefix = calls.prefix_after(answer.tokens, len(self._items), before)
+        before, self._ids = self._ids, ids_after(answer.tokens, self._ids)
+        self._covered = len(self._items)
         # The worker must have kept exactly this conversation; an answer from the journal was kept by a worker
         # that may be gone.
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
         self._mark = answer.mark
-        return Answered(response, answer, before, self._prefix.ids if self._prefix is not None else b"")
+        return Answered(response, answer, before, self._ids)
 
     async def ask_each(self, params: Raw, conversations: Sequence[Sequence[Raw]]) -> list[Answered]:
         """The answers to separate conversations, asked at the same time; each is journaled as it comes.
@@ -119,7 +121,7 @@ class RemoteModel:
             raise leaf(group) from group
         return [_decoded(body) for body in bodies if body is not None]
 
-    async def ask_apart(self, params: Raw, items: Sequence[Raw], prefix: calls.Prefix | None) -> Answered:
+    async def ask_apart(self, params: Raw, items: Sequence[Raw], prefix: Prefix | None) -> Answered:
         """The answer to a separate conversation: not journaled, not kept; calls may run concurrently.
 
         Raises:
@@ -139,7 +141,7 @@ class RemoteModel:
                 return_tokens=tokens,
                 conversation=self._name,
                 known=known,
-                brief=self._prefix is not None,
+                brief=bool(self._ids),
                 mark=self._mark,
             )
             try:
@@ -152,8 +154,8 @@ class RemoteModel:
                 input=list(items),
                 return_tokens=tokens,
                 conversation=self._name,
-                prefix=self._prefix,
-                brief=self._prefix is not None,
+                prefix=Prefix(ids=b"".join(self._ids), items=self._covered) if self._ids else None,
+                brief=bool(self._ids),
             )
         )
 
@@ -174,7 +176,7 @@ class RemoteModel:
         ):
             self._items, known = [], 0
             self._hash = blake2b(digest_size=DIGEST_BYTES)
-            self._prefix, self._kept = None, 0
+            self._ids, self._kept = (), 0
         self._extend(items[known:])
 
     def _extend(self, items: Sequence[Raw]) -> None:
@@ -202,6 +204,8 @@ def _identity(params: Raw, items: Sequence[Raw]) -> str:
 def _decoded(body: Raw) -> Answered:
     try:
         answer = calls.decode_model_answer(body)
-        return Answered(decode_response(answer.response), answer)
+        # A slice would keep the whole body in memory, with the ids that are decoded already.
+        response = answer.response.copy() if answer.tokens is not None else answer.response
+        return Answered(decode_response(response), answer)
     except UNREADABLE as error:
         raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gym_runtime.messages import calls
-from gym_runtime.messages.call_tokens import lengthened
+from gym_runtime.messages.call_tokens import Ids, lengthened
 from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items
 from gym_runtime.messages.responses import Response
 
@@ -11,7 +11,7 @@ from gym_runtime.messages.responses import Response
 class Turn:
     """One answer of the model."""
 
-    def __init__(self, response: Response, tokens: calls.Tokens | None, before: bytes = b"") -> None:
+    def __init__(self, response: Response, tokens: calls.Tokens | None, before: Ids = ()) -> None:
         self.response = response
         self._tokens, self._before = tokens, before
         self.items: list[Item] = decode_items(response.output)

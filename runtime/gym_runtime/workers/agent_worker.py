@@ -196,7 +196,8 @@ class AgentWorker:
             await journal.load()
             await account.load(turns=journal.length, delivered_before=delivery.deliveries > 1)
         turn = self._turns.turn(account.spent.losses)
-        journal.on_turn = turn.give_up
+        if account.spent.cleared_by_turns:
+            journal.on_turn = turn.give_up
         attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
         # Before the cancellations are looked at: a signal that comes later finds the attempts here.

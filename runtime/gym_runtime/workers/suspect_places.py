@@ -13,7 +13,8 @@ losses when the rollout begins
 3      never: the last worker ended while no other rollout there was new, so this one has failed
 ====== ==================================================================================
 
-The rollout that ends its workers gathers losses; the others store a turn, which clears their losses.
+The rollout that ends its workers gathers losses; the others store a turn, which clears their losses, up to
+`rollout.account.CLEARED_AT_MOST` times. From then on a rollout keeps its place to its end.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime.rollout.account import NOTES, Account, Spent
+from gym_runtime.rollout.account import CLEARED_AT_MOST, NOTES, Account, Spent
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.testing.memory import MemoryBroker, MemoryBus
 from gym_runtime.testing.virtual_clock import BACKEND
@@ -38,6 +38,10 @@ def account(bus: MemoryBus) -> Account:
         (
             Spent(used_s=1.5, retries=2, attempts=3, failures=1, losses=1, turns=4, working=True),
             b'{"used_s":1.5,"retries":2,"attempts":3,"failures":1,"losses":1,"turns":4,"working":true}',
+        ),
+        (
+            Spent(attempts=3, losses=1, lost=3, turns=4),
+            b'{"attempts":3,"losses":1,"lost":3,"turns":4}',
         ),
     ],
 )
@@ -74,6 +78,16 @@ async def test_a_worker_that_does_not_give_back_is_lost_and_a_turn_clears_that(b
         one.start()
         assert await one.note(working=True)
     assert losses == [1, 2, 3, 1, 2]
+
+
+async def test_turns_clear_only_so_many_losses(bus: MemoryBus) -> None:
+    found: list[tuple[int, bool]] = []
+    for stored in range(CLEARED_AT_MOST + 3):
+        one = account(bus)
+        await one.load(turns=stored, delivered_before=True)
+        found.append((one.spent.losses, one.spent.cleared_by_turns))
+        assert await one.note(working=True)
+    assert found == [*[(1, True)] * (CLEARED_AT_MOST - 1), (1, False), (2, False), (3, False), (4, False)]
 
 
 async def test_what_waits_on_a_worker_is_not_lost_with_it(bus: MemoryBus) -> None:
