@@ -6,9 +6,11 @@
 Every row brings its whole context, a text or an image (as a data URL); each turn is one call to the stub
 engine and one step of the environment. What is measured is everything but the stub engine.
 
-"MB moved" are the bytes of the requests that the engine was sent for one rollout and of its answers, as the
-stub engine counts them: context times turns, and with token ids their JSON, too. "ms per MB" is what these
-cost above the smallest context with as many turns, which stands for the fixed part.
+"MB asked" are the bytes of the requests that the engine was sent for one rollout and of its answers, as the
+stub engine counts them: context times turns, and with token ids their JSON, too. "MB moved" are all bytes
+that passed through this machine's sockets: between client, broker, workers and engine (other programs must be
+quiet). The two last columns before the processes are the CPU milliseconds that a MB of these costs above the
+smallest context with as many turns, which stands for the fixed part.
 
 "Memory" is how much the agent worker of a new system grows for each rollout in flight, and how many times the
 rollout's size that is: its row, and four bytes for each token id.
@@ -59,8 +61,8 @@ environment = Environment(resource=Steps, description="Steps.", max_turns=100)
 '''
 BYTES_AT_ONCE = 64 * 1024 * 1024
 """Of all rows in flight together."""
-MOVED_MB = 200
-"""About so much is moved in one measurement, by at least four rollouts."""
+ASKED_MB = 200
+"""About so much is asked in one measurement, by at least four rollouts."""
 BYTES_PER_TOKEN = 4
 """Of the stub engine's tokens, and of a token's id."""
 MEMORY_TURNS = 10
@@ -68,7 +70,8 @@ LARGE_KB = 256
 """Of smaller contexts the memory is mostly that of Python objects."""
 PROCESSES = ("agent", "model", "resource", "broker", "client")
 HEADER = [
-    *("context", "turns", "token ids", "MB moved", "CPU ms", "per turn", "ms per MB"),
+    *("context", "turns", "token ids", "MB asked", "MB moved", "CPU ms", "per turn"),
+    *("per MB asked", "per MB moved"),
     *PROCESSES,
 ]
 
@@ -128,6 +131,7 @@ class System:
         in_flight = case.in_flight(count)
         self._engine.stats(reset=True)
         before = {name: cpu_s(part) for name, part in self._parts.items()}
+        moved_before = moved_bytes()
         completed = 0
         async for record in self._gym.rollouts(
             rows, environment="steps", in_flight=in_flight, return_tokens=case.tokens
@@ -138,7 +142,8 @@ class System:
         stats = self._engine.stats()
         return spent | {
             "all": sum(spent.values()),
-            "moved": (stats.bytes_in + stats.bytes_out) / count / 2**20,
+            "asked": (stats.bytes_in + stats.bytes_out) / count / 2**20,
+            "moved": (moved_bytes() - moved_before) / count / 2**20,
         }
 
     async def memory_kb(self, case: Case) -> float:
@@ -161,23 +166,29 @@ class System:
 
     async def measure(self, case: Case, most: int, repeats: int) -> Spent:
         """The medians of several runs."""
-        moved_mb = case.size_kb * case.turns * (2.7 if case.tokens else 1) / 1024
-        count = max(4, min(most, int(MOVED_MB / moved_mb)))
+        asked_mb = case.size_kb * case.turns * (2.7 if case.tokens else 1) / 1024
+        count = max(4, min(most, int(ASKED_MB / asked_mb)))
         runs = [await self.run(case, count) for _ in range(repeats)]
         return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
+def moved_bytes() -> int:
+    """All bytes that have passed through sockets of this machine since it started."""
+    return psutil.net_io_counters(pernic=True)["lo"].bytes_sent
+
+
 def line(case: Case, spent: Spent, fixed: Spent | None) -> list[object]:
     """One row of the table; ``fixed`` is what the smallest context takes, None where this is it."""
-    extra = (spent["all"] - fixed["all"]) / (spent["moved"] - fixed["moved"]) if fixed else None
+    extra = spent["all"] - fixed["all"] if fixed else 0.0
+    per_mb = [f"{extra / (spent[of] - fixed[of]):.1f}" if fixed else "" for of in ("asked", "moved")]
     return [
         case.name,
         case.turns,
         "on" if case.tokens else "off",
-        f"{spent['moved']:.2f}",
+        *(f"{spent[of]:.2f}" for of in ("asked", "moved")),
         f"{spent['all']:.1f}",
         f"{spent['all'] / case.turns:.2f}",
-        "" if extra is None else f"{extra:.1f}",
+        *per_mb,
         *(f"{spent[name]:.1f}" for name in PROCESSES),
     ]
 
