@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 import anyio
 
@@ -35,6 +36,8 @@ from gym_runtime.bus.protocol import (
     subscribe_command,
     unsubscribe_command,
 )
+from gym_runtime.bus.requests import stopped
+from gym_runtime.bus.stop import Stop
 from gym_runtime.bus.upkeep import CLOSED, Upkeep
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
 from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, DIAL_S, PING_INTERVAL_S, RECONNECT_S
@@ -163,7 +166,15 @@ class Connection(Upkeep):
         finally:
             answered.cancel()
 
-    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> RawAnswer:
+    async def ask(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        within_s: float,
+        header: bytes = b"",
+        stop: Stop | None = None,
+    ) -> RawAnswer:
         if not self._is_up.is_set() or self._finished or self._outgoing.full:
             started_s = self._loop.time()
             with anyio.move_on_after(within_s) as scope:
@@ -176,6 +187,8 @@ class Connection(Upkeep):
         number, reply, future = self._requests.begin(subject)
         timer = self._requests.limit(number, within_s)
         try:
+            if stop is not None:
+                stop.calls(partial(stopped, future))
             self.post(subject, payload, reply=reply, header=header)
             # It may be large, and the answer may take minutes.
             del payload

@@ -6,7 +6,8 @@ its last one costs 2 µs. Plain asyncio tasks would be as cheap, but are cancell
 end, and within shielded scopes too. These are tasks of the group: cancellation, shields and errors are as
 anyio has them.
 
-A job leaves nothing to the next one: a task whose context variables it changed is not used again.
+A job leaves nothing to the next one: a task whose context variables it changed is not used again. Nor is one
+whose scope was cancelled, which a job may have instead of a scope of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
+from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from gym_runtime import logs
@@ -24,7 +26,7 @@ MOST_IDLE = 256
 """Tasks that wait for a job at most, of 3 KB each."""
 
 Work = Callable[..., Coroutine[Any, Any, object]]
-_Job = tuple[Work, tuple[Any, ...]]
+_Job = tuple[Work, tuple[Any, ...], bool]
 
 
 class Crew:
@@ -40,12 +42,19 @@ class Crew:
         """Do ``work(*arguments)`` concurrently. As with a task of its own, a cancellation before its first
         step leaves it undone.
         """
+        self._start((work, arguments, False))
+
+    def start_in_scope(self, work: Work, *arguments: Any) -> None:
+        """As `start_soon`, with a scope as the first argument: to cancel it ends this job and no other."""
+        self._start((work, arguments, True))
+
+    def _start(self, job: _Job) -> None:
         while self._idle:
             waiting = self._idle.pop()
             if not waiting.done():  # else its task was cancelled
-                waiting.set_result((work, arguments))
+                waiting.set_result(job)
                 return
-        self._tasks.start_soon(self._member, work, arguments)
+        self._tasks.start_soon(self._member, job)
 
     def close(self) -> None:
         """Let the tasks end when their jobs are done, so that the group can be left without cancelling it."""
@@ -55,24 +64,24 @@ class Crew:
             if not waiting.done():
                 waiting.set_result(None)
 
-    async def _member(self, work: Work, arguments: tuple[Any, ...]) -> None:
+    async def _member(self, job: _Job | None) -> None:
         task = asyncio.current_task()
         assert task is not None
         # Before the copy is taken, and again after each job: only then are the two contexts comparable.
         logs.set_rollout("", 0)
         context = copy_context()
-        while True:
-            await work(*arguments)
-            logs.set_rollout("", 0)
-            # A job may have swallowed a cancellation; the next job must not inherit it.
-            if self._closed or len(self._idle) >= MOST_IDLE or task.cancelling() or copy_context() != context:
-                return
-            # A waiting task must not keep the last job's payload in memory.
-            del work, arguments
-            waiting: asyncio.Future[_Job | None] = self._loop.create_future()
-            self._idle.append(waiting)
-            job = await waiting
-            if job is None:
-                return
-            work, arguments = job
-            del job, waiting
+        with CancelScope() as scope:
+            while job is not None:
+                work, arguments, in_scope = job
+                await (work(scope, *arguments) if in_scope else work(*arguments))
+                logs.set_rollout("", 0)
+                # A job may have swallowed a cancellation; the next job must not inherit it.
+                cancelled = scope.cancel_called or task.cancelling()
+                if self._closed or len(self._idle) >= MOST_IDLE or cancelled or copy_context() != context:
+                    return
+                # A waiting task must not keep the last job's payload in memory.
+                del job, work, arguments
+                waiting: asyncio.Future[_Job | None] = self._loop.create_future()
+                self._idle.append(waiting)
+                job = await waiting
+                del waiting

@@ -8,7 +8,7 @@ here is thread-safe.
 **Requests.** `Bus.request` either returns the answer's payload or raises, before the deadline:
 `NoWorker` at once when no process serves the subject, `ConnectionLost` at once when the connection breaks
 while waiting (the request may or may not have been executed), `DeadlineExceeded` otherwise. A cancelled
-request raises the cancellation at once and a late answer is dropped.
+request raises the cancellation at once, a stopped one `Stopped`, and a late answer is dropped.
 
 **Serving.** `Bus.serve` calls a plain function for every message, in order of arrival on that
 subscription; it must not block, and starts tasks in its own task group for anything longer. With
@@ -48,6 +48,7 @@ import anyio
 import msgspec
 
 from gym_runtime.bus.slots import Slots
+from gym_runtime.bus.stop import Stop
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 HEADER_BYTES = 64 * 1024
@@ -128,6 +129,7 @@ class Bus(Protocol):
         deadline_s: float,
         headers: Headers | None = None,
         run: str = "",
+        stop: Stop | None = None,
     ) -> bytes:
         """Ask and wait for the answer. ``deadline_s`` is in seconds since the epoch.
 
@@ -135,6 +137,7 @@ class Bus(Protocol):
 
         Raises:
             NoWorker, ConnectionLost, DeadlineExceeded, PayloadTooLarge: as described in this module.
+            Stopped: ``stop`` was used while it waited for the answer.
         """
         ...
 

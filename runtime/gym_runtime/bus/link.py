@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
 from gym_runtime.bus.socket import Traffic
+from gym_runtime.bus.stop import Stop
 
 Role = Literal["client", "agent", "resource", "model"]
 """What a connection is for; brokers may let each role do less than all."""
@@ -120,7 +121,15 @@ class Link(Protocol):
         """
         ...
 
-    async def ask(self, subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> RawAnswer:
+    async def ask(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        within_s: float,
+        header: bytes = b"",
+        stop: Stop | None = None,
+    ) -> RawAnswer:
         """Send and wait for one answer. While disconnected it waits for the connection first.
 
         Raises:
@@ -129,6 +138,7 @@ class Link(Protocol):
             DeadlineExceeded: Nothing came within ``within_s`` seconds.
             BrokerError: We may not publish there.
             PayloadTooLarge: As for `send`.
+            Stopped: ``stop`` was used.
         """
         ...
 

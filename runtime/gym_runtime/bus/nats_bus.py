@@ -23,6 +23,7 @@ from gym_runtime.bus.protocol import decode_headers, encode_headers
 from gym_runtime.bus.puller import Puller
 from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.socket import Traffic
+from gym_runtime.bus.stop import Stop
 from gym_runtime.bus.stream_reader import Reader
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
@@ -71,6 +72,7 @@ class NatsBus:
         deadline_s: float,
         headers: Headers | None = None,
         run: str = "",
+        stop: Stop | None = None,
     ) -> bytes:
         within_s = deadline_s - clock.now()
         if within_s <= 0:
@@ -83,7 +85,9 @@ class NatsBus:
         header = encode_headers(headers) if headers else b""
         # After `put`: a reference in place of a large payload counts nothing.
         counted = self._inline.sent(len(payload))
-        asking = self._link.ask(self._names.subject(subject), payload, within_s=within_s, header=header)
+        asking = self._link.ask(
+            self._names.subject(subject), payload, within_s=within_s, header=header, stop=stop
+        )
         # What is sent is not held until the answer is there.
         del payload
         try:

@@ -14,10 +14,11 @@ from os import urandom
 import msgspec
 
 from gym_runtime.bus.link import RawAnswer
+from gym_runtime.bus.stop import Stopped
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
-Waiting = asyncio.Future[RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded]
+Waiting = asyncio.Future[RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded | Stopped]
 
 
 def _random_numbers() -> Iterator[int]:
@@ -109,6 +110,12 @@ class Requests:
         for asked, future in self._waiting.values():
             if asked == subject and not future.done():
                 future.set_result(BrokerError(why))
+
+
+def stopped(future: Waiting) -> None:
+    """One was stopped."""
+    if not future.done():
+        future.set_result(Stopped())
 
 
 def _expire(future: Waiting, subject: str, within_s: float) -> None:

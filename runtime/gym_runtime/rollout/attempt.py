@@ -74,16 +74,18 @@ class Attempts:
         self._rollout: Rollout | None = None
         self._started_s = clock.now()
         self._lost: list[str] = []
+        self._cancelled = False
         self.detached = False
 
     def cancel(self) -> None:
         """Stop at once; the rollout ends as cancelled."""
+        self._cancelled = True
         self._scope.cancel()
 
     def suspend(self) -> None:
         """Stop at once: the client that waits for the result is gone."""
         self.detached = True
-        self._scope.cancel()
+        self.cancel()
 
     @property
     def number(self) -> int:
@@ -109,6 +111,8 @@ class Attempts:
                 await self._note(working=False)
                 await wait()
             self.account.start()
+            # Not `fail_after`: its TimeoutError could be the agent's own.
+            self._scope.deadline = self.account.deadline
             if known or wait is not None:
                 await self._note()
             while True:
@@ -154,7 +158,7 @@ class Attempts:
                 await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
                 pause_s = min(pause_s * 2, ATTEMPT_PAUSE_S)
         # Only a cancelled `_scope` is left here; `run` returns or raises otherwise.
-        return self._record(Cancelled(), None)
+        return self._record(Cancelled(), None) if self._cancelled else self.failed(self._too_late())
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):
@@ -162,23 +166,23 @@ class Attempts:
 
     async def _once(self) -> RolloutRecord:
         task, account = self.task, self.account
-        # Not `fail_after`: its TimeoutError could be the agent's own.
-        with anyio.CancelScope(deadline=account.deadline):
-            rollout = self._rollout = Rollout(
-                task, self.number, self._router, self._journal, account.budget, account.left_s
-            )
-            rollout.times.queue_s = account.queued_s
-            if task.candidates:
-                return self._compared(Completed(), await rollout.compare())
-            await rollout.open()
-            await self._ask_agent(rollout)
-            self._check_staleness(rollout)
-            verdict = await rollout.verify()
-            reason = rollout.truncated
-            return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
-        slowest = self._router.slowest(task.rollout_id)
-        raise DeadlineExceeded(
-            f"the rollout took longer than {task.timeout_s:.0f} s"
+        rollout = self._rollout = Rollout(
+            task, self.number, self._router, self._journal, account.budget, account.left_s
+        )
+        rollout.times.queue_s = account.queued_s
+        if task.candidates:
+            return self._compared(Completed(), await rollout.compare())
+        await rollout.open()
+        await self._ask_agent(rollout)
+        self._check_staleness(rollout)
+        verdict = await rollout.verify()
+        reason = rollout.truncated
+        return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
+
+    def _too_late(self) -> DeadlineExceeded:
+        slowest = self._router.slowest(self.task.rollout_id)
+        return DeadlineExceeded(
+            f"the rollout took longer than {self.task.timeout_s:.0f} s"
             + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else ""),
             stage=slowest.kind if slowest else "agent",
         )
@@ -235,9 +239,13 @@ class Attempts:
         rollout = self._rollout
         if rollout is not None:
             try:
-                # Shielded: a cancelled rollout must close its session as well.
-                with anyio.move_on_after(2, shield=True):
-                    await rollout.close()
+                try:
+                    await rollout.close()  # this hardly ever waits, and a shield is not free
+                except anyio.get_cancelled_exc_class():
+                    # A cancelled rollout must close its session as well.
+                    with anyio.move_on_after(2, shield=True):
+                        await rollout.close()
+                    raise
             except GymError as error:
                 logger().info("a session was not closed; its time limit will close it", error=str(error))
 

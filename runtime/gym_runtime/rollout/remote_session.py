@@ -120,8 +120,11 @@ class RemoteSession:
             try:
                 if lost and not await self._rebuilt(lost):
                     break
+                again = repeated or bool(lost)
+                if limit_s is None:  # as nearly always: a scope is not free
+                    return await self._send(call, number, repeated=again)
                 with anyio.move_on_after(limit_s):
-                    return await self._send(call, number, repeated=repeated or bool(lost))
+                    return await self._send(call, number, repeated=again)
                 return None
             except SessionLost as error:
                 if not self._task.replayable:

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers
+from gym_runtime.bus.stop import Stopped
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, from_fault
 from gym_runtime.messages.calls import Request, RpcReply, decode_reply, encode
 from gym_runtime.messages.names import token
@@ -202,23 +203,23 @@ class Exchanges:
         headers: Headers | None,
     ) -> bytes | None:
         """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
-        data: bytes | None = None
         if hop.worker is not None:
-            view.begin(hop.worker, hop.scope)
+            view.begin(hop.worker, hop)
         try:
-            with hop.scope:
-                # No name here for what is sent: a large request is not held while its answer is awaited.
-                data = await self._bus.request(
-                    hop.subject,
-                    encode(request),
-                    deadline_s=request.deadline_s,
-                    headers=headers,
-                    run=request.run,
-                )
+            # No name here for what is sent: a large request is not held while its answer is awaited.
+            return await self._bus.request(
+                hop.subject,
+                encode(request),
+                deadline_s=request.deadline_s,
+                headers=headers,
+                run=request.run,
+                stop=hop,
+            )
+        except Stopped:
+            return None
         finally:
             if hop.worker is not None:
-                view.end(hop.worker, hop.scope)
-        return data
+                view.end(hop.worker, hop)
 
     def _unanswered(
         self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, call: str

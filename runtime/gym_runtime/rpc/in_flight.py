@@ -17,6 +17,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.stop import Stop
 from gym_runtime.errors import GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
@@ -35,26 +36,25 @@ encode_keys = msgspec.json.Encoder().encode
 decode_keys = msgspec.json.Decoder(list[str]).decode
 
 
-class InFlightRequest:
-    """A request whose caller waits for the answer.
+class InFlightRequest(Stop):
+    """A request whose caller waits for the answer; `stop` ends the waiting.
 
     Attributes:
         worker: the worker that was asked; None for a question to any worker of the pool.
-        scope: cancelled to end the waiting.
         lost: the worker no longer knows the request.
     """
 
     # There is one for each request, thousands at a time.
-    __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "scope", "since_s", "worker")
+    __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "since_s", "worker")
 
     def __init__(self, kind: str, pool: str, worker: str | None, key: str) -> None:
+        super().__init__()
         self.kind = kind
         self.pool = pool
         self.worker = worker
         self.key = key
         self.since_s = clock.now()
         self.due_s = self.since_s + IN_FLIGHT_FIRST_S
-        self.scope = anyio.CancelScope()
         self.lost = False
         self._wait_s = IN_FLIGHT_FIRST_S
         self._misses = 0
@@ -83,7 +83,7 @@ class InFlightRequest:
         self._misses += 1
         if self._misses >= IN_FLIGHT_MISSES:
             self.lost = True
-            self.scope.cancel()
+            self.stop()
 
 
 class LostAnswers:

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from gym_runtime import clock
+from gym_runtime.bus.stop import Stop
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
@@ -97,7 +98,7 @@ class WorkerRegistry:
         self._near: dict[str, list[str]] = {}
         self._share: Callable[[list[str]], list[str]] = _none
         self._loads: dict[str, tuple[float, float]] = {}
-        self._in_flight: dict[str, set[anyio.CancelScope]] = {}
+        self._in_flight: dict[str, set[Stop]] = {}
         self._drained: dict[str, None] = {}
         self._changed = anyio.Event()
         self._on_change = changed
@@ -142,8 +143,8 @@ class WorkerRegistry:
 
     def _remove(self, worker: str) -> None:
         # Also of a worker that is not listed: a caller that knows none asks the pool for one.
-        for scope in self._in_flight.get(worker, ()):
-            scope.cancel()
+        for request in self._in_flight.get(worker, ()):
+            request.stop()
         heartbeat = self._alive.pop(worker, None)
         if heartbeat is not None:
             if heartbeat.draining:
@@ -160,15 +161,15 @@ class WorkerRegistry:
         if worker in self._loads:
             self._loads[worker] = (load, clock.now())
 
-    def begin(self, worker: str, scope: anyio.CancelScope) -> None:
-        """A request to a worker starts; ``scope`` is cancelled if the worker is lost before `end`."""
-        self._in_flight.setdefault(worker, set()).add(scope)
+    def begin(self, worker: str, request: Stop) -> None:
+        """A request to a worker starts; it is stopped if the worker is lost before `end`."""
+        self._in_flight.setdefault(worker, set()).add(request)
 
-    def end(self, worker: str, scope: anyio.CancelScope) -> None:
+    def end(self, worker: str, request: Stop) -> None:
         """A request to a worker is over."""
-        scopes = self._in_flight[worker]
-        scopes.discard(scope)
-        if not scopes:
+        requests = self._in_flight[worker]
+        requests.discard(request)
+        if not requests:
             del self._in_flight[worker]
 
     def choose(self, pool: str, avoid: frozenset[str] = frozenset()) -> str | None:

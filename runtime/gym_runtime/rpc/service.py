@@ -10,6 +10,7 @@ from the others (`gym_runtime.rpc.suspects`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
@@ -146,7 +147,7 @@ class Service:
             return
         # Here, not in the task: messages that are read in one go would all see a free place.
         self.in_use += 1
-        tasks.start_soon(self._serve, pool, request, incoming)
+        tasks.start_in_scope(self._serve, tasks, pool, request, incoming)
 
     async def _say_unknown(self, incoming: Incoming) -> None:
         """Answer which of the listed requests this worker is not executing."""
@@ -174,24 +175,29 @@ class Service:
                     if working.due_s <= now_s:
                         working.scope.cancel()
 
-    async def _serve(self, pool: str, request: Request[Raw], incoming: Incoming) -> None:
+    async def _serve(
+        self, scope: anyio.CancelScope, tasks: Crew, pool: str, request: Request[Raw], incoming: Incoming
+    ) -> None:
         left_s = request.deadline_s - clock.now()
         # The reply subject is unique, so a request without a key is not mistaken for another.
         key = request.key or incoming.reply
-        reply: RpcReply | None = None
-        working = _Working(anyio.CancelScope(), anyio.current_time() + left_s)
-        scope = working.scope
-        if left_s < EXACT_S:
+        working = _Working(scope, anyio.current_time() + left_s)
+        exact = left_s < EXACT_S
+        if exact:
             scope.deadline = working.due_s
         # A list: a request that was sent again may arrive while the first one is still worked on.
         same = self._working.setdefault(key, [])
         same.append(working)
         try:
-            with scope:
-                reply = await self._work(pool, request, incoming)
-            if scope.cancelled_caught and anyio.current_time() >= working.due_s:
-                reply = self._too_late(pool)
+            reply = await self._work(pool, request, incoming)
+        except anyio.get_cancelled_exc_class():
+            # An aborted one has no answer; nor has any when the worker ends.
+            if scope.cancel_called and anyio.current_time() >= working.due_s:
+                tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)
+            raise
         finally:
+            if exact:
+                scope.deadline = math.inf
             same.remove(working)
             if not same:
                 del self._working[key]
@@ -200,9 +206,10 @@ class Service:
                 self._suspects.end(request.key)
             if not self.in_use:
                 self._idle.set()
-        # Outside the scope: the answer to a request whose time is over must still be sent. An aborted one has
-        # none.
-        if reply is not None:
+        # An abort that came too late must not keep the answer.
+        if scope.cancel_called:
+            tasks.start_soon(self._answer, incoming, reply, request.run)
+        else:
             await self._answer(incoming, reply, request.run)
 
     def _place(self, request: Request[Raw]) -> RpcReply:

@@ -132,3 +132,41 @@ async def test_a_cancelled_job_cleans_up_in_its_shield() -> None:
             await rounds()
             group.cancel_scope.cancel()
     assert sorted(cleaned) == ["in a new one", "in a used task"]
+
+
+async def test_a_cancelled_scope_ends_its_job_and_no_other() -> None:
+    ended: list[str] = []
+    scopes: list[anyio.CancelScope] = []
+    tasks = set[asyncio.Task[object] | None]()
+
+    async def work(scope: anyio.CancelScope, name: str) -> None:
+        scopes.append(scope)
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            ended.append(name)
+            if name != "goes on":
+                raise
+
+    async with anyio.create_task_group() as group:
+        crew = Crew(group)
+        for _ in range(2):
+            crew.start_soon(settled, tasks)
+        await rounds()
+        for name in ("one", "other", "goes on"):
+            crew.start_in_scope(work, name)
+        await rounds()
+        for scope in (scopes[1], scopes[2]):
+            scope.cancel()
+            await rounds()
+        assert ended == ["other", "goes on"]
+        # What follows is in tasks that nothing has cancelled.
+        for _ in range(5):
+            crew.start_soon(settled, tasks)
+        await rounds()
+        assert len(tasks) == 7
+        assert not scopes[0].cancel_called
+        scopes[0].cancel()
+        await rounds()
+        crew.close()
+    assert ended == ["other", "goes on", "one"]

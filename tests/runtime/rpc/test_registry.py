@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from gym_runtime.bus.stop import Stop
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
 from gym_runtime.testing.background import background
 from gym_runtime.testing.virtual_clock import BACKEND
@@ -90,14 +91,14 @@ def test_who_drains_gets_nothing_new_but_is_still_known() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_is_forgotten_has_what_waits_for_it_cancelled_and_may_come_back() -> None:
+async def test_what_waits_for_a_worker_that_is_forgotten_is_stopped_and_the_worker_may_come_back() -> None:
     view = view_of(presence("a"), presence("b"))
-    waiting, other = anyio.CancelScope(), anyio.CancelScope()
+    waiting, other = Stop(), Stop()
     view.begin("a", waiting)
     view.begin("b", other)
     view.forget("a")
     view.forget("nobody")
-    assert (waiting.cancel_called, other.cancel_called) == (True, False)
+    assert (waiting.stopped, other.stopped) == (True, False)
     assert view.workers("policy") == ["b"]
     view.learn(presence("a"))
     assert set(view.workers("policy")) == {"a", "b"}
@@ -132,7 +133,7 @@ async def test_changed_returns_at_arrivals_and_departures_only() -> None:
 async def test_the_load_that_came_with_an_answer_counts_for_a_while_only() -> None:
     view = view_of(presence("a"), presence("b"))
     view.report("a", 1.0)
-    scope = anyio.CancelScope()
+    scope = Stop()
     view.begin("b", scope)
     assert {view.choose("policy") for _ in range(20)} == {"b"}
     await anyio.sleep(LOAD_FRESH_S + 0.1)
@@ -143,10 +144,10 @@ async def test_the_load_that_came_with_an_answer_counts_for_a_while_only() -> No
 @pytest.mark.anyio
 async def test_a_worker_that_did_not_answer_is_missing_until_it_answers_or_is_gone() -> None:
     view = view_of(presence("a"), presence("b"))
-    waiting = anyio.CancelScope()
+    waiting = Stop()
     view.begin("a", waiting)
     view.lose("a")
-    assert waiting.cancel_called
+    assert waiting.stopped
     assert (view.workers("policy"), view.knows("a"), list(view.missing)) == (["b"], False, ["a"])
     view.learn(presence("a"))
     assert (set(view.workers("policy")), list(view.missing)) == ({"a", "b"}, [])

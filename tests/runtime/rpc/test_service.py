@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -224,6 +225,43 @@ async def test_an_abort_cancels_the_request_of_its_key_and_no_other(bus: Bus) ->
         await anyio.wait_all_tasks_blocked()
         assert answered == ["run.2"]
     assert answered == ["run.2", "none"]
+
+
+async def test_a_handler_that_goes_on_after_an_abort_is_answered(bus: Bus) -> None:
+    at_work = anyio.Event()
+
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
+        if bytes(asked.body) == b'"stubborn"':
+            at_work.set()
+            with suppress(anyio.get_cancelled_exc_class()):
+                await anyio.sleep_forever()
+        return asked.body
+
+    async def abort() -> None:
+        await at_work.wait()
+        await bus.publish("abort.one", b"run.1")
+
+    async with serving(bus, handle, worker="one") as service, background(abort):
+        reply = await call(bus, "model.policy", request("stubborn", key="run.1", within_s=30))
+        assert bytes(reply.body) == b'"stubborn"'
+        for number in range(3):
+            assert (
+                bytes((await call(bus, "model.policy", request(number, within_s=1))).body) == b"%d" % number
+            )
+        await anyio.sleep(5)
+        assert service.in_use == 0
+
+
+async def test_the_deadline_of_one_request_ends_no_later_one(bus: Bus) -> None:
+    """They are worked on in the same task."""
+
+    async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
+        await anyio.sleep(float(bytes(asked.body)))
+        return asked.body
+
+    async with serving(bus, handle):
+        assert bytes((await call(bus, "model.policy", request(0.5, within_s=1))).body) == b"0.5"
+        assert bytes((await call(bus, "model.policy", request(20, within_s=30))).body) == b"20"
 
 
 async def test_stopping_cancels_what_is_in_progress(bus: Bus) -> None:

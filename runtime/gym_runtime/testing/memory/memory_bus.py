@@ -12,6 +12,7 @@ import anyio
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
 from gym_runtime.bus.protocol import decode_headers, encode_headers
 from gym_runtime.bus.slots import Slots, own_or_shared
+from gym_runtime.bus.stop import Stop, Stopped
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import (
     BrokerError,
@@ -41,9 +42,9 @@ class _Question:
 
     def __init__(self) -> None:
         self.done = anyio.Event()
-        self.outcome: bytes | GymError | None = None
+        self.outcome: bytes | GymError | Stopped | None = None
 
-    def settle(self, outcome: bytes | GymError) -> None:
+    def settle(self, outcome: bytes | GymError | Stopped) -> None:
         if self.outcome is None:
             self.outcome = outcome
             self.done.set()
@@ -81,6 +82,7 @@ class MemoryBus:
         deadline_s: float,
         headers: Headers | None = None,
         run: str = "",
+        stop: Stop | None = None,
     ) -> bytes:
         _NAMES.subject(subject)
         payload, headers = self._checked(subject, payload), _as_sent(headers)
@@ -93,13 +95,15 @@ class MemoryBus:
             await self.line.passable()
             self._questions[number] = question
             try:
+                if stop is not None:
+                    stop.calls(partial(question.settle, Stopped()))
                 self._ask(number, question, subject, payload, headers)
                 await question.done.wait()
             finally:
                 del self._questions[number]
         if question.outcome is None:
             raise DeadlineExceeded(f"no answer on {subject!r} within {left_s:.1f} s")
-        if isinstance(question.outcome, GymError):
+        if isinstance(question.outcome, GymError | Stopped):
             raise question.outcome
         return question.outcome
 
