@@ -33,6 +33,8 @@ ANSWERED, DIED, OVERRAN = 0, 1, 2
 ANSWER_BYTES = 16 << 20
 ANSWER_CONTAINERS, ANSWER_VALUES = 100_000, 340_000
 """A reply may have taken over the fork that answers, and the worker's event loop decodes the answer."""
+TEXTS_BYTES = 4 << 20
+"""Of a longer answer brackets and commas in texts count, too."""
 FAULT_CHARACTERS = 4000
 
 
@@ -80,14 +82,21 @@ encode_result = msgspec.json.Encoder().encode
 
 
 def is_decodable(answer: bytes) -> bool:
-    """Whether decoding an answer takes a moment only. Brackets and commas in texts count, too."""
-    # So short that it cannot have too many of them.
-    if len(answer) < ANSWER_CONTAINERS:
+    """Whether decoding an answer takes a moment only."""
+    # So short that it cannot have too many values.
+    if len(answer) < ANSWER_CONTAINERS or _has_few_values(answer):
         return True
-    containers = answer.count(b"{") + answer.count(b"[")
-    # Commas side by side stand in a text, such as a reply of nothing but commas.
-    values = answer.count(b",") - 2 * answer.count(b",,,")
-    return containers <= ANSWER_CONTAINERS and values <= ANSWER_VALUES
+    if len(answer) > TEXTS_BYTES:
+        return False
+    # Brackets and commas may stand in texts, such as a reply of nothing but brackets. Without escapes, every
+    # second part between quotes is a text.
+    bare = answer.replace(rb"\\", b"").replace(rb"\"", b"")
+    # Each part becomes an object here, as it does when the answer is decoded.
+    return bare.count(b'"') <= 2 * ANSWER_VALUES and _has_few_values(b"".join(bare.split(b'"')[::2]))
+
+
+def _has_few_values(json: bytes) -> bool:
+    return json.count(b"{") + json.count(b"[") <= ANSWER_CONTAINERS and json.count(b",") <= ANSWER_VALUES
 
 
 def name(function: Callable[..., object]) -> str:

@@ -113,8 +113,24 @@ async def test_an_answer_of_too_many_values_is_not_decoded() -> None:
         await run_isolated(sandboxed_functions.run, HIJACKED, timeout_s=15)
 
 
-def test_a_text_of_a_million_commas_may_be_decoded() -> None:
-    assert frames.is_decodable(frames.encode_answer({"type": "done", "result": "," * 1_000_000}))
+@pytest.mark.parametrize(
+    "piece", [",", "{", "[],", '{"', '"{', "\\{", '\\"{', '\\\\"[,', '",', "\n{", "\0["], ids=repr
+)
+def test_a_text_of_a_million_characters_may_be_decoded(piece: str) -> None:
+    text = piece * (1_000_000 // len(piece))
+    answer = frames.encode_answer({"type": "done", "result": {"a": text, "b": [text]}})
+    began_s = time.thread_time()
+    assert frames.is_decodable(answer) is (len(answer) <= frames.TEXTS_BYTES)
+    assert time.thread_time() - began_s < 0.05
+
+
+@pytest.mark.parametrize("text", ["", "{", '"', "\\", '\\"', '\\\\"', '",{"', "[[" * 20_000])
+@pytest.mark.parametrize("values", [b"[]", b'"x"', b'{"a":0}', b"0"])
+def test_too_many_values_are_found_behind_any_text(text: str, values: bytes) -> None:
+    many = b",".join([values] * (frames.ANSWER_VALUES + 2))
+    before = frames.encode_answer(text)
+    for answer in (b"[%b,%b]" % (before, many), b"[%b,%b,%b]" % (before, before, many)):
+        assert not frames.is_decodable(answer)
 
 
 @pytest.mark.parametrize("place", ["result", "unknown"])
