@@ -22,6 +22,7 @@ from typing import Any
 
 from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, quoted, run_isolated
 
+from gym_resources.extract.patterns import bounded
 from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.labels import label
 from gym_resources.judging.texts import all_messages
@@ -99,7 +100,7 @@ class SqlTask(JudgedTask, kw_only=True):
 
 async def verify(task: SqlTask, reply: Reply, judge: Model) -> Verdict:
     said = all_messages(reply)
-    query = extracted(said)
+    query = await bounded(extracted, said)
     fields: dict[str, Any] = {"sql": task.sql, "model_output": said, "extracted_sql": query}
     if query is None:
         fields |= {"judge_passed": False, "failure_reason": "no_sql_extracted", "judge_evaluations": []}

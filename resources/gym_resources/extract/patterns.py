@@ -29,8 +29,8 @@ async def bounded(
 ) -> _R:
     """``read(text, *args)``, in a process if there are expressions or more than ``long`` characters.
 
-    The process is killed after ``timeout_s`` seconds; function, arguments and result must pickle. Expressions
-    are those of the row that ``read`` searches for.
+    The process is killed after ``timeout_s`` seconds; ``read`` is a module's function whose parameters and
+    result are annotated. Expressions are those of the row that ``read`` searches for.
 
     Raises:
         TaskError: it took longer.
