@@ -21,25 +21,22 @@ Source: github.com/huggingface/Math-Verify (Apache-2.0); the rows are our own.
 
 from __future__ import annotations
 
-import logging
-import re
 import time
-from functools import cache, partial
+from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from gym_runtime import Environment, Model, Reply, Role, TaskError, Verdict, published
 from gym_runtime.processes import within
 
 from gym_resources.judging.asking import JudgedTask
 from gym_resources.judging.equality import judged_equal
+from gym_resources.judging.math_answers import bare, load_library, whole_number
 from gym_resources.judging.texts import all_messages
 
 STEP_LIMIT_S = 5.0
 LIMIT_S = 10.0
 KILL_S = 20.0
-_is_whole_number = re.compile("[0-9]{1,100}").fullmatch
-AROUND = ((r"\(", r"\)"), ("$", "$"))
 CONFIGURATIONS = (
     "dapo17k",
     "dapo17k_bytedtsinghua",
@@ -62,51 +59,8 @@ class MathTask(JudgedTask, kw_only=True):
             raise ValueError("'expected_answer' is empty")
 
 
-def bare(answer: str) -> str:
-    r"""An answer without ``\(…\)`` and then ``$…$`` around all of it.
-
-    >>> bare(r"\( $32$ \)")
-    '32'
-    """
-    for opening, closing in AROUND:
-        answer = answer.strip()
-        if answer.startswith(opening) and answer.endswith(closing) and len(answer) >= len(opening + closing):
-            answer = answer[len(opening) : -len(closing)]
-    return answer.strip()
-
-
-def whole_number(answer: str) -> list[Any]:
-    """What the library reads in a whole number, without the library, which takes a while; else nothing."""
-    return [_library().integer(answer), answer] if _is_whole_number(answer) else []
-
-
-class _Library(NamedTuple):
-    """Functions of the library, its ways to read an answer, and what it reads whole numbers as."""
-
-    parse: Any
-    verify: Any
-    latex: Any
-    plain: Any
-    integer: Any
-
-
-@cache  # for each call to `setLevel`, Python empties the caches of all loggers
-def _library() -> _Library:
-    import math_verify  # pyright: ignore[reportMissingImports]
-    import sympy  # pyright: ignore[reportMissingImports]
-
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
-    return _Library(
-        math_verify.parse,
-        math_verify.verify,
-        latex=math_verify.LatexExtractionConfig(),
-        plain=math_verify.ExprExtractionConfig(),
-        integer=sympy.Integer,
-    )
-
-
 async def verify(task: MathTask, reply: Reply) -> Verdict:
-    library = _library()
+    library = load_library()
     end_s = time.process_time() + LIMIT_S
 
     def read(text: str, *ways: object) -> list[Any]:

@@ -10,8 +10,7 @@ With ``--set execute_first=true`` both queries of a row for SQLite are executed 
 one or an error 0 (`gym_resources.sql.sample_data`).
 
 Rows, rewards and fields as its namesake in NeMo Gym; ``sql_dialect`` is mysql, postgresql or sqlite, or a
-common alias of them. Different on purpose: a row of another dialect is refused; the judge's last label
-counts.
+common alias of them. Different on purpose: rows of other dialects are refused; the judge's last label counts.
 Source: the rule of NeMo Gym's ``text_to_sql``, whose data are synthetic (CC-BY-4.0); the prompt and the rows
 are our own.
 """

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_resources.math_with_judge import _library, bare, whole_number
+from gym_resources.judging.math_answers import bare, load_library, whole_number
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
@@ -82,7 +82,7 @@ async def test_answers_are_compared_symbolically(source: str) -> None:
 
 @pytest.mark.slow
 def test_a_whole_number_is_what_the_library_reads_in_it(source: str) -> None:
-    library = _library()
+    library = load_library()
     for number in ("0", "7", "007", "32", "100", "1" * 40, "9" * 100):
         read = library.parse(rf"\boxed{{{number}}}", (library.latex,), parsing_timeout=None)
         found = whole_number(number)
