@@ -91,8 +91,8 @@ def is_decodable(answer: bytes) -> bool:
     # Brackets and commas may stand in texts, such as a reply of nothing but brackets. Without escapes, every
     # second part between quotes is a text.
     bare = answer.replace(rb"\\", b"").replace(rb"\"", b"")
-    # Each part becomes an object here, as it does when the answer is decoded.
-    return bare.count(b'"') <= 2 * ANSWER_VALUES and _has_few_values(b"".join(bare.split(b'"')[::2]))
+    # Each part becomes an object here, and again when the answer is decoded.
+    return bare.count(b'"') <= 2 * ANSWER_CONTAINERS and _has_few_values(b"".join(bare.split(b'"')[::2]))
 
 
 def _has_few_values(json: bytes) -> bool:
