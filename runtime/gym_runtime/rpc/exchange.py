@@ -152,7 +152,7 @@ class Exchanges:
         counts its end. A suspect waits for a listed worker.
 
         Raises:
-            NoWorker: there is none, or none answered.
+            NoWorker: the pool has no worker, or no worker answered.
             ConnectionLost, DeadlineExceeded: as for any request.
         """
         if budget.deaths_of(call_name(view.kind, request)) >= ALONE_AT:
