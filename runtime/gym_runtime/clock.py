@@ -1,7 +1,7 @@
-"""The time of day. Every deadline is a time of this clock.
+"""The time of day, of which every deadline is a time, and a clock to measure with.
 
 All code reads the time here, so that a simulation can replace it (`gym_runtime.testing.virtual_clock`). Code
-that waits uses the event loop's time, which such a simulation advances together with this clock.
+that waits uses the event loop's time, which such a simulation advances together with these clocks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 _source: Callable[[], float] = time.time
+_steady: Callable[[], float] = time.monotonic
 
 
 def now() -> float:
@@ -18,12 +19,20 @@ def now() -> float:
     return _source()
 
 
+def monotonic() -> float:
+    """Seconds of a clock that is never set, for the time between two events in one process.
+
+    It takes a tenth of what `anyio.current_time` takes; only the difference of two values means something.
+    """
+    return _steady()
+
+
 @contextmanager
 def reading(source: Callable[[], float]) -> Generator[None]:
-    """Have `now` return ``source()`` within the context, in the whole process. Contexts may be nested."""
-    global _source
-    before, _source = _source, source
+    """Have both clocks return ``source()`` within the context, in the whole process. Contexts may nest."""
+    global _source, _steady
+    before, _source, _steady = (_source, _steady), source, source
     try:
         yield
     finally:
-        _source = before
+        _source, _steady = before

@@ -261,6 +261,9 @@ ATTEMPT_PAUSE_S = 5.0
 JOURNAL_READ_S = 10.0
 """How long one read of a journal may take until its entries are counted again."""
 
+CLOSED_TOGETHER_S = 0.02
+"""Workers are told of sessions that ended within so long in one message."""
+
 SESSION_CLOSED_S = 60.0
 """How long the request that closes a session counts. The rollout's own deadline may have passed."""
 

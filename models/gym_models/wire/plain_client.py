@@ -72,7 +72,12 @@ class PlainClient:
         """
         end_s = self._loop.time() + limit_s
         head, body = self._head(method, url, body, headers), body or b""
-        async with self._calls:
+        try:
+            # As nearly always: `acquire` takes ten times as long where a place is free.
+            self._calls.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._calls.acquire()
+        try:
             quiet = self._quiet()
             if quiet is not None:
                 try:
@@ -84,6 +89,8 @@ class PlainClient:
             with anyio.fail_after(end_s - self._loop.time()):
                 connection = await self._connect()
             return await self._exchange(connection, head, body, end_s)
+        finally:
+            self._calls.release()
 
     async def _exchange(self, connection: PlainConnection, head: bytes, body: bytes, end_s: float) -> Reply:
         reply = await connection.exchange(head, body, end_s - self._loop.time())

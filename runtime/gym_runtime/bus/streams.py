@@ -59,7 +59,6 @@ class Streams:
         self._link = link
         self.names = names
         self.setup = StreamSetup(link, names, replicas)
-        # `fast_acquire`: no turn of the event loop is spent where a place is free.
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
         self._in_trouble = False
         self._nonces = random_names()
@@ -131,7 +130,12 @@ class Streams:
         header = encode_headers(headers, ours)
         give_up = time.monotonic() + PATIENCE_S
         attempts = 0
-        async with self._in_flight:
+        try:
+            # As nearly always: `acquire` takes ten times as long where a place is free.
+            self._in_flight.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._in_flight.acquire()
+        try:
             while True:
                 answer, sent = await self.ask(subject, payload, header=header)
                 attempts += sent
@@ -150,6 +154,8 @@ class Streams:
                     raise BrokerError(f"the broker refuses {subject!r}: {said}{remedy}")
                 self._note_trouble(stored.error.description)
                 await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
+        finally:
+            self._in_flight.release()
 
     def _note_trouble(self, why: str) -> None:
         """Log the first of many refusals, and their end: each is tried again, for `PATIENCE_S`."""

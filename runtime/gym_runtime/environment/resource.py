@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-import anyio
 import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.author_code import guarded, observed, returned
 from gym_runtime.environment.candidates import Candidates, CompareFunction, compared, no_verdicts
+from gym_runtime.environment.closing import close_session
 from gym_runtime.environment.roles import Model, Models, Role
 from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
 from gym_runtime.environment.task_types import role_parameters, task_type
@@ -27,7 +27,6 @@ from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 from gym_runtime.messages.items import tool_output
-from gym_runtime.timing import CLOSE_LIMIT_S
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -259,21 +258,6 @@ class Resource:
             truncated=step.truncated,
             tools=[Raw(msgspec.json.encode(offered)) for offered in step.tools],
         )
-
-
-async def close_session(session: Session[Any]) -> None:
-    """Close a session within `CLOSE_LIMIT_S` seconds, also during a cancellation.
-
-    Raises:
-        ResourceError: its ``close`` raised.
-    """
-    if type(session).close is Session.close and session.packs.idle:
-        return  # nothing to release, and `isolated._run` has no loop
-    with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-        try:
-            await guarded("close", session.close)
-        finally:
-            await guarded("close", session.packs.close)
 
 
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:

@@ -212,7 +212,13 @@ class Compare(SessionCall, tag_field="op", tag="compare", frozen=True, kw_only=T
 
 
 class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_only=True, omit_defaults=True):
-    """The rollout is over. The sender does not wait for an answer."""
+    """The rollout is over. The sender does not wait for an answer.
+
+    Attributes:
+        more: further sessions that are over; only for workers whose `Heartbeat` says ``closes_many``.
+    """
+
+    more: list[str] = []
 
 
 class Declare(msgspec.Struct, tag_field="op", tag="declare", frozen=True):

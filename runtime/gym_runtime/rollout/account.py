@@ -22,6 +22,7 @@ from __future__ import annotations
 import anyio
 import msgspec
 
+from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
 
@@ -115,25 +116,23 @@ class Account:
 
     def start(self) -> None:
         """The first attempt of this delivery begins; from now on its time counts."""
-        self._started_s = self._noted_s = anyio.current_time()
-
-    @property
-    def deadline(self) -> float:
-        """When the rollout's time is over if its attempts go on now, in the event loop's time."""
-        started_s = anyio.current_time() if self._started_s is None else self._started_s
-        return started_s + self._limit_s - self._before.used_s
+        self._started_s = self._noted_s = clock.monotonic()
 
     @property
     def left_s(self) -> float:
-        """The seconds left until `deadline`."""
-        return self.deadline - anyio.current_time()
+        """The seconds until the rollout's time is over if its attempts go on now."""
+        return self._limit_s - self._before.used_s - self._used_s
+
+    @property
+    def _used_s(self) -> float:
+        return 0.0 if self._started_s is None else clock.monotonic() - self._started_s
 
     @property
     def due(self) -> bool:
         """Whether the time of the attempts should be stored now."""
         started = self._started_s is not None and not self._over
         # At least a second: a short deadline must not cost a stored record for each turn.
-        return started and anyio.current_time() >= self._noted_s + max(1.0, self._limit_s / NOTES)
+        return started and clock.monotonic() >= self._noted_s + max(1.0, self._limit_s / NOTES)
 
     def attempt_over(self, *, failed: bool) -> None:
         """An attempt is over and did not settle the rollout; ``max_attempts`` counts it if it ``failed``."""
@@ -172,12 +171,10 @@ class Account:
                 return True
             # Also when the storing is cancelled: it may have happened, and no later note must overwrite it.
             self._over = last
-            now_s = anyio.current_time()
-            used_s = 0.0 if self._started_s is None else now_s - self._started_s
-            self._noted_s = now_s
+            self._noted_s = clock.monotonic()
             self.spent = msgspec.structs.replace(
                 self.spent,
-                used_s=self._before.used_s + used_s,
+                used_s=self._before.used_s + self._used_s,
                 retries=self._before.retries + self.budget.spent,
                 working=working,
             )

@@ -112,7 +112,7 @@ class Attempts:
                 await wait()
             self.account.start()
             # Not `fail_after`: its TimeoutError could be the agent's own.
-            self._scope.deadline = self.account.deadline
+            self._scope.deadline = anyio.current_time() + self.account.left_s
             if known or wait is not None:
                 await self._note()
             while True:

@@ -21,6 +21,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.messages.names import token
@@ -122,7 +123,7 @@ class Journal:
             with anyio.move_on_after(JOURNAL_READ_S):
                 async for record in bus.records(self._subject):
                     self._records.append(_decode(record.payload))
-                    self._sequence, self._known_s = record.sequence, anyio.current_time()
+                    self._sequence, self._known_s = record.sequence, clock.monotonic()
                     if len(self._records) == count:
                         return
         # Counted, and then deleted while it was read.
@@ -210,7 +211,7 @@ class Journal:
         sequence = await self._bus.append(self._subject, _encode(record), expect=self._sequence)
         if sequence is None:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
-        self._sequence, self._known_s = sequence, anyio.current_time()
+        self._sequence, self._known_s = sequence, clock.monotonic()
         # A new list: the record above holds the old one.
         self._fresh = []
         if self.on_turn is not None:
@@ -222,7 +223,7 @@ class Journal:
         Raises:
             Fenced: another attempt has stored a turn meanwhile, or has finished and its journal is deleted.
         """
-        if self._bus is None or not self._sequence or anyio.current_time() < self._known_s + JOURNAL_FRESH_S:
+        if self._bus is None or not self._sequence or clock.monotonic() < self._known_s + JOURNAL_FRESH_S:
             return
         newest = await self._bus.latest(self._subject)
         if not newest or newest[-1].sequence != self._sequence:

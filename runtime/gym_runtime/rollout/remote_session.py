@@ -15,7 +15,6 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import clock
 from gym_runtime.errors import SessionLost
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
@@ -24,7 +23,6 @@ from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import RoutedReply, Router
-from gym_runtime.timing import SESSION_CLOSED_S
 
 
 class _Past(msgspec.Struct, frozen=True):
@@ -93,18 +91,12 @@ class RemoteSession:
             self._remember(call, number, body)
         return body
 
-    async def close(self, attempt: int = 1) -> None:
+    async def close(self) -> None:
         """Tell each worker that may hold it that the rollout is over; wait for no answer."""
         for name in self.names:
-            request = calls.Request(
-                body=calls.CloseSession(session=name),
-                deadline_s=clock.now() + SESSION_CLOSED_S,  # not the rollout's, which may have passed
-                rollout=self._task.rollout_id,
-                attempt=attempt,
-            )
             # Sorted, because a set's order differs from run to run, and simulated runs must repeat.
             for worker in sorted(self.asked):
-                await self._router.tell("resource", self._task.environment, worker, request)
+                await self._router.closings.add(self._task.environment, worker, name)
 
     def _remember(self, call: calls.ResourceCall, number: int, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):

@@ -275,7 +275,7 @@ class Rollout(AttemptState):
 
     async def close(self) -> None:
         """Tell each worker that may hold the session that the rollout is over; wait for no answer."""
-        await self._session.close(self.attempt)
+        await self._session.close()
 
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""

@@ -20,6 +20,7 @@ from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWor
 from gym_runtime.messages.calls import Request, RpcReply, decode_reply, encode
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
+from gym_runtime.rpc.closings import Closings
 from gym_runtime.rpc.in_flight import InFlightRequest, LostAnswers
 from gym_runtime.rpc.members import Members
 from gym_runtime.rpc.meter import Meter
@@ -51,11 +52,13 @@ class Exchanges:
         self._explained: set[str] = set()
         self._given_up: OrderedDict[str, InFlightRequest] = OrderedDict()
         self._lost = LostAnswers(bus, self.views, self.waiting)
+        self.closings = Closings(bus, self.views)
 
     async def run(self) -> None:
         """Follow the workers, and whether requests are still worked on, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
+            tasks.start_soon(self.closings.run)
             tasks.start_soon(self.members.follow)
 
     @property
@@ -71,11 +74,6 @@ class Exchanges:
     def settle(self, rollout: str) -> None:
         """Forget what a rollout that has ended waited for."""
         self._given_up.pop(rollout, None)
-
-    async def tell(self, kind: str, pool: str, worker: str, request: Request[Any]) -> None:
-        """Send a request without waiting for an answer."""
-        subject = f"{kind}.{token(pool, kind)}.{token(worker, 'worker')}"
-        await self._bus.publish(subject, encode(request), run=request.run)
 
     async def ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], budget: RetryBudget

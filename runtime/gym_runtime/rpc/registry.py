@@ -38,6 +38,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         draining: it finishes its requests and takes no new ones.
         round_trip_s: how long its pings to the broker take; 0 while that is not known.
         places: it understands requests for a place (`gym_runtime.rpc.suspects`).
+        closes_many: it understands a `CloseSession` for several sessions.
         detail: further information for users, such as a model's name.
         figures: what it has counted since it began; only in answers on ``alive``, and at its end.
     """
@@ -54,6 +55,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
     round_trip_s: float = 0.0
     places: bool = False
+    closes_many: bool = False
     detail: dict[str, str] = {}
     figures: Figures | None = None
 
@@ -225,6 +227,11 @@ class WorkerRegistry:
         """Whether a worker understands requests for a place."""
         heartbeat = self._alive.get(worker)
         return heartbeat is not None and heartbeat.places
+
+    def closes_many(self, worker: str) -> bool:
+        """Whether a worker closes several sessions on one request."""
+        heartbeat = self._alive.get(worker)
+        return heartbeat is not None and heartbeat.closes_many
 
     def has_drained(self, worker: str) -> bool:
         """Whether a worker that is gone had announced that it drained."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import anyio
-
+from gym_runtime import clock
 from gym_runtime.errors import GymError
 from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.timing import SAME_DEATH_S
@@ -75,7 +74,7 @@ class RetryBudget:
     def died(self, worker: str, call: str) -> int:
         """Count a worker that ended while it executed a call; return how many have, in a row."""
         name, at_s = self._last_death
-        now_s = anyio.current_time()
+        now_s = clock.monotonic()
         # Concurrent calls of a rollout lose their worker together; that is one death, see `SAME_DEATH_S`.
         if name != worker or now_s > at_s + SAME_DEATH_S:
             self.dead.append(worker)

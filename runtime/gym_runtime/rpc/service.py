@@ -43,7 +43,7 @@ class _Working(msgspec.Struct, frozen=True, eq=False):
 
     scope: anyio.CancelScope
     due_s: float
-    """When its deadline passes, in the event loop's time: the time of day may be set."""
+    """When its deadline passes, by `gym_runtime.clock.monotonic`: the time of day may be set."""
 
 
 class Service:
@@ -169,7 +169,7 @@ class Service:
         while True:
             # One timer for all long deadlines, see `EXACT_S`.
             await anyio.sleep(OVERDUE_S)
-            now_s = anyio.current_time()
+            now_s = clock.monotonic()
             for requests in self._working.values():
                 for working in requests:
                     if working.due_s <= now_s:
@@ -181,10 +181,10 @@ class Service:
         left_s = request.deadline_s - clock.now()
         # The reply subject is unique, so a request without a key is not mistaken for another.
         key = request.key or incoming.reply
-        working = _Working(scope, anyio.current_time() + left_s)
+        working = _Working(scope, clock.monotonic() + left_s)
         exact = left_s < EXACT_S
         if exact:
-            scope.deadline = working.due_s
+            scope.deadline = anyio.current_time() + left_s
         # A list: a request that was sent again may arrive while the first one is still worked on.
         same = self._working.setdefault(key, [])
         same.append(working)
@@ -192,7 +192,8 @@ class Service:
             reply = await self._work(pool, request, incoming)
         except anyio.get_cancelled_exc_class():
             # An aborted one has no answer; nor has any when the worker ends.
-            if scope.cancel_called and anyio.current_time() >= working.due_s:
+            overdue = anyio.current_time() >= scope.deadline or clock.monotonic() >= working.due_s
+            if scope.cancel_called and overdue:
                 tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)
             raise
         finally:

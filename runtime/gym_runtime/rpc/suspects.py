@@ -27,8 +27,7 @@ another death would cost those calls more.
 
 from __future__ import annotations
 
-import anyio
-
+from gym_runtime import clock
 from gym_runtime.errors import GymError, ModelError, ResourceError
 from gym_runtime.timing import PLACE_KEPT_S
 
@@ -47,7 +46,7 @@ def quarantined(kind: str, pool: str) -> GymError:
 
 
 class Suspects:
-    """The place at one worker for a call that must be alone. Pure except for the event loop's time."""
+    """The place at one worker for a call that must be alone. Pure except for the clock."""
 
     def __init__(self) -> None:
         self._key = ""
@@ -57,12 +56,12 @@ class Suspects:
     @property
     def closed(self) -> bool:
         """Whether the worker is kept for a call that must be alone; it then takes no other calls."""
-        now_s = anyio.current_time()
+        now_s = clock.monotonic()
         return now_s < self._kept_until_s or (bool(self._key) and now_s < self._held_until_s)
 
     def admit(self, key: str, in_use: int) -> bool:
         """Give the place to a call if it is free; ``in_use`` is how many calls are in progress."""
-        now_s = anyio.current_time()
+        now_s = clock.monotonic()
         if self._held_until_s <= now_s:
             self._key = ""
         # It asks again when the answer to its first question was lost.

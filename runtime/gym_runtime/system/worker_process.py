@@ -172,6 +172,7 @@ class _Life:
             draining=self._draining,
             round_trip_s=round(self._bus.round_trip_s, 3),
             places=True,
+            closes_many=True,
             detail=self._member.detail(),
             figures=self._figures(),
         )

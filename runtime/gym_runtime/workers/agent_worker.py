@@ -202,7 +202,7 @@ class AgentWorker:
         siblings = self._running.setdefault(task.run, {})
         # Before the cancellations are looked at: a signal that comes later finds the attempts here.
         siblings[task.rollout_id] = attempts
-        since_s = anyio.current_time()
+        since_s = clock.monotonic()
         has_it = True
         try:
             logs.set_rollout(task.rollout_id, attempts.number)

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import anyio
 
+from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
@@ -47,7 +48,7 @@ class ClosedRuns:
 
     def _may_be_closed(self, run: str, since_s: float) -> bool:
         # Nearly no attempt asks the broker: most are short, and hear the signal.
-        return self._cancellations.closed(run) or anyio.current_time() >= since_s + JOURNAL_FRESH_S
+        return self._cancellations.closed(run) or clock.monotonic() >= since_s + JOURNAL_FRESH_S
 
     async def _info(self, run: str) -> RunInfo | None:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")

@@ -131,7 +131,7 @@ class ResourceWorker:
             raise RuntimeFault(f"this worker does not serve '{pool}'")
         call = calls.decode_resource_call(request.body)
         if isinstance(call, calls.CloseSession):
-            await self.sessions.close(call.session)
+            await self.sessions.close_each([call.session, *call.more])
             return calls.pack(None)
         if isinstance(call, calls.Declare):
             return calls.pack(declaration(environment))

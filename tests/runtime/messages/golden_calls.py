@@ -189,6 +189,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"op":"compare","session":"s","task":{},"candidates":[{"rollout_index":0,"features":1}]}',
     ),
     (calls.decode_resource_call, CloseSession(session="s"), b'{"op":"close","session":"s"}'),
+    (
+        calls.decode_resource_call,
+        CloseSession(session="s", more=["t", "u"]),
+        b'{"op":"close","session":"s","more":["t","u"]}',
+    ),
     (calls.decode_resource_call, calls.Declare(), b'{"op":"declare"}'),
     (
         decode_declaration,

@@ -92,6 +92,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Heartbeat(worker="one", kind="model", pools=["policy"], round_trip_s=0.5),
         b'{"worker":"one","kind":"model","pools":["policy"],"round_trip_s":0.5}',
     ),
+    (
+        decode_heartbeat,
+        Heartbeat(worker="one", kind="resource", pools=["shop"], closes_many=True),
+        b'{"worker":"one","kind":"resource","pools":["shop"],"closes_many":true}',
+    ),
     (decode_run, RunInfo(run="r", total=1), b'{"run":"r","total":1}'),
     (
         decode_run,

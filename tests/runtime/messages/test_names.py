@@ -138,10 +138,4 @@ async def test_a_member_that_cannot_be_read_ends_no_search_for_workers() -> None
             assert [one.worker for one in await gym.workers()] == ["model-1"]
         for pool, worker in (("*", "model-1"), ("policy", "*"), ("policy.>", "x")):
             with pytest.raises(UsageError, match="cannot name a"):
-                await Router(system.bus).tell("model", pool, worker, request())
-
-
-def request() -> Any:
-    from gym_runtime.messages.calls import Request
-
-    return Request(body=msgspec.Raw(b"{}"), deadline_s=0.0)
+                await Router(system.bus).closings.add(pool, worker, "s")

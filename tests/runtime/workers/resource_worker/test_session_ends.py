@@ -9,16 +9,18 @@ from typing import Any
 
 import anyio
 import pytest
+from gym_runtime import Environment, Session, Task
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.testing.background import Mailbox, background
+from gym_runtime.testing.small_system import environment
 from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from msgspec import Raw
 from runtime.workers.hosting import request
-from runtime.workers.resource_worker.resource_calls import ROW, RunningWorker, working
+from runtime.workers.resource_worker.resource_calls import ROW, Counter, RunningWorker, working
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +67,30 @@ async def test_a_session_is_closed_also_by_a_worker_that_is_full(
             close = request(calls.CloseSession(session="s"))
             await running.bus.publish("resource.counter.one", calls.encode(close))
             assert await ledger.until(4) == ["open", "open", "hang", "close"]
+
+
+async def test_sessions_that_are_closed_together_do_not_wait_for_each_other(ledger: Mailbox[str]) -> None:
+    class Slow(Counter):
+        async def close(self) -> None:
+            self.ledger.put("closing")
+            await anyio.sleep(1)
+            self.ledger.put("closed")
+
+    class Light(Session[Task]):
+        pass
+
+    Slow.ledger = ledger
+    environments = {
+        "slow": environment(Environment(resource=Slow, description="closes slowly"), "slow"),
+        "light": environment(Environment(resource=Light, description="has nothing to close"), "light"),
+    }
+    async with working(environments) as running:
+        for pool, name in (("slow", "s"), ("light", "t"), ("slow", "u"), ("light", "v")):
+            await running.reply(calls.OpenSession(session=name, task=ROW), pool=pool)
+        assert len(running.worker.sessions) == 4
+        await running.reply(calls.CloseSession(session="s", more=["t", "u", "unknown"]), pool="slow")
+        assert ledger.items == ["open", "open", "closing", "closing", "closed", "closed"]
+        assert len(running.worker.sessions) == 1
 
 
 async def test_a_session_that_nobody_closes_ends_soon_after_its_rollouts_deadline(
