@@ -99,6 +99,11 @@ def stop() -> None:
     _tracer = _provider = _exporter = None
 
 
+def enabled() -> bool:
+    """Whether this process is traced, so that what a span says is worth its cost."""
+    return _tracer is not None
+
+
 def span(
     name: str,
     attributes: Attributes | None = None,

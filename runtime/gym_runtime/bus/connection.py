@@ -184,8 +184,7 @@ class Connection(Upkeep):
                 raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
             # What the wait for the connection took is gone from the caller's time.
             within_s -= self._loop.time() - started_s
-        number, reply, future = self._requests.begin(subject)
-        timer = self._requests.limit(number, within_s)
+        number, reply, future, timer = self._requests.begin(subject, within_s)
         try:
             if stop is not None:
                 stop.calls(partial(stopped, future))

@@ -60,22 +60,22 @@ class Requests:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, subject: str) -> tuple[int, str, Waiting]:
-        """The number of a new request, the subject for its answer, and the future of that."""
+    def begin(self, subject: str, within_s: float) -> tuple[int, str, Waiting, asyncio.TimerHandle | None]:
+        """A new request, whose wait for an answer ends after ``within_s``.
+
+        Its number, the subject for its answer, the future of that, and the timer to cancel, if it needs one.
+        """
         number = next(self._numbers)
         future: Waiting = self._loop.create_future()
         self._waiting[number] = (subject, future)
-        return number, f"{self._root}{number}", future
-
-    def limit(self, number: int, within_s: float) -> asyncio.TimerHandle | None:
-        """End the wait for an answer after ``within_s``; returns the timer to cancel, if it needs one."""
-        subject, future = self._waiting[number]
+        timer = None
         if within_s <= EXACT_S:
-            return self._loop.call_later(within_s, _expire, future, subject, within_s)
-        self._long[number] = _Long(self._loop.time() + within_s, subject, within_s, future)
-        if self._looking is None:
-            self._looking = self._loop.call_later(OVERDUE_S, self._look)
-        return None
+            timer = self._loop.call_later(within_s, _expire, future, subject, within_s)
+        else:
+            self._long[number] = _Long(self._loop.time() + within_s, subject, within_s, future)
+            if self._looking is None:
+                self._looking = self._loop.call_later(OVERDUE_S, self._look)
+        return number, f"{self._root}{number}", future, timer
 
     def _look(self) -> None:
         now_s = self._loop.time()

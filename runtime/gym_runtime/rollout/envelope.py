@@ -20,11 +20,12 @@ class Envelope:
             seconds that are left.
     """
 
-    __slots__ = ("_attempt", "_task", "deadline_s")
+    __slots__ = ("_attempt", "_rollout", "_task", "deadline_s")
 
     def __init__(self, task: RolloutSpec, attempt: int, left_s: float) -> None:
         self.deadline_s = clock.now() + left_s
         self._task = task
+        self._rollout = task.rollout_id
         self._attempt = attempt
 
     def __call__(
@@ -48,7 +49,7 @@ class Envelope:
             body=call,
             deadline_s=self.deadline_s,
             key=key,
-            rollout=self._task.rollout_id,
+            rollout=self._rollout,
             attempt=self._attempt,
             roles=self._task.roles if with_roles else {},
             role_sampling=self._task.role_sampling if with_roles else {},

@@ -8,12 +8,14 @@ from typing import Literal
 
 import anyio
 import msgspec
+from msgspec import Raw
 
 from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
 from gym_runtime.errors import UNREADABLE, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall
+from gym_runtime.messages.responses import NULL
 from gym_runtime.rollout.remote_session import RemoteSession
 
 ToolFailure = Literal["arguments", "exception", "timeout", "unknown_tool"]
@@ -85,14 +87,16 @@ class ToolCalls:
             "gen_ai.tool.call.id": call.call_id,
         }
         with tracing.span(f"execute_tool {call.name[: tracing.NAME_CHARS]}", about):
-            given_up = json.dumps(
-                {"error": f"The tool '{call.name[:NAME_CHARS]}'{_GAVE_UP}{limit_s or 0:g} s."}
-            )
             # Made before the call: the session compares the answer with it to know that the call was given
             # up.
-            instead = calls.pack(calls.ToolAnswer(output=given_up))
+            instead = NULL if limit_s is None else _given_up(call.name, limit_s)
             answer = await self._session.ask(request, limit_s=limit_s, instead=instead)
             return calls.decode_tool_answer(answer).output
+
+
+def _given_up(name: str, limit_s: float) -> Raw:
+    said = json.dumps({"error": f"The tool '{name[:NAME_CHARS]}'{_GAVE_UP}{limit_s:g} s."})
+    return calls.pack(calls.ToolAnswer(output=said))
 
 
 def tool_failure(output: str) -> ToolFailure | None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from gym_runtime import clock, logs, tracing
+from gym_runtime import clock, logs
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
 from gym_runtime.bus.slots import Slots
 from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
@@ -201,14 +201,13 @@ class AgentWorker:
         attempts = Attempts(task, self._agents[task.agent], self._router, journal, account, self.worker)
         siblings = self._running.setdefault(task.run, {})
         # Before the cancellations are looked at: a signal that comes later finds the attempts here.
-        siblings[task.rollout_id] = attempts
+        rollout_id = task.rollout_id
+        siblings[rollout_id] = attempts
         since_s = clock.monotonic()
         has_it = True
         try:
-            logs.set_rollout(task.rollout_id, attempts.number)
-            with tracing.span(
-                f"invoke_agent {task.environment}", rollout_span.about(task), parent=delivery.headers
-            ):
+            logs.set_rollout(rollout_id, attempts.number)
+            with rollout_span.span(task, delivery):
                 if self._cancellations.cover(task):
                     attempts.cancel()
                 record = await self._made(attempts, turn, known=known)
@@ -237,9 +236,7 @@ class AgentWorker:
             await delivery.ack()
             if delivery.deliveries > 1:
                 # An attempt whose worker died may have left a session that this attempt does not know.
-                await self._bus.publish(
-                    f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
-                )
+                await self._bus.publish(f"over.{token(task.environment, 'environment')}", rollout_id.encode())
         except Fenced as error:
             has_it = False
             logger().info("this attempt stops", reason=str(error))
@@ -250,8 +247,8 @@ class AgentWorker:
         finally:
             turn.give_up()
             # A second delivery of the rollout may have taken the place.
-            if siblings.get(task.rollout_id) is attempts:
-                del siblings[task.rollout_id]
+            if siblings.get(rollout_id) is attempts:
+                del siblings[rollout_id]
             if not siblings:
                 self._running.pop(task.run, None)
             # An error or a cancellation from outside: the queue gets the task back.
@@ -261,7 +258,7 @@ class AgentWorker:
             # After `close`: a note of the time that came later would not be freed.
             await self._closed.free(task.run, journal_at, account, since_s)
             await attempts.close()
-            self._router.settle(task.rollout_id)
+            self._router.settle(rollout_id)
         return None
 
     async def _made(self, attempts: Attempts, turn: SuspectPlace, *, known: bool) -> RolloutRecord:

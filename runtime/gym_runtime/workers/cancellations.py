@@ -48,8 +48,9 @@ class Cancellations:
 
     def cover(self, task: RolloutSpec) -> bool:
         """Whether a rollout, its group or its run is cancelled."""
+        known = self._prefixes
         # Three look-ups, however many cancellations there are.
-        return any(prefix in self._prefixes for prefix in (task.run, task.group_id, task.rollout_id))
+        return bool(known) and (task.run in known or task.group_id in known or task.rollout_id in known)
 
 
 def _remember(names: dict[str, None], name: str) -> None:

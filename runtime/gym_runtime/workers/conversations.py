@@ -96,17 +96,18 @@ class Conversations:
         if not call.conversation:
             return answer
         # Copies: a slice would keep the answer's whole buffer in memory, log-probabilities included.
-        items = [*call.input, *(item.copy() for item in _decode_output(answer.response).output)]
+        items = [*call.input, *[item.copy() for item in _decode_output(answer.response).output]]
         prefix = prefix_after(answer.tokens, len(items))
         notes = ConversationNotes() if notes is None else notes
         size_bytes = _size_bytes(call.params, items, prefix) + notes.size_bytes
         mark = next(self._marks)
-        kept = _Kept(call.params, items, size_bytes, clock.now(), mark, prefix, notes)
+        now_s = clock.now()
+        kept = _Kept(call.params, items, size_bytes, now_s, mark, prefix, notes)
         # Removed and put in again: that moves it to the end, as the latest used.
         self._drop(call.conversation)
         self._kept[call.conversation] = kept
         self.size_bytes += kept.size_bytes
-        self._tidy(clock.now() - CONVERSATION_IDLE_S)
+        self._tidy(now_s - CONVERSATION_IDLE_S)
         if call.conversation not in self._kept:
             return replace(answer, kept=0)
         return replace(answer, kept=len(items), mark=mark)
@@ -127,6 +128,6 @@ class Conversations:
 
 def _size_bytes(params: Raw, items: list[Raw], prefix: Prefix | None) -> int:
     # `Raw` has no length of its own; a memoryview does not copy.
-    text = len(memoryview(params)) + sum(len(memoryview(item)) for item in items)
+    text = len(memoryview(params)) + sum(map(len, map(memoryview, items)))
     ids = len(prefix.ids) if prefix is not None else 0
     return CONVERSATION_BYTES + ITEM_BYTES * len(items) + text + ids

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from gym_runtime import tracing
+from gym_runtime.bus.interface import Delivery
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 
 
-def about(task: RolloutSpec) -> tracing.Attributes:
-    """What a rollout's span says from the beginning."""
-    return {
+def span(task: RolloutSpec, delivery: Delivery) -> AbstractContextManager[None]:
+    """The span of a delivered rollout; a child of the context in which it was published."""
+    if not tracing.enabled():
+        return nullcontext()
+    about: tracing.Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": task.environment,
         "gen_ai.conversation.id": task.rollout_id,
@@ -20,6 +25,7 @@ def about(task: RolloutSpec) -> tracing.Attributes:
         "gym.task_index": task.task_index,
         "gym.rollout_index": task.rollout_index,
     }
+    return tracing.span(f"invoke_agent {task.environment}", about, parent=delivery.headers)
 
 
 def note(record: RolloutRecord, worker: str) -> None:

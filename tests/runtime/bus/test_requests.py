@@ -23,8 +23,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 async def test_an_answer_finds_its_request_and_a_late_one_nobody() -> None:
     requests = Requests("inbox.")
-    first, first_reply, one = requests.begin("a")
-    _, second_reply, two = requests.begin("a")
+    first, first_reply, one, _ = requests.begin("a", 60)
+    _, second_reply, two, _ = requests.begin("a", 60)
     requests.answer(second_reply.encode(), b"", b"", b"for two")
     requests.answer(second_reply.encode(), b"", b"", b"again")
     assert two.result() == RawAnswer(b"", b"for two")
@@ -37,7 +37,7 @@ async def test_an_answer_finds_its_request_and_a_late_one_nobody() -> None:
 
 async def test_where_answers_go_cannot_be_guessed_from_another_request() -> None:
     requests = Requests("inbox.")
-    numbers = [requests.begin("a")[0] for _ in range(1000)]
+    numbers = [requests.begin("a", 60)[0] for _ in range(1000)]
     steps = {after - before for before, after in pairwise(numbers)}
     assert len(set(numbers)) == 1000
     assert len(steps) == 999
@@ -46,7 +46,7 @@ async def test_where_answers_go_cannot_be_guessed_from_another_request() -> None
 
 async def test_a_refusal_ends_all_requests_on_its_subject_and_no_other() -> None:
     requests = Requests("inbox.")
-    futures = {subject: requests.begin(subject)[2] for subject in ("a", "b")}
+    futures = {subject: requests.begin(subject, 60)[2] for subject in ("a", "b")}
     requests.deny("a", "may not")
     assert isinstance(futures["a"].result(), BrokerError)
     assert not futures["b"].done()
@@ -61,11 +61,9 @@ async def test_a_refusal_ends_all_requests_on_its_subject_and_no_other() -> None
 async def test_a_wait_ends_in_time_or_a_long_one_a_moment_later(within_s: float, late_s: float) -> None:
     requests = Requests("inbox.")
     started_s = anyio.current_time()
-    answered, _, _ = requests.begin("b")
-    requests.limit(answered, within_s)
+    answered, *_ = requests.begin("b", within_s)
     await anyio.sleep(0.1)
-    number, _, future = requests.begin("a")
-    requests.limit(number, within_s - 0.1)
+    number, _, future, _ = requests.begin("a", within_s - 0.1)
     requests.end(answered)
     error = await future
     assert isinstance(error, DeadlineExceeded)
