@@ -172,7 +172,7 @@ class NatsBus:
         # responders".
         self._names.stream(subject)
         stored = await self._streams.store(
-            self._names.subject(subject), payload, dict(headers or {}), expect=expect
+            self._names.subject(subject), payload, headers or {}, expect=expect
         )
         return None if stored is None else stored.seq
 

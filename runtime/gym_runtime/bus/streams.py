@@ -16,6 +16,7 @@ import anyio
 import msgspec
 import structlog
 
+from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.jetstream import (
     ALREADY_STORED,
     NO_LEADER,
@@ -114,7 +115,7 @@ class Streams:
             await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
 
     async def store(
-        self, subject: str, payload: bytes, headers: dict[str, str], *, expect: int | None = None
+        self, subject: str, payload: bytes, headers: Headers, *, expect: int | None = None
     ) -> Stored | None:
         """Store a message under a wire subject; None if its newest is not the one that is expected.
 

@@ -71,10 +71,10 @@ class _Timed:
         self._start_s = 0.0
 
     def __enter__(self) -> None:
-        self._start_s = clock.now()
+        self._start_s = clock.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._note(round(max(0.0, clock.now() - self._start_s), 4))  # the time of day may be set back
+            self._note(round(clock.monotonic() - self._start_s, 4))

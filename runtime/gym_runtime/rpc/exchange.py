@@ -78,9 +78,10 @@ class Exchanges:
     async def ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], budget: RetryBudget
     ) -> RoutedReply:
-        call = call_name(view.kind, request)
-        budget.explain(self._explained)
-        deaths = budget.deaths_of(call)
+        deaths = 0
+        if budget.suspects:
+            budget.explain(self._explained)
+            deaths = budget.deaths_of(call_name(view.kind, request))
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
         sent = msgspec.structs.replace(
@@ -112,11 +113,11 @@ class Exchanges:
             # Whatever ended the waiting: workers are not asked any more about a request without a caller.
             self._remove(request.rollout, hops, hop)
         if data is None:
-            raise self._unanswered(view, hop, budget, call)
+            raise self._unanswered(view, hop, budget, request)
         reply = decode_reply(data)
         # A retryable failure (a full worker) does not show that the call can be executed.
-        if reply.fault is None or not reply.fault.retryable:
-            budget.answered(call)
+        if budget.suspects and (reply.fault is None or not reply.fault.retryable):
+            budget.answered(call_name(view.kind, request))
         view.report(reply.worker, reply.load)
         budget.take(reply.retries)
         budget.note_role_use(reply.role_use)
@@ -220,7 +221,7 @@ class Exchanges:
                 view.end(hop.worker, hop)
 
     def _unanswered(
-        self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, call: str
+        self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, request: Request[Any]
     ) -> GymError:
         """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
         # One that is not listed any more has ended, as far as its caller can tell.
@@ -228,7 +229,7 @@ class Exchanges:
             return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
         # A worker that drained ended as announced, so that no call of it is suspected.
         if hop.worker is not None and not view.has_drained(hop.worker):
-            deaths = budget.died(hop.worker, call)
+            deaths = budget.died(hop.worker, call_name(view.kind, request))
             if deaths >= MAX_DEATHS:
                 self._explained.update(budget.dead)
                 return quarantined(hop.kind, hop.pool)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 
 import anyio
 import msgspec
@@ -34,6 +35,12 @@ KEYS_AT_ONCE = 1000
 
 encode_keys = msgspec.json.Encoder().encode
 decode_keys = msgspec.json.Decoder(list[str]).decode
+
+
+@lru_cache(maxsize=4096)
+def _subject(kind: str, pool: str, worker: str) -> str:
+    # The same few for all requests.
+    return f"{kind}.{token(pool, kind)}" + (f".{token(worker, 'worker')}" if worker else "")
 
 
 class InFlightRequest(Stop):
@@ -61,8 +68,7 @@ class InFlightRequest(Stop):
 
     @property
     def subject(self) -> str:
-        worker = f".{token(self.worker, 'worker')}" if self.worker else ""
-        return f"{self.kind}.{token(self.pool, self.kind)}{worker}"
+        return _subject(self.kind, self.pool, self.worker or "")
 
     @property
     def name(self) -> str:

@@ -84,6 +84,11 @@ class RetryBudget:
         self._suspected.add(call)
         return len(self.dead)
 
+    @property
+    def suspects(self) -> bool:
+        """Whether some call of this rollout may have ended a worker; nearly none has."""
+        return bool(self._suspected)
+
     def deaths_of(self, call: str) -> int:
         """How many workers in a row ended while they executed this call."""
         return len(self.dead) if self._suspected and call in self._suspected else 0
