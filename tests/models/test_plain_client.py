@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from contextlib import suppress
 
 import anyio
@@ -100,6 +101,22 @@ async def test_what_is_no_body_has_a_bound(before: bytes, piece: bytes) -> None:
             await asked(client, url, b"?")
         assert caught.value.said == no_answer.NOT_HTTP
         await server.all_gone(1)
+
+
+async def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> None:
+    pieces = 100_000
+    sent = CHUNKED + b"2\r\nab\r\n" * pieces + b"0\r\n\r\n"
+    async with playing() as (server, client, url):
+        server.scripts[b"?"] = [sent], False
+        tracemalloc.start()
+        try:
+            answer = await asked(client, url, b"?")
+            most_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert answer.body == b"ab" * pieces
+    # An object for each would take 4 MB; what is read at once takes up to 1 MB.
+    assert most_bytes < 2_500_000
 
 
 @pytest.mark.parametrize(

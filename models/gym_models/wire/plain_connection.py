@@ -18,6 +18,7 @@ from gym_models.wire.sockets import probe
 
 MAX_HEAD_BYTES = 256 * 1024
 """All headers and trailers of one answer, and whatever else is neither a header nor a piece of the body."""
+PIECE_BYTES = 4096
 _WITHOUT_BODY = (204, 304)
 
 
@@ -69,13 +70,13 @@ class PlainConnection(asyncio.Protocol):
         self.reusable = True
         self.idle_since_s = 0.0
         self._status = 0
-        self._body: bytes | bytearray = b""
+        self._body: list[bytes | bytearray] = []
         self._begin()
 
     def _begin(self) -> None:
         self._headers: dict[str, str] = {}
         self._head_bytes = self._unparsed_bytes = self._bytes = 0
-        self._body = b""
+        self._body = []
         self._limit = 0
         self._until_close = self._in_trailers = False
 
@@ -187,12 +188,13 @@ class PlainConnection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._unparsed_bytes = 0
         self._bytes += len(body)
-        if not self._body:
-            self._body = body
-        elif isinstance(self._body, bytearray):
-            self._body += body
+        # As pieces, which are joined once: an answer with token ids has megabytes. Small ones are put
+        # together, because an object for each byte would take forty times as much memory.
+        last = self._body[-1] if self._body else b""
+        if isinstance(last, bytearray) and len(body) < PIECE_BYTES:
+            last += body
         else:
-            self._body = bytearray(self._body) + body
+            self._body.append(bytearray(body) if last and len(body) < PIECE_BYTES else body)
         if self._bytes > self._limit:
             if self._status < 300:
                 raise limited_answer.TooLarge
@@ -208,7 +210,9 @@ class PlainConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Reply(self._status, self._headers, bytes(self._body)[: self._limit]))
+            # `join` does not copy a single piece.
+            whole, self._body = b"".join(self._body), []
+            self._answer.set_result(Reply(self._status, self._headers, whole[: self._limit]))
 
     def _fail(self, error: BaseException) -> None:
         self.reusable = False

@@ -203,6 +203,13 @@ class Connection(Upkeep):
             raise NoWorker(f"no worker serves {subject!r}")
         return answer
 
+    @property
+    def crowded(self) -> bool:
+        return self._outgoing.crowded
+
+    async def ease(self) -> None:
+        await self._outgoing.ease()
+
     async def _room(self) -> None:
         while not self._finished and self._outgoing.full:
             await self._outgoing.room()

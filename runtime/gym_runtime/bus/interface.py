@@ -121,6 +121,22 @@ class Delivery(Protocol):
 class Bus(Protocol):
     """The promises above, as methods. Subjects are without the prefix."""
 
+    @property
+    def crowded(self) -> bool:
+        """Whether what is sent now has to wait for what was sent before; see `ease`."""
+        ...
+
+    async def ease(self, deadline_s: float) -> None:
+        """Return when it is not crowded, in the order of the calls.
+
+        To be called before something large is encoded: in a rollout's own form it is in memory anyway, and
+        encoded it would be there a second time while it waits.
+
+        Raises:
+            DeadlineExceeded: as described in this module.
+        """
+        ...
+
     async def request(
         self,
         subject: str,

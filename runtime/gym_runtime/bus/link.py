@@ -121,6 +121,15 @@ class Link(Protocol):
         """
         ...
 
+    @property
+    def crowded(self) -> bool:
+        """Whether what is sent now has to wait for what was sent before."""
+        ...
+
+    async def ease(self) -> None:
+        """Return when it is not crowded, in the order of the calls; also when the connection breaks."""
+        ...
+
     async def ask(
         self,
         subject: str,

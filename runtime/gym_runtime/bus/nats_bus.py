@@ -64,6 +64,15 @@ class NatsBus:
         """How long pings to the broker take, in seconds; 0 while that is not known."""
         return self._link.round_trip_s
 
+    @property
+    def crowded(self) -> bool:
+        return self._link.crowded
+
+    async def ease(self, deadline_s: float) -> None:
+        with anyio.move_on_after(deadline_s - clock.now()):
+            return await self._link.ease()
+        raise DeadlineExceeded("the deadline passed while the broker was slow to take what was sent to it")
+
     async def request(
         self,
         subject: str,

@@ -1,7 +1,8 @@
 """What one connection has still to write: commands, messages and pings, in order and bounded.
 
 Sending is an append to a list, which is written once per turn of the event loop. While there is no socket, or
-its buffer is full, the list grows; `Outgoing.room` waits while it is above its limit.
+its buffer is full, the list grows; `Outgoing.room` waits while it is above its limit. What is large is better
+not even encoded before it can be written: `Outgoing.ease` waits until little is left to write.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from gym_runtime.bus.socket import Socket
 
 COPIED_BYTES = 128 * 1024
 """More is not joined before it is written: to copy it takes longer than to hand over its parts."""
+
+
+CROWDED_BYTES = 1 * 1024 * 1024
 
 
 class Outgoing:
@@ -29,10 +33,17 @@ class Outgoing:
         self._socket: Socket | None = None
         self._kicked = False
         self._room: list[asyncio.Future[None]] = []
+        self._crowd: deque[asyncio.Future[None]] = deque()
 
     @property
     def full(self) -> bool:
         return self.waiting_bytes > self._limit_bytes
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what is sent now has to wait; also while the socket is full of what was written."""
+        socket = self._socket
+        return socket is not None and (socket.paused or self.waiting_bytes > CROWDED_BYTES)
 
     def attach(self, socket: Socket) -> None:
         """There is a socket; what waits is written."""
@@ -42,6 +53,7 @@ class Outgoing:
     def detach(self) -> None:
         """The socket is gone. What waits is kept, except pings: their answers would be taken for others'."""
         self._socket = None
+        self._next_of_crowd()
         self.pings_due = 0
         pongs, self.pongs = self.pongs, deque()
         for pong in pongs:
@@ -59,7 +71,7 @@ class Outgoing:
 
     def kick(self) -> None:
         """The socket takes bytes again."""
-        if (self._waiting or self.pings_due) and not self._kicked:
+        if (self._waiting or self.pings_due or self._crowd) and not self._kicked:
             self._kicked = True
             self._loop.call_soon(self.write)
 
@@ -91,12 +103,32 @@ class Outgoing:
         else:
             self._socket.write(b"".join(waiting))
         self.wake()
+        self._next_of_crowd()
 
     async def room(self) -> None:
         """Return when there was room for a moment; it may be taken again by then. `wake` ends it too."""
         waiter = self._loop.create_future()
         self._room.append(waiter)
         await waiter
+
+    async def ease(self) -> None:
+        """Return when it was not crowded for a moment, in the order of the calls."""
+        waiter = self._loop.create_future()
+        self._crowd.append(waiter)
+        try:
+            await waiter
+        finally:
+            # One after the other: what this one sends may crowd it again. The call is made soon, when that is
+            # known.
+            if not waiter.cancelled():
+                self._loop.call_soon(self._next_of_crowd)
+
+    def _next_of_crowd(self) -> None:
+        while self._crowd and not self.crowded:
+            waiter = self._crowd.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     def wake(self) -> None:
         """Let everything look that waits for room."""

@@ -205,6 +205,8 @@ class Exchanges:
         if hop.worker is not None:
             view.begin(hop.worker, hop)
         try:
+            if self._bus.crowded:
+                await self._bus.ease(request.deadline_s)
             # No name here for what is sent: a large request is not held while its answer is awaited.
             return await self._bus.request(
                 hop.subject,

@@ -72,6 +72,11 @@ class MemoryBus:
         """The connection's name, as a `Faults` policy sees it."""
         return self.line.name
 
+    crowded = False
+
+    async def ease(self, deadline_s: float) -> None:
+        """Nothing is ever crowded here."""
+
     # -- requests and signals -------------------------------------------------------------------------
 
     async def request(
