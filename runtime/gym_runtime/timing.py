@@ -264,6 +264,9 @@ JOURNAL_READ_S = 10.0
 CLOSED_TOGETHER_S = 0.02
 """Workers are told of sessions that ended within so long in one message."""
 
+EASED_S = 1.0
+"""A rollout with less time left does not wait before its result is encoded."""
+
 SESSION_CLOSED_S = 60.0
 """How long the request that closes a session counts. The rollout's own deadline may have passed."""
 

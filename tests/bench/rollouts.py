@@ -215,7 +215,7 @@ async def main() -> None:
         print_table(
             "One rollout alone",
             ["engine answers after", "rollout ms", "bare loop ms", "added ms"],
-            [await alone(30, 0.2)],
+            [await alone(200, 0.0), await alone(30, 0.2)],
         )
     if "journal" in wanted:
         print_table(

@@ -4,6 +4,10 @@
 
 All systems are alive at once, and 256 rollouts are in flight in each in turn; so they share the machine's
 good and bad moments. "Times one worker" is the median over the rounds.
+
+Processes that share cores take each other's caches away, whatever they do. To tell this from what several
+workers cost by themselves, systems of one worker of each kind that know nothing of each other make the same
+rollouts at the same time, each its part.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import gym_resources
 from gym_runtime import connect
 from gym_runtime.bench import instant_engine, system_bench
@@ -33,6 +39,15 @@ ONE, MANY = "1 worker", "1 worker, 20 environments"
 Parts = dict[str, list[int]]
 
 
+@dataclass(frozen=True)
+class Systems:
+    """One system or several, which make their parts of the rollouts at the same time."""
+
+    clients: list[Client]
+    parts: Parts
+    names: list[str]
+
+
 async def measure(count: int, rounds: int) -> list[list[object]]:
     """Rows of the table: ``count`` rollouts in each round."""
     spent: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -41,18 +56,29 @@ async def measure(count: int, rounds: int) -> list[list[object]]:
         model = ModelSettings(provider="openai", name="bench", urls=(url,), api="responses")
         async with AsyncExitStack() as stack:
             known = {os.getpid(), *members(os.getpid())}
-            running: dict[str, tuple[Client, Parts, list[str]]] = {}
-            for title, workers in ((ONE, 1), ("2 workers", 2), ("4 workers", 4), (MANY, 1)):
+            running: dict[str, Systems] = {}
+            for title, workers, systems in (
+                (ONE, 1, 1),
+                ("2 workers", 2, 1),
+                ("4 workers", 4, 1),
+                ("2 systems of 1 worker", 1, 2),
+                ("4 systems of 1 worker", 1, 4),
+                (MANY, 1, 1),
+            ):
                 used = files if title == MANY else files[:1]
-                gym = await stack.enter_async_context(
-                    connect(model=model, environments=used, workers=workers, concurrency=256)
-                )
+                clients = [
+                    await stack.enter_async_context(
+                        connect(model=model, environments=used, workers=workers, concurrency=256 // systems)
+                    )
+                    for _ in range(systems)
+                ]
                 own = {*members(os.getpid())} - known
                 known |= own
-                running[title] = gym, await _parts(gym, own), [Path(file).stem for file in used]
+                names = [Path(file).stem for file in used]
+                running[title] = Systems(clients, await _parts(clients, own), names)
             for number in range(rounds + 1):
-                for title, (gym, parts, names) in list(running.items())[:: 1 if number % 2 else -1]:
-                    found = await _spent(gym, parts, names, count)
+                for title, systems in list(running.items())[:: 1 if number % 2 else -1]:
+                    found = await _spent(systems, count)
                     if number:  # the first round warms up
                         spent[title].append(found)
     return [_row(title, found, spent[ONE]) for title, found in spent.items()]
@@ -66,24 +92,33 @@ def _environments(folder: str, count: int) -> list[str]:
     return [str(file) for file in files]
 
 
-async def _parts(gym: Client, pids: set[int]) -> Parts:
-    kinds = {worker.pid: worker.kind for worker in await gym.workers()}
+async def _parts(clients: Sequence[Client], pids: set[int]) -> Parts:
+    kinds = {worker.pid: worker.kind for client in clients for worker in await client.workers()}
     parts: Parts = {kind: [] for kind in KINDS} | {"client": [os.getpid()]}
     for pid in pids:
         parts[kinds.get(pid, "broker, supervisor")].append(pid)
     return parts
 
 
-async def _spent(gym: Client, parts: Parts, names: Sequence[str], count: int) -> dict[str, float]:
+async def _spent(systems: Systems, count: int) -> dict[str, float]:
+    names, each = systems.names, count // len(systems.clients)
     tasks = [
         b'%b, "agent_ref": {"name": "%b"}}' % (row[:-1], names[index % len(names)].encode())
-        for index, row in enumerate(rows(count))
+        for index, row in enumerate(rows(each))
     ]
-    before = {kind: system_bench.cpu_us(pids) for kind, pids in parts.items()}
-    done = [record.outcome async for record in gym.rollouts(tasks, in_flight=512)]
-    assert len(done) == count
-    assert all(isinstance(outcome, Completed) for outcome in done), done[0]
-    return {kind: (system_bench.cpu_us(pids) - before[kind]) / count for kind, pids in parts.items()}
+    before = {kind: system_bench.cpu_us(pids) for kind, pids in systems.parts.items()}
+
+    async def run(client: Client) -> None:
+        made = client.rollouts(tasks, in_flight=512 // len(systems.clients))
+        done = [record.outcome async for record in made]
+        assert len(done) == each
+        assert all(isinstance(outcome, Completed) for outcome in done), done[0]
+
+    async with anyio.create_task_group() as group:
+        for client in systems.clients:
+            group.start_soon(run, client)
+    made = each * len(systems.clients)
+    return {kind: (system_bench.cpu_us(pids) - before[kind]) / made for kind, pids in systems.parts.items()}
 
 
 def _row(title: str, found: list[dict[str, float]], base: list[dict[str, float]]) -> list[object]:

@@ -127,13 +127,10 @@ class Bus(Protocol):
         ...
 
     async def ease(self, deadline_s: float) -> None:
-        """Return when it is not crowded, in the order of the calls.
+        """Return when it is not crowded, in the order of the calls, or at the deadline.
 
         To be called before something large is encoded: in a rollout's own form it is in memory anyway, and
         encoded it would be there a second time while it waits.
-
-        Raises:
-            DeadlineExceeded: as described in this module.
         """
         ...
 

@@ -44,7 +44,7 @@ from gym_runtime.rollout.result_row import make_record
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rollout.staleness import staleness
 from gym_runtime.rpc.router import Router
-from gym_runtime.timing import ATTEMPT_PAUSE_S
+from gym_runtime.timing import ATTEMPT_PAUSE_S, EASED_S
 
 
 class Attempts:
@@ -177,8 +177,8 @@ class Attempts:
         self._check_staleness(rollout)
         verdict = await rollout.verify()
         if self._router.bus.crowded:
-            # Its record holds the row a second time.
-            await self._router.bus.ease(rollout.deadline_s)
+            # The record holds the row a second time. A rollout that is verified is not late for this wait.
+            await self._router.bus.ease(rollout.deadline_s - EASED_S)
         reason = rollout.truncated
         return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
 

@@ -56,14 +56,18 @@ class Closings:
         return None
 
     async def _send(self) -> None:
-        waiting, self._waiting = self._waiting, {}
         self._some = anyio.Event()
-        for (environment, worker), sessions in waiting.items():
-            for start in range(0, len(sessions), AT_ONCE):
+        for place, sessions in list(self._waiting.items()):
+            while told := sessions[:AT_ONCE]:
                 try:
-                    await self._tell(environment, worker, sessions[start : start + AT_ONCE])
+                    await self._tell(*place, told)
                 except GymError as error:
-                    logger().info("sessions were not closed; their time limit will", error=str(error))
+                    logger().info(
+                        "sessions were not closed; their time limit will close them", error=str(error)
+                    )
+                # Only now: where the telling was cancelled, they are told of again.
+                del sessions[: len(told)]
+            del self._waiting[place]
 
     async def _tell(self, environment: str, worker: str, sessions: list[str]) -> None:
         first, *more = sessions
