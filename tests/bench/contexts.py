@@ -70,8 +70,8 @@ LARGE_KB = 256
 """Of smaller contexts the memory is mostly that of Python objects."""
 PROCESSES = ("agent", "model", "resource", "broker", "client")
 HEADER = [
-    *("context", "turns", "token ids", "MB asked", "MB moved", "CPU ms", "per turn"),
-    *("per MB asked", "per MB moved"),
+    *("context", "turns", "token ids", "MB asked", "MB moved", "MB of rows", "CPU ms", "per turn"),
+    *("per MB asked", "per MB moved", "and with rows"),
     *PROCESSES,
 ]
 
@@ -132,18 +132,23 @@ class System:
         self._engine.stats(reset=True)
         before = {name: cpu_s(part) for name, part in self._parts.items()}
         moved_before = moved_bytes()
-        completed = 0
+        completed = written_bytes = 0
         async for record in self._gym.rollouts(
             rows, environment="steps", in_flight=in_flight, return_tokens=case.tokens
         ):
             completed += isinstance(record.outcome, Completed)
+            written_bytes += len(memoryview(record.row))
         assert completed == count, f"{count - completed} of {count} failed"
         spent = {name: (cpu_s(part) - before[name]) / count * 1e3 for name, part in self._parts.items()}
         stats = self._engine.stats()
+        moved_mb = (moved_bytes() - moved_before) / count / 2**20
+        rows_mb = written_bytes / count / 2**20
         return spent | {
             "all": sum(spent.values()),
             "asked": (stats.bytes_in + stats.bytes_out) / count / 2**20,
-            "moved": (moved_bytes() - moved_before) / count / 2**20,
+            "moved": moved_mb,
+            "rows": rows_mb,
+            "with rows": moved_mb + rows_mb,
         }
 
     async def memory_kb(self, case: Case) -> float:
@@ -180,12 +185,13 @@ def moved_bytes() -> int:
 def line(case: Case, spent: Spent, fixed: Spent | None) -> list[object]:
     """One row of the table; ``fixed`` is what the smallest context takes, None where this is it."""
     extra = spent["all"] - fixed["all"] if fixed else 0.0
-    per_mb = [f"{extra / (spent[of] - fixed[of]):.1f}" if fixed else "" for of in ("asked", "moved")]
+    of_what = ("asked", "moved", "with rows")
+    per_mb = [f"{extra / (spent[of] - fixed[of]):.1f}" if fixed else "" for of in of_what]
     return [
         case.name,
         case.turns,
         "on" if case.tokens else "off",
-        *(f"{spent[of]:.2f}" for of in ("asked", "moved")),
+        *(f"{spent[of]:.2f}" for of in ("asked", "moved", "rows")),
         f"{spent['all']:.1f}",
         f"{spent['all'] / case.turns:.2f}",
         *per_mb,
