@@ -78,6 +78,9 @@ class Exchanges:
     async def ask_worker(
         self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], budget: RetryBudget
     ) -> RoutedReply:
+        if self._bus.crowded:
+            # Here, before anything is counted: it does not wait for the worker yet.
+            await self._bus.ease(request.deadline_s)
         deaths = 0
         if budget.suspects:
             budget.explain(self._explained)
@@ -205,8 +208,6 @@ class Exchanges:
         if hop.worker is not None:
             view.begin(hop.worker, hop)
         try:
-            if self._bus.crowded:
-                await self._bus.ease(request.deadline_s)
             # No name here for what is sent: a large request is not held while its answer is awaited.
             return await self._bus.request(
                 hop.subject,
