@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 
@@ -10,6 +11,7 @@ import pytest
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
+from gym_models.wire.replica import Replica
 from gym_models.wire.replicas import Replicas
 from gym_models.wire.routing import MISSED_CHECKS, ReplicaState, choose
 from gym_runtime.errors import ModelUnavailable
@@ -183,3 +185,20 @@ async def test_a_replica_that_answers_calls_is_not_frozen_whatever_its_health_ch
             assert state(replicas, busy.url).up
             assert idle.stats().requests == 0
             await until(lambda: not state(replicas, busy.url).up)  # nobody asks it any more
+
+
+@pytest.mark.parametrize("first", ["ended", "cancelled"])
+async def test_a_call_that_is_ended_and_cancelled_at_once_is_cancelled(first: str) -> None:
+    endpoint = Endpoint(url="http://127.0.0.1:9/v1", headers={}, private=True)
+    replica = Replica(Engine(endpoint, model="stub", api="responses", dialect=ChatVariant()))
+
+    async def question(_: Engine) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    call = asyncio.create_task(replica.ask(question))
+    await asyncio.sleep(0)
+    for act in (replica.end_calls, call.cancel)[:: 1 if first == "ended" else -1]:
+        act()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert replica.end_calls() == 0
