@@ -73,6 +73,7 @@ class Account:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
         queued_s: how long it waited for its first delivery; 0 where that is not known.
+        given_back: this delivery ended without a result, and a note of that may be stored.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Account:
         self._retries = RETRIES * rollouts
         self.budget = RetryBudget(self._retries)
         self.queued_s = queued_s
+        self.given_back = False
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s
@@ -153,6 +155,7 @@ class Account:
 
     async def give_back(self) -> bool:
         """Store that the task is given back: its last attempt neither failed nor was lost."""
+        self.given_back = True
         self.attempt_over(failed=False)
         return await self.note(working=False, last=True)
 

@@ -56,13 +56,16 @@ class ClosedRuns:
 
     async def free(self, run: str, journal_at: str, account: Account, since_s: float) -> None:
         """Free what a delivery stored after its run was closed, when this worker was cut off or frozen."""
-        if not self._may_be_closed(run, since_s):
+        # A client that is gone may have closed its run, and a worker that stops may have been cut off,
+        # however young the attempt is.
+        if not account.given_back and not self._may_be_closed(run, since_s):
             return
         try:
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
                 # A note that is still on its way would be stored after all was freed.
                 await account.settled()
-                if await self.closed(run, since_s):
+                info = await self._info(run)
+                if info is not None and info.closed:
                     # A pattern with `>` does not cover the subject before it.
                     for pattern in (journal_at, f"{journal_at}.>"):
                         await self._bus.forget(pattern)

@@ -70,7 +70,10 @@ async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:
     assert record.outcome == Completed()
 
 
-async def test_a_worker_that_missed_the_end_of_a_run_leaves_nothing_of_it(system: SmallSystem) -> None:
+@pytest.mark.parametrize("lasted_s", [0.0, 2 * JOURNAL_FRESH_S])
+async def test_a_worker_that_missed_the_end_of_a_run_leaves_nothing_of_it(
+    system: SmallSystem, lasted_s: float
+) -> None:
     begun: Mailbox[int] = Mailbox()
 
     class Waiting:
@@ -81,7 +84,7 @@ async def test_a_worker_that_missed_the_end_of_a_run_leaves_nothing_of_it(system
     await system.add_agent({"tool_loop": Waiting()}, name="agent")
     await system.enqueue(rollout_spec(row()))
     await begun.until(1)
-    await anyio.sleep(2 * JOURNAL_FRESH_S)
+    await anyio.sleep(lasted_s)
     # No signal says so: the worker was cut off.
     closed = RunInfo(run="run", total=1, state="finished", closed=True)
     await system.bus.append("runs.run", encode_run(closed))
