@@ -177,7 +177,7 @@ def test_the_example_of_grpo_on_a_cpu(tmp_path: Path) -> None:
 
 def test_the_example_learns_the_same_while_workers_are_killed(tmp_path: Path) -> None:
     quiet = example(tmp_path, "--steps", "6")
-    logged = example(tmp_path, "--kill-every", "1", "--steps", "6")
+    logged = example(tmp_path, "--kill-every", "0.6", "--steps", "6")
     assert {one["killed"] for one in logged if "killed" in one} == {"agent", "resource", "model"}
 
     def learned(found: list[dict[str, Any]]) -> list[tuple[float, float]]:
