@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from gym_runtime.messages.outcomes import RolloutRecord as RolloutRecord
     from gym_runtime.messages.outcomes import Truncated as Truncated
     from gym_runtime.messages.packing import pack_ids as pack_ids
+    from gym_runtime.messages.packing import pack_json_ids as pack_json_ids
     from gym_runtime.messages.packing import pack_logprobs as pack_logprobs
     from gym_runtime.messages.packing import unpack_ids as unpack_ids
     from gym_runtime.messages.responses import CreateParams as CreateParams
@@ -149,7 +150,7 @@ _NAMES = {
     "messages.items": "FunctionCall FunctionCallOutput Item Message Part Reasoning "
     "decode_item decode_items user_message",
     "messages.outcomes": "Cancelled Completed Failed RolloutRecord Truncated",
-    "messages.packing": "pack_ids pack_logprobs unpack_ids",
+    "messages.packing": "pack_ids pack_json_ids pack_logprobs unpack_ids",
     "messages.responses": "CreateParams IncompleteDetails InputTokensDetails OutputTokensDetails "
     "Response Usage decode_response",
     "messages.rollout_settings": "RolloutSettings",

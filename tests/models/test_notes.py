@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from gym_models.wire import chat_request, chat_tokens, media
 from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire.native_responses import ForeignAnswer
 from gym_runtime import ConversationNotes, TaskError
 from gym_runtime.messages.calls import ModelCall, Tokens
 from gym_runtime.messages.packing import unpack_ids
@@ -102,6 +104,38 @@ def test_a_second_field_of_that_name_is_not_mistaken() -> None:
     choice = b'{"message":{},"token_ids":[5],"prompt_token_ids":[1,2,3,9]}'
     raw = b'{"choices":[%b],"prompt_token_ids":[1,2,3,4]}' % choice
     assert unpack_ids(chat_tokens.decode(raw, notes)[1].prompt_ids) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "ids", ["[[1],2]", '[1,"2"]', "[1,{}]", "[1.5]", f"[{2**31}]", "[1,2", "{}", "[1,null]"]
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_ids_that_are_none_are_refused(ids: str, known: bool) -> None:
+    notes = ConversationNotes()
+    if known:
+        chat_tokens.decode(body([1, 2], [3]), notes)
+        ids = ids.replace("[", "[1,2,3,", 1)
+    raw = b'{"prompt_token_ids":%b,"choices":[{"message":{},"token_ids":[5]}]}' % ids.encode()
+    with pytest.raises((ForeignAnswer, msgspec.DecodeError)):
+        chat_tokens.decode(raw, notes)
+    assert notes.get("tokens") is None or known
+
+
+def test_a_long_prompt_is_read_whole() -> None:
+    prompt = list(range(100_000, 150_000))
+    notes = ConversationNotes()
+    for _ in range(3):
+        _, found = chat_tokens.decode(body(prompt, [7, 8]), notes)
+        assert unpack_ids(found.prompt_ids) == prompt
+        prompt = [*prompt, 7, 8, *prompt]
+
+
+@pytest.mark.parametrize(
+    "where", ['"usage":{"prompt_token_ids":[1,2]}', '"extra":[{"prompt_token_ids":[1]}]']
+)
+def test_ids_elsewhere_in_an_answer_are_not_those_of_its_prompt(where: str) -> None:
+    raw = b'{%b,"choices":[{"message":{},"token_ids":[5]}]}' % where.encode()
+    assert chat_tokens.decode(raw)[1].prompt_ids == b""
 
 
 @pytest.mark.anyio

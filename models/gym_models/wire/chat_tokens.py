@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 
 import msgspec
-from gym_runtime import ConversationNotes, Tokens, pack_ids, pack_logprobs
+from gym_runtime import ConversationNotes, Tokens, pack_ids, pack_json_ids, pack_logprobs
 from msgspec import Raw
 
 from gym_models.wire.chat_answer import Choice, Completion, checked
@@ -78,8 +78,21 @@ class _Past(msgspec.Struct, frozen=True):
         return start if body.startswith(b",", start) else 0
 
 
+class _Prompt(msgspec.Struct, frozen=True):
+    """The ids of a prompt as a JSON array, without those of the turns so far, if there are any."""
+
+    text: bytes
+    past: _Past | None = None
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """All ids, as in `_Past`."""
+        if self.past is None:
+            return [self.text[:-1]]
+        return [*self.past.pieces, b",%b" % self.text[1:-1]]
+
+
 _decode = msgspec.json.Decoder(_Completion).decode
-_decode_ids = msgspec.json.Decoder(list[int]).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
 
 
@@ -92,25 +105,25 @@ def decode(body: bytes, notes: ConversationNotes | None = None) -> tuple[Complet
         ForeignAnswer: the body holds no completion, or its tokens have an unknown form.
     """
     past: _Past | None = None if notes is None else notes.get("tokens")
-    body, known = (body, None) if past is None else _without(body, past)
+    body, cut = _without_prompt(body, past)
     completion = checked(_decode, body)
     choice = completion.choices[0]
     generated = choice.token_ids
     logprobs = (choice.logprobs and choice.logprobs.content) or []
+    at_top = completion.prompt_token_ids
+    named = choice.prompt_token_ids if is_null(at_top) else at_top
+    prompt = _Prompt(bytes(named)) if cut is None or is_null(named) else cut
     try:
-        sampled = _packed(generated)
+        sampled = _packed(bytes(generated))
         if is_null(generated) and logprobs:
             sampled = pack_ids(_named_ids(body))
-        at_top = completion.prompt_token_ids
-        prompt = choice.prompt_token_ids if is_null(at_top) else at_top
-        prompt_ids = _packed(prompt)
+        prompt_ids = _packed(prompt.text)
     except struct.error as error:
         raise ForeignAnswer(f"a token id is not of 32 bits: {error}") from error
-    if known is not None:
-        prompt_ids = known.ids + prompt_ids
+    if prompt.past is not None:
+        prompt_ids = prompt.past.ids + prompt_ids
     if notes is not None and prompt_ids and not is_null(generated):
-        written = [b",%b" % bytes(prompt)[1:-1]] if known is not None else [bytes(prompt)[:-1]]
-        pieces = [*(() if known is None else known.pieces), *written, b",%b" % bytes(generated)[1:-1]]
+        pieces = [*prompt.pieces, b",%b" % bytes(generated)[1:-1]]
         notes["tokens"] = _Past(prompt_ids + sampled, pieces)
         notes.size_bytes = len(prompt_ids) + len(sampled) + sum(map(len, pieces))
     return completion, Tokens(
@@ -120,21 +133,25 @@ def decode(body: bytes, notes: ConversationNotes | None = None) -> tuple[Complet
     )
 
 
-def _without(body: bytes, past: _Past) -> tuple[bytes, _Past | None]:
-    """A body whose prompt has only the ids after those of the turns so far, if it begins with them.
+def _without_prompt(body: bytes, past: _Past | None) -> tuple[bytes, _Prompt | None]:
+    """A body whose prompt has no ids, and these, if they stand in it once. JSON is read faster without them.
 
     The name cannot stand in a text, where its quotes would be escaped.
     """
     at = body.find(_PROMPT)
     start = at + len(_PROMPT)
-    end = past.end_in(body, start) if at >= 0 else 0
-    if not end or body.find(_PROMPT, end) >= 0:
+    if at < 0 or not body.startswith(b"[", start):
         return body, None
-    return b"%b[%b" % (body[:start], body[end + 1 :]), past
+    end = past.end_in(body, start) if past else 0
+    close = body.find(b"]", end or start)
+    if close < 0 or body.find(_PROMPT, close) >= 0:
+        return body, None
+    text = b"[%b" % body[end + 1 : close + 1] if end else body[start : close + 1]
+    return b"%b[%b" % (body[:start], body[close:]), _Prompt(text, past if end else None)
 
 
-def _packed(ids: Raw) -> bytes:
-    return b"" if is_null(ids) else pack_ids(_decode_ids(ids))
+def _packed(ids: bytes) -> bytes:
+    return b"" if is_null(ids) else pack_json_ids(ids)
 
 
 def _named_ids(body: bytes) -> list[int]:

@@ -8,9 +8,16 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 ID_BYTES = 4
+_TEXT_BYTES = 16_000
+"""So much JSON is read at once: its numbers stay in the processor's cache, which saves a third."""
+_NUMBERS = _TEXT_BYTES // 4
+_decode = msgspec.json.Decoder(list[int]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
@@ -24,10 +31,44 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 def unpack_ids(data: bytes) -> list[int]:
     """From int32."""
+    return _int32(data).tolist()
+
+
+def _int32(data: bytes) -> array[int]:
     ids = array("i", data)  # a third faster than `struct.unpack`; its numbers have four bytes, too
     if sys.byteorder == "big":
         ids.byteswap()
-    return ids.tolist()
+    return ids
+
+
+def pack_json_ids(text: bytes) -> bytes:
+    """As int32, from a JSON array.
+
+    Raises:
+        msgspec.DecodeError: it is no array of whole numbers.
+        struct.error: a number has more than 32 bits.
+    """
+    return b"".join([pack_ids(_decode(piece)) for piece in _arrays(text)])
+
+
+def _arrays(text: bytes) -> Iterator[bytes]:
+    """An array of numbers, as several. What is no such array is none in pieces either."""
+    start, opened = 0, b""
+    while 0 <= (end := text.find(b",", start + _TEXT_BYTES)) < len(text) - _TEXT_BYTES:
+        yield b"%b%b]" % (opened, text[start:end])
+        start, opened = end + 1, b"["
+    yield opened + text[start:]
+
+
+def json_ids(data: bytes) -> bytes:
+    """The numbers of a JSON array, without its brackets, from int32.
+
+    >>> json_ids(pack_ids([1, 128_255]))
+    b'1,128255'
+    """
+    ids = _int32(data)
+    pieces = (ids[start : start + _NUMBERS] for start in range(0, len(ids), _NUMBERS))
+    return b",".join([_encode(piece.tolist())[1:-1] for piece in pieces])
 
 
 def pack_logprobs(logprobs: Sequence[float]) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.messages.call_tokens import CallTokens, Past, Tokens
-from gym_runtime.messages.packing import ID_BYTES, unpack_ids, unpack_logprobs
+from gym_runtime.messages.packing import ID_BYTES, json_ids, unpack_ids, unpack_logprobs
 
 Piece = bytes | Raw
 _encode = msgspec.json.Encoder().encode
@@ -92,7 +92,7 @@ class _Written(Past):
 
     def _add(self, ids: bytes) -> None:
         if ids:
-            written = _encode(unpack_ids(ids))[1:-1]
+            written = json_ids(ids)
             self._pieces.append(b",%b" % written if self._pieces else written)
 
 
