@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -42,6 +42,17 @@ class Receive(Protocol):
     def __call__(self, sid: int, subject: bytes, reply: bytes, header: bytes, payload: bytes, /) -> None: ...
 
 
+class _Begun(NamedTuple):
+    """A message whose end has not come yet. Offsets are those from the beginning of its line."""
+
+    sid: int
+    subject: bytes
+    reply: bytes
+    header: int
+    payload: int
+    end: int
+
+
 class Decoder:
     """What one connection receives. ``line`` takes a line without its end, and must not raise."""
 
@@ -50,7 +61,7 @@ class Decoder:
         self._line = line
         self._parts: list[bytes] = []
         self._have = 0
-        self._need = 0
+        self._begun: _Begun | None = None
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes, and hand over what is complete.
@@ -62,10 +73,9 @@ class Decoder:
             # A large message arrives in many pieces: they are joined once, when it is complete.
             self._parts.append(data)
             self._have += len(data)
-            if self._have < self._need:
+            if self._begun is not None and self._have < self._begun.end + len(CRLF):
                 return
-            data = b"".join(self._parts)
-            self._parts = []
+            data = self._joined()
         try:
             used = self._cut(data)
         # Damaged numbers and missing words: cheaper to catch here than to check in each message.
@@ -75,17 +85,32 @@ class Decoder:
             self._parts = [data[used:]]
             self._have = len(data) - used
             # Without a limit a peer that never ends a line would fill the memory.
-            if self._need == 0 and self._have > MAX_LINE_BYTES:
+            if self._begun is None and self._have > MAX_LINE_BYTES:
                 raise OutOfStep(f"a line of more than {MAX_LINE_BYTES} bytes")
+
+    def _joined(self) -> bytes:
+        """What has come in pieces and is still to be cut.
+
+        A payload is joined by itself and handed over, because it would have to be copied out again.
+        """
+        parts, begun, self._parts = self._parts, self._begun, []
+        first, last = parts[0], parts[-1]
+        # Of the payload in the last piece; the line's end may come alone.
+        tail = begun.end - self._have + len(last) if begun is not None else 0
+        if begun is None or tail <= 0 or begun.payload > min(len(first), begun.end):
+            return b"".join(parts)
+        payload = b"".join((memoryview(first)[begun.payload :], *parts[1:-1], memoryview(last)[:tail]))
+        self._receive(begun.sid, begun.subject, begun.reply, first[begun.header : begun.payload], payload)
+        return last[tail + len(CRLF) :]
 
     def _cut(self, data: bytes) -> int:
         """Hand over what is complete in ``data``; returns how many bytes that was.
 
-        ``_need`` becomes the size of the message that is not complete yet, 0 when that is unknown.
+        ``_begun`` becomes the message that is not complete yet, None where its line is not complete either.
         """
         # Local names: this loop runs for every message of the process.
         at, end, receive = 0, len(data), self._receive
-        self._need = 0
+        self._begun = None
         while at < end:
             eol = data.find(CRLF, at)
             if eol < 0:
@@ -95,21 +120,21 @@ class Decoder:
                 words = data[at + 4 : eol].split()
                 start = eol + 2
                 stop = start + int(words[-1])
-                if stop + 2 > end:
-                    self._need = stop + 2 - at
-                    break
                 # The reply subject is optional, and stands before the sizes.
                 reply = words[2] if len(words) == 4 else b""
+                if stop + 2 > end:
+                    self._begun = _Begun(int(words[1]), words[0], reply, start - at, start - at, stop - at)
+                    break
                 receive(int(words[1]), words[0], reply, b"", data[start:stop])
                 at = stop + 2
             elif data.startswith(b"HMSG ", at):
                 words = data[at + 5 : eol].split()
                 start = eol + 2
                 middle, stop = start + int(words[-2]), start + int(words[-1])
-                if stop + 2 > end:
-                    self._need = stop + 2 - at
-                    break
                 reply = words[2] if len(words) == 5 else b""
+                if stop + 2 > end:
+                    self._begun = _Begun(int(words[1]), words[0], reply, start - at, middle - at, stop - at)
+                    break
                 receive(int(words[1]), words[0], reply, data[start:middle], data[middle:stop])
                 at = stop + 2
             else:
