@@ -25,7 +25,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files.keys import repeated
 from gym_runtime.files.lines import LineFile, Source
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
-from gym_runtime.files.rows import Numbering, row_key, short_key
+from gym_runtime.files.rows import Numbering, row_key
 
 MAX_LISTED = 20
 
@@ -226,7 +226,7 @@ class Dataset:
         if (
             self.earlier_digest
             and earlier_own_index != self._own_index
-            # Negative keys are hashes (`short_key`): of rows that bring no index.
+            # Negative keys are hashes (`row_key`): of rows that bring no index.
             and min(keys[: self._earlier_rows]) < 0
         ):
             self.earlier_digest = ""
@@ -253,7 +253,7 @@ class Dataset:
 
     def _key(self, row: Row) -> int:
         if row.task_index is None:
-            return short_key(row_key(row.line, row.environment.name))
+            return row_key(row.line, row.environment.name)
         self._own_index = max(self._own_index, row.task_index)
         return row.task_index
 

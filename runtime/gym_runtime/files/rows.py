@@ -8,7 +8,6 @@ row comes again. So the same rows and settings give the same keys, in the same o
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -86,7 +85,7 @@ class Numbering:
             if repeated and self._first <= task_index < self._next:
                 known = 0  # a row without an index has been given this one
         else:
-            key = short_key(row_key(row.line, row.environment.name))
+            key = row_key(row.line, row.environment.name)
             repeated = self._repeated is None or key in self._repeated
             known = self._tasks.setdefault(key, self._next) if repeated else None
             task_index = self._next if known is None else known
@@ -106,18 +105,16 @@ class Numbering:
         """How often the row comes; 1 if that is not known."""
         if not self._repeated or self._apart:
             return 1
-        key = short_key(row_key(row.line, row.environment.name))
+        key = row_key(row.line, row.environment.name)
         return self._repeated.get(key if row.task_index is None else row.task_index, 1)
 
 
-def row_key(line: bytes, environment: str) -> bytes:
-    """What two rows of the same task have in common: 16 bytes."""
-    return hashlib.blake2b(line, digest_size=16, key=environment.encode()[:64]).digest()
+def row_key(line: bytes, environment: str) -> int:
+    """What rows of the same task have in common, in this process: a negative number, so no task index.
 
-
-def short_key(key: bytes) -> int:
-    """63 bits of a `row_key`, as a negative number, so that it is no task index."""
-    return -1 - (int.from_bytes(key[:8], "big") >> 1)
+    63 bits of Python's own hash of bytes, which takes a fifth of the time of a cryptographic one.
+    """
+    return -1 - (hash((line, environment)) & (2**63 - 1))
 
 
 def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from gym_runtime.rollout.turn import Turn
 
 Options = TypeVar("Options", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class AttemptState:
@@ -29,9 +30,12 @@ class AttemptState:
 
     def __init__(self, task: RolloutSpec, deadline_s: float) -> None:
         try:
-            self.params = decode_params(_row(task.row).responses_create_params)
+            self.row_fields = _fields(task.row)
+            self.params = decode_params(self.row_fields["responses_create_params"])
         except UNREADABLE as error:
             raise TaskError(f"the row is not a task: {error}") from error
+        except KeyError as error:
+            raise TaskError(f"the row is not a task: it has no {error}") from error
         self.task = task
         self.deadline_s = deadline_s
         self.turns = 0
@@ -137,10 +141,3 @@ class AttemptState:
         for version in [span.version for span in spans] or [answer.weight_version]:
             if version and version not in self.weight_versions:
                 self.weight_versions.append(version)
-
-
-class _Row(msgspec.Struct, frozen=True):
-    responses_create_params: Raw
-
-
-_row = msgspec.json.Decoder(_Row).decode

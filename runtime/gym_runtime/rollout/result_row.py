@@ -60,7 +60,7 @@ def make_record(
     pending = verdict if isinstance(verdict, JudgedPending) else None
     asked = _role_log(rollout, verdict, role_use)
     verdict = verdict if isinstance(verdict, JudgedVerdict) else None
-    row_fields = _row_fields(task.row)
+    row_fields = _row_fields(task.row) if rollout is None else rollout.row_fields
     tokens = [] if rollout is None else chained(rollout.tokens)
     row: dict[str, Any] = {}
     numbers: dict[str, float] = {}
