@@ -210,7 +210,8 @@ async def main() -> None:
             [await many(16384)],
         )
     if "several" in wanted:
-        print_table(several.TITLE, several.HEADER, await several.measure(1500, options.repeats))
+        for load in several.LOADS:
+            print_table(load.title, several.HEADER, await several.measure(load, options.repeats))
     if "alone" in wanted:
         print_table(
             "One rollout alone",

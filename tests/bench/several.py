@@ -2,8 +2,9 @@
 
     python tests/bench/rollouts.py --case several
 
-All systems are alive at once, and 256 rollouts are in flight in each in turn; so they share the machine's
-good and bad moments. "Times one worker" is the median over the rounds.
+All systems are alive at once, and make rollouts in turn; so they share the machine's good and bad moments.
+"Times one worker" is the median over the rounds. One table has an engine that answers at once, so that
+everything is busy all the time, the other one that takes 200 ms.
 
 Processes that share cores take each other's caches away, whatever they do. To tell this from what several
 workers cost by themselves, systems of one worker of each kind that know nothing of each other make the same
@@ -31,12 +32,28 @@ from gym_runtime.messages.outcomes import Completed
 from gym_runtime.processes.tree import members
 from gym_runtime.workers.adapter import ModelSettings
 
-TITLE = "Several workers of each kind, many environments: CPU µs per rollout, engine 0 ms, 256 in flight"
 KINDS = ("agent", "broker, supervisor", "client", "model", "resource")
 HEADER = ["system", "all", "times one worker", *KINDS]
 SOURCE = Path(gym_resources.__file__).with_name("example_single_tool_call.py")
 ONE, MANY = "1 worker", "1 worker, 20 environments"
 Parts = dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What all systems have to do."""
+
+    engine_s: float
+    in_flight: int
+    rollouts: int
+
+    @property
+    def title(self) -> str:
+        what = "Several workers of each kind, many environments: CPU µs per rollout"
+        return f"{what}, engine {self.engine_s * 1e3:.0f} ms, {self.in_flight:,} in flight"
+
+
+LOADS = (Load(0.0, 256, 6000), Load(0.2, 2048, 8192))
 
 
 @dataclass(frozen=True)
@@ -48,10 +65,10 @@ class Systems:
     names: list[str]
 
 
-async def measure(count: int, rounds: int) -> list[list[object]]:
-    """Rows of the table: ``count`` rollouts in each round."""
+async def measure(load: Load, rounds: int) -> list[list[object]]:
+    """Rows of the table."""
     spent: dict[str, list[dict[str, float]]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder, instant_engine.running() as (url, _):
+    with tempfile.TemporaryDirectory() as folder, instant_engine.running(load.engine_s) as (url, _):
         files = _environments(folder, 20)
         model = ModelSettings(provider="openai", name="bench", urls=(url,), api="responses")
         async with AsyncExitStack() as stack:
@@ -68,7 +85,12 @@ async def measure(count: int, rounds: int) -> list[list[object]]:
                 used = files if title == MANY else files[:1]
                 clients = [
                     await stack.enter_async_context(
-                        connect(model=model, environments=used, workers=workers, concurrency=256 // systems)
+                        connect(
+                            model=model,
+                            environments=used,
+                            workers=workers,
+                            concurrency=load.in_flight // systems,
+                        )
                     )
                     for _ in range(systems)
                 ]
@@ -78,7 +100,7 @@ async def measure(count: int, rounds: int) -> list[list[object]]:
                 running[title] = Systems(clients, await _parts(clients, own), names)
             for number in range(rounds + 1):
                 for title, systems in list(running.items())[:: 1 if number % 2 else -1]:
-                    found = await _spent(systems, count)
+                    found = await _spent(systems, load)
                     if number:  # the first round warms up
                         spent[title].append(found)
     return [_row(title, found, spent[ONE]) for title, found in spent.items()]
@@ -100,8 +122,8 @@ async def _parts(clients: Sequence[Client], pids: set[int]) -> Parts:
     return parts
 
 
-async def _spent(systems: Systems, count: int) -> dict[str, float]:
-    names, each = systems.names, count // len(systems.clients)
+async def _spent(systems: Systems, load: Load) -> dict[str, float]:
+    names, each = systems.names, load.rollouts // len(systems.clients)
     tasks = [
         b'%b, "agent_ref": {"name": "%b"}}' % (row[:-1], names[index % len(names)].encode())
         for index, row in enumerate(rows(each))
@@ -109,7 +131,7 @@ async def _spent(systems: Systems, count: int) -> dict[str, float]:
     before = {kind: system_bench.cpu_us(pids) for kind, pids in systems.parts.items()}
 
     async def run(client: Client) -> None:
-        made = client.rollouts(tasks, in_flight=512 // len(systems.clients))
+        made = client.rollouts(tasks, in_flight=load.in_flight // len(systems.clients))
         done = [record.outcome async for record in made]
         assert len(done) == each
         assert all(isinstance(outcome, Completed) for outcome in done), done[0]

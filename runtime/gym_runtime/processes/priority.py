@@ -1,4 +1,4 @@
-"""CPU priority: calls in time come before calls that overrun and before spare processes."""
+"""CPU priority: calls in time come before those that overrun and spare processes; workers take turns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 
 LEAST = 19
+
+
+def take_turns() -> None:
+    """When this process or one that it starts wakes, let what runs on the core finish its slice of 3 ms.
+
+    A message wakes its receiver while the sender has more to do. If each wake interrupted a running process,
+    processes would take turns five times as often, with smaller batches of messages and colder caches. Only
+    Linux can be told so. Where a core is free, it changes nothing.
+    """
+    if sys.platform == "linux":
+        # It needs no privilege, but what confines this process may forbid it.
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def lower(pids: Iterable[int]) -> None:

@@ -61,6 +61,14 @@ async def test_ps_tells_the_processes_apart() -> None:
         assert " ".join(psutil.Process(system.pid).cmdline()).strip() == "gym-runtime supervisor"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
+async def test_the_processes_of_a_system_take_turns_and_its_owner_is_as_it_was() -> None:
+    async with running(spec()) as system:
+        threads = [task.id for pid in processes_of(system) for task in psutil.Process(pid).threads()]
+        assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_BATCH}
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
 async def test_with_a_broker_of_somebody_elses_it_starts_and_stops_none(broker: Broker) -> None:
     async with running(spec(nats=(broker.url,))) as system:
         assert (system.url, system.broker_pid) == (broker.url, 0)
