@@ -27,6 +27,7 @@ from gym_runtime.client.dead_engine import dead_engine
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.metrics.push import pushing
+from gym_runtime.processes.signals import received
 from gym_runtime.system.patience import Patience
 from gym_runtime.system.spec import Event
 from gym_runtime.system.system import System
@@ -59,7 +60,7 @@ class RunPart:
             noted: signals that came before this could handle them.
         """
         self._making = anyio.CancelScope()
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with received(signal.SIGINT, signal.SIGTERM) as signals:
             async with anyio.create_task_group() as listening:
                 listening.start_soon(self._watch_interrupts, signals)
                 if noted:

@@ -22,6 +22,7 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.deploy.broker_plan import BrokerPlan, configure
 from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
 from gym_runtime.logs import logger
+from gym_runtime.processes.signals import received
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
 from gym_runtime.timing import BROKER_AGAIN_S, SERVER_STOP_S, SIGNALLED_S
@@ -42,7 +43,7 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     configuration = configure(plan)
     stopping, started = anyio.Event(), anyio.Event()
     # Heard before there is a server: a signal that came in between would end this process alone.
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with received(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         server = _Server(configuration)
         try:
             async with anyio.create_task_group() as tasks:

@@ -6,6 +6,7 @@
        └──▶ tree                       elsewhere: limits that are checked by reading /proc
     priority                           CPU priority among them
     disturbances                       what SIGTERM to all processes may have ended runs again
+    signals                            what this process receives, each once
 
 `gym_runtime.sandbox` runs models' code in them, and the verifiers of that code.
 """

@@ -29,6 +29,7 @@ from gym_runtime.cli.options.system_options import StartOptions
 from gym_runtime.cli.remote import MODEL_POOL
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
+from gym_runtime.processes.signals import received
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
@@ -235,7 +236,7 @@ async def _watch_signals(running: System, drain_s: float, stopping: anyio.Cancel
     which passes it on.
     """
     interruptions = 0
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT) as signals:
+    with received(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT) as signals:
         async for number in signals:
             interruptions += number == signal.SIGINT
             if number == signal.SIGQUIT or interruptions > 1:
