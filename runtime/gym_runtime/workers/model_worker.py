@@ -211,6 +211,9 @@ class ModelWorker:
             reply = msgspec.structs.replace(reply, body=calls.pack(answer))
         except GymError as error:
             reply = msgspec.structs.replace(reply, fault=error.fault())
+        except UNREADABLE as error:
+            what = f"the command cannot be read ({error}); use one version of gym-runtime everywhere"
+            reply = msgspec.structs.replace(reply, fault=ModelRefused(what, stage="model").fault())
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad command ends no worker
             logger().exception("a control command raised")
             fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="model").fault()

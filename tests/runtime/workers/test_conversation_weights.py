@@ -124,5 +124,6 @@ async def test_an_adapter_without_weights_says_so_and_serves_on() -> None:
         assert "cannot change weights" in refused.fault.message
         unreadable = await control(system, {"op": "dance"})
         assert unreadable.fault is not None
+        assert "use one version of gym-runtime" in unreadable.fault.message
         (record,) = await system.make(rollout_spec(row()))
     assert record.outcome == Completed()
