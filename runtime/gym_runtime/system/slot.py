@@ -25,6 +25,7 @@ import msgspec
 from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, TransportError, UsageError, leaf
+from gym_runtime.processes import priority
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, RESTART_WINDOW_S
 
@@ -218,6 +219,10 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: 
     import anyio
 
     from gym_runtime.system.worker_process import work
+
+    # A model worker that names no engine may run it itself, and an engine must not wait for others.
+    if pool.model is None or pool.model.urls:
+        priority.take_turns()
 
     def ready() -> None:
         os.write(report, READY_LINE.encode())

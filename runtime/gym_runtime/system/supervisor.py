@@ -35,7 +35,6 @@ from setproctitle import setproctitle
 
 from gym_runtime import logs
 from gym_runtime.errors import UNREADABLE, GymError
-from gym_runtime.processes import priority
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
@@ -281,7 +280,6 @@ def main() -> int:
         _say(Event(event="failed", reason=f"the system's description cannot be read: {error}"))
         return 2
     setproctitle("gym-runtime supervisor")
-    priority.take_turns()
     if system.log_lines:
         os.environ[logs.FORMAT_VARIABLE] = "lines"
     if system.weak_sandbox:

@@ -13,9 +13,11 @@ import anyio
 import psutil
 import pytest
 from gym_runtime import connect
+from gym_runtime.client import make_pools
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import launch, running
+from gym_runtime.workers.adapter import ModelSettings
 from runtime.system.supervisor.supervised import (
     NAME,
     alive,
@@ -27,6 +29,10 @@ from runtime.system.supervisor.supervised import (
     spec,
     works,
 )
+from runtime.system.supervisor.supervised import (
+    model as hosted_model,
+)
+from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -62,11 +68,20 @@ async def test_ps_tells_the_processes_apart() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
-async def test_the_processes_of_a_system_take_turns_and_its_owner_is_as_it_was() -> None:
-    async with running(spec()) as system:
-        threads = [task.id for pid in processes_of(system) for task in psutil.Process(pid).threads()]
-        assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_BATCH}
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+async def test_workers_and_the_broker_take_turns_and_an_engine_in_a_worker_does_not() -> None:
+    def policies(*pids: int) -> set[int]:
+        return {os.sched_getscheduler(task.id) for pid in pids for task in psutil.Process(pid).threads()}
+
+    with stub_engine.running() as engine:
+        asking = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
+        for model, expected in ((asking, os.SCHED_BATCH), (hosted_model(), os.SCHED_OTHER)):
+            pools = make_pools([NAME], model, workers=1, concurrency=16)
+            async with running(SystemSpec(pools=pools)) as system:
+                (broker,) = (p for p in processes_of(system) if psutil.Process(p).name() == "nats-server")
+                agent, resource = pid_of(system, "agent"), pid_of(system, "resource")
+                assert policies(broker, agent, resource) == {os.SCHED_BATCH}
+                assert policies(pid_of(system, "model")) == {expected}
+                assert policies(system.pid) == {os.sched_getscheduler(0)} == {os.SCHED_OTHER}
 
 
 async def test_with_a_broker_of_somebody_elses_it_starts_and_stops_none(broker: Broker) -> None:
