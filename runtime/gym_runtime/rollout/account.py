@@ -73,7 +73,6 @@ class Account:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
         queued_s: how long it waited for its first delivery; 0 where that is not known.
-        given_back: this delivery ended without a result, and a note of that may be stored.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class Account:
         self._retries = RETRIES * rollouts
         self.budget = RetryBudget(self._retries)
         self.queued_s = queued_s
-        self.given_back = False
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s
@@ -121,6 +119,11 @@ class Account:
         self._started_s = self._noted_s = clock.monotonic()
 
     @property
+    def noted(self) -> bool:
+        """Whether this delivery has stored a note, or one is on its way."""
+        return self._writing is not None
+
+    @property
     def left_s(self) -> float:
         """The seconds until the rollout's time is over if its attempts go on now."""
         return self._limit_s - self._before.used_s - self._used_s
@@ -155,7 +158,6 @@ class Account:
 
     async def give_back(self) -> bool:
         """Store that the task is given back: its last attempt neither failed nor was lost."""
-        self.given_back = True
         self.attempt_over(failed=False)
         return await self.note(working=False, last=True)
 

@@ -9,6 +9,7 @@ loss, however often it happens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -244,6 +245,8 @@ class AgentWorker:
             # A journal is deleted when its run is over, too: then no other attempt will close the session.
             if not await self._closed.surely_over(task.run):
                 attempts.leave()
+            # Nor will the run's client free what this attempt has stored since, however young it is.
+            since_s = -math.inf
         finally:
             turn.give_up()
             # A second delivery of the rollout may have taken the place.

@@ -56,9 +56,8 @@ class ClosedRuns:
 
     async def free(self, run: str, journal_at: str, account: Account, since_s: float) -> None:
         """Free what a delivery stored after its run was closed, when this worker was cut off or frozen."""
-        # A client that is gone may have closed its run, and a worker that stops may have been cut off,
-        # however young the attempt is.
-        if not account.given_back and not self._may_be_closed(run, since_s):
+        # A note may have come to the broker after the run was closed, however young the attempt is.
+        if not account.noted and not self._may_be_closed(run, since_s):
             return
         try:
             with anyio.move_on_after(GIVE_BACK_S, shield=True):

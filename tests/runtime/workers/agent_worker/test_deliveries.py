@@ -105,6 +105,42 @@ async def test_a_worker_that_missed_the_end_of_a_run_leaves_nothing_of_it(
             await anyio.sleep(0.1)
 
 
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_an_attempt_that_goes_on_after_its_run_was_closed_leaves_nothing_of_it(
+    system: SmallSystem, turns: int
+) -> None:
+    begun: Mailbox[int] = Mailbox()
+    gate = anyio.Event()
+
+    class Gated:
+        async def run(self, rollout: Rollout) -> None:
+            await rollout.respond()
+            begun.put(rollout.attempt)
+            await gate.wait()
+            for _ in range(1, turns):
+                await rollout.respond()
+
+    await system.add_model(Engine(answer("one"), answer("two")))
+    await system.add_agent({"tool_loop": Gated()}, name="agent")
+    # So short that its time is noted after a second.
+    await system.enqueue(rollout_spec(row(), timeout_s=10.0))
+    await begun.until(1)
+    # No signal says so: the worker was cut off.
+    closed = RunInfo(run="run", total=1, state="finished", closed=True)
+    await system.bus.append("runs.run", encode_run(closed))
+    await system.bus.forget("journal.run.>")
+    with anyio.fail_after(5):
+        while not await system.bus.counts("journal.run.>"):
+            await anyio.sleep(0.1)
+    gate.set()
+    with anyio.fail_after(5):
+        while await system.bus.counts("journal.run.>"):
+            await anyio.sleep(0.1)
+    # Nothing comes later.
+    await anyio.sleep(5)
+    assert not await system.bus.counts("journal.run.>")
+
+
 async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem) -> None:
     begun: Mailbox[int] = Mailbox()
     gate = anyio.Event()
