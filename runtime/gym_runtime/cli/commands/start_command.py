@@ -160,8 +160,7 @@ def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, Model
 
 
 def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
-    slots = -(-concurrency // pool.processes)
-    return replace(pool, capacity=min(pool.slots, slots))
+    return replace(pool, capacity=min(pool.slots, -(-concurrency // pool.processes)))
 
 
 def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
