@@ -94,6 +94,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.slow
 def test_a_hostile_query_ends_soon_and_takes_little(name: str) -> None:
     """In a process of its own: what SQLite took stands in that one's size.
 

@@ -152,6 +152,7 @@ def test_errors_are_documents_for_programs(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["status", "--nats", "nats://user:secret@127.0.0.1:1"]) == 1
     out, err = capsys.readouterr()

@@ -43,6 +43,7 @@ def said(folder: Path, step: str, *, uvloop: bool, before: str = "") -> list[str
 
 
 @LOOPS
+@pytest.mark.slow
 def test_code_that_computes_or_waits_is_named(uvloop: bool, tmp_path: Path) -> None:
     assert set(said(tmp_path, "work(0.7); await anyio.sleep(0.01)", uvloop=uvloop)) == {"work"}
     assert set(said(tmp_path, "time.sleep(0.7); await anyio.sleep(0.01)", uvloop=uvloop)) == {"main"}
@@ -51,6 +52,7 @@ def test_code_that_computes_or_waits_is_named(uvloop: bool, tmp_path: Path) -> N
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not say who waits")
 @LOOPS
 @pytest.mark.parametrize("step", ["await anyio.sleep(0.3)", "work(0.08); await anyio.sleep(0.01)"])
+@pytest.mark.slow
 def test_a_loop_that_gets_no_processor_is_not_blocked(step: str, uvloop: bool, tmp_path: Path) -> None:
     processor = min(os.sched_getaffinity(0))
     behind_others = f"os.sched_setaffinity(0, {{{processor}}}); os.nice(5)"

@@ -108,6 +108,7 @@ async def test_a_connection_that_asks_nothing_is_closed() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) -> None:
     async with (
         standing(answer("x" * 48 * MIB), write_s=0.2) as stand,

@@ -101,6 +101,7 @@ class Floor:
                 await self._changed.wait()
 
 
+@pytest.mark.slow
 async def test_pulls_that_share_slots_give_all_of_them_to_the_queue_that_has_tasks(
     bus: Bus, other: Bus
 ) -> None:

@@ -117,6 +117,7 @@ async def test_a_payload_that_looks_like_a_reference_is_none(broker_url: str, pr
 
 
 @pytest.mark.asyncio
+@pytest.mark.slow
 async def test_a_chunk_cannot_be_replaced(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

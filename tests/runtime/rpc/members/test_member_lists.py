@@ -179,6 +179,7 @@ async def connections(kind: str, folder: Path) -> AsyncGenerator[BothBuses]:
 
 @pytest.mark.parametrize("kind", ["memory", "nats"])
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["real-time"])
+@pytest.mark.slow
 async def test_the_list_is_kept_on_each_bus(kind: str, tmp_path: Path) -> None:
     left: list[Incoming] = []
     async with connections(kind, tmp_path) as here:
