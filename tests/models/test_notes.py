@@ -110,7 +110,7 @@ def test_a_second_field_of_that_name_is_not_mistaken() -> None:
     "ids", ["[[1],2]", '[1,"2"]', "[1,{}]", "[1.5]", f"[{2**31}]", "[1,2", "{}", "[1,null]"]
 )
 @pytest.mark.parametrize("known", [False, True])
-def test_ids_that_are_none_are_refused(ids: str, known: bool) -> None:
+def test_malformed_ids_are_refused(ids: str, known: bool) -> None:
     notes = ConversationNotes()
     if known:
         chat_tokens.decode(body([1, 2], [3]), notes)

@@ -52,7 +52,7 @@ def pack_json_ids(text: bytes) -> bytes:
 
 
 def _arrays(text: bytes) -> Iterator[bytes]:
-    """An array of numbers, as several. What is no such array is none in pieces either."""
+    """Cut a JSON array of numbers into several; if it is malformed, one of them is."""
     start, opened = 0, b""
     while 0 <= (end := text.find(b",", start + _TEXT_BYTES)) < len(text) - _TEXT_BYTES:
         yield b"%b%b]" % (opened, text[start:end])
