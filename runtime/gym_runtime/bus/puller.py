@@ -81,7 +81,7 @@ class Puller:
         self._slots = slots
         self._share: Share
         self._credit = Credit(slots=slots.total, heartbeat_s=heartbeat_s)
-        self._in_flight: set[QueueDelivery] = set()
+        self._in_flight: dict[QueueDelivery, None] = {}
         self._inbox, self._sid = "", 0
         self._missing = False
         self._opening: anyio.CancelScope | None = None
@@ -196,7 +196,7 @@ class Puller:
         while True:
             await anyio.sleep(self._ack_wait_s / 3)
             if self._link.up:
-                for delivery in self._in_flight:  # without an await: `_work` changes the set
+                for delivery in self._in_flight:  # without an await: `_work` changes the dict
                     delivery.keep_alive()
 
     def _on_message(self, inbox: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
@@ -256,7 +256,7 @@ class Puller:
                 self._link.post(following, terms, reply=f"{self._inbox}.{number}")
             case "start":
                 assert delivery is not None
-                self._in_flight.add(delivery)
+                self._in_flight[delivery] = None
                 self._crew.start_soon(self._work, delivery)
             case "refuse":
                 assert delivery is not None
@@ -289,7 +289,7 @@ class Puller:
         finally:
             if not delivery.settled:
                 delivery.give_back(delay_s)
-            self._in_flight.discard(delivery)
+            self._in_flight.pop(delivery, None)
             self._feed(Finished(time.monotonic()))
             self._wake.set()
 

@@ -77,7 +77,7 @@ class EnvironmentSession:
         envelope = Envelope(task, 1, task.timeout_s)
         self._session = RemoteSession(task, router, RetryBudget(), journal, envelope)
         self._closed = False
-        self._asking: set[anyio.CancelScope] = set()
+        self._asking: dict[anyio.CancelScope, None] = {}
 
     async def open(self) -> None:
         """Open it now; otherwise its first call does.
@@ -165,11 +165,11 @@ class EnvironmentSession:
         """
         if not self._closed:
             with anyio.CancelScope() as scope:
-                self._asking.add(scope)
+                self._asking[scope] = None
                 try:
                     return await self._session.ask(call)
                 finally:
-                    self._asking.discard(scope)
+                    del self._asking[scope]
         raise SessionLost("the session is over: open another one", stage="resource")
 
     async def close(self) -> None:

@@ -100,7 +100,7 @@ class WorkerRegistry:
         self._near: dict[str, list[str]] = {}
         self._share: Callable[[list[str]], list[str]] = _none
         self._loads: dict[str, tuple[float, float]] = {}
-        self._in_flight: dict[str, set[Stop]] = {}
+        self._in_flight: dict[str, dict[Stop, None]] = {}
         self._drained: dict[str, None] = {}
         self._changed = anyio.Event()
         self._on_change = changed
@@ -165,12 +165,13 @@ class WorkerRegistry:
 
     def begin(self, worker: str, request: Stop) -> None:
         """A request to a worker starts; it is stopped if the worker is lost before `end`."""
-        self._in_flight.setdefault(worker, set()).add(request)
+        # Not a set: they are stopped in the order in which they began, so a simulation can be replayed.
+        self._in_flight.setdefault(worker, {})[request] = None
 
     def end(self, worker: str, request: Stop) -> None:
         """A request to a worker is over."""
         requests = self._in_flight[worker]
-        requests.discard(request)
+        requests.pop(request, None)
         if not requests:
             del self._in_flight[worker]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -102,6 +103,18 @@ async def test_what_waits_for_a_worker_that_is_forgotten_is_stopped_and_the_work
     assert view.workers("policy") == ["b"]
     view.learn(presence("a"))
     assert set(view.workers("policy")) == {"a", "b"}
+
+
+def test_the_requests_of_a_lost_worker_are_stopped_in_the_order_in_which_they_began() -> None:
+    view = view_of(presence("a"))
+    ended: list[int] = []
+    # Enough of them that a set, which iterates in the order of their addresses, would hardly keep the order.
+    for number in range(50):
+        request = Stop()
+        request.calls(partial(ended.append, number))
+        view.begin("a", request)
+    view.lose("a")
+    assert ended == list(range(50))
 
 
 @pytest.mark.anyio
