@@ -3,8 +3,8 @@
     python tests/bench/rollouts.py --case several
 
 All systems are alive at once, and make rollouts in turn; so they share the machine's good and bad moments.
-"Times one worker" is the median over the rounds. One table has an engine that answers at once, so that
-everything is busy all the time, the other one that takes 200 ms.
+"Times one worker" is the median over the rounds. In two tables the engine answers at once, so that everything
+is busy all the time, with few and with many rollouts in flight; in the third one it takes 200 ms.
 
 Processes that share cores take each other's caches away, whatever they do. To tell this from what several
 workers cost by themselves, systems of one worker of each kind that know nothing of each other make the same
@@ -53,7 +53,7 @@ class Load:
         return f"{what}, engine {self.engine_s * 1e3:.0f} ms, {self.in_flight:,} in flight"
 
 
-LOADS = (Load(0.0, 256, 6000), Load(0.2, 2048, 8192))
+LOADS = (Load(0.0, 256, 6000), Load(0.0, 1024, 8192), Load(0.2, 2048, 8192))
 
 
 @dataclass(frozen=True)
