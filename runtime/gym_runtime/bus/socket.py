@@ -148,12 +148,13 @@ class Socket(asyncio.Protocol):
             self.lost.set()
 
     def abort(self) -> None:
-        """Close without sending what is buffered."""
-        if self._transport is not None:
-            self._transport.abort()
-        else:
+        """Close without sending what is buffered; nothing if it is lost."""
+        if self._transport is None:
             # As in `close`.
             self.lost.set()
+        elif not self.lost.is_set():
+            # asyncio's own transport fails if it is aborted after it closed with something left to send.
+            self._transport.abort()
 
 
 def _callback_context() -> contextvars.Context:
