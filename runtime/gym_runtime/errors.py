@@ -106,14 +106,23 @@ class ModelRefused(ModelError):
 class ModelUnavailable(ModelError):
     """Overloaded, unreachable, or cut off in mid-answer.
 
-    ``retry_after_s`` is the pause in seconds that the engine asked for, or None.
+    ``retry_after_s`` is the pause in seconds that the engine asked for, or None. ``limited``: it is up, and
+    limits how often it is asked (429); only the process that asked the engine knows this.
     """
 
     retryable = True
 
-    def __init__(self, message: str = "", *, stage: str = "", retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        stage: str = "",
+        retry_after_s: float | None = None,
+        limited: bool = False,
+    ) -> None:
         super().__init__(message, stage=stage)
         self.retry_after_s = retry_after_s
+        self.limited = limited
 
 
 class ConversationUnknown(ModelError):

@@ -153,6 +153,15 @@ def test_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> Non
     assert retry_after_s({}) is None
 
 
+@pytest.mark.parametrize(("status", "limited"), [(429, True), (503, False)])
+def test_an_engine_that_limits_its_calls_is_told_by_its_status_not_by_its_words(
+    status: int, limited: bool
+) -> None:
+    found = failure(answer(status, error("an engine behind me answered 429")), ENDPOINT)
+    assert isinstance(found, ModelUnavailable)
+    assert found.limited == limited
+
+
 @pytest.mark.parametrize(
     ("body", "cls", "said"),
     [

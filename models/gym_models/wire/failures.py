@@ -77,7 +77,8 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
     quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
     if _may_pass(answer.status) and not quota:
-        return ModelUnavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
+        wait_s, limited = retry_after_s(answer.headers), answer.status == 429
+        return ModelUnavailable(message, stage="model", retry_after_s=wait_s, limited=limited)
     if answer.status in (401, 403):
         holder = (
             f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"

@@ -38,8 +38,6 @@ from gym_models.wire.turns import Turns
 LOOK_S = 1.0
 HEALTH_LIMIT_S = 5.0
 _GRACE_S = 1.0
-# What `failures.failure` writes of a 429: such a replica is busy, not down.
-_OVERLOADED = " answered 429"
 
 
 class Replicas(Generic[E]):
@@ -159,8 +157,9 @@ class Replicas(Generic[E]):
         self._turns.wake(1)
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
-        # A single replica stays in use: there is no other, and a retried call is a check, too.
-        if len(self._replicas) > 1 and replica.state.up and _OVERLOADED not in error.message:
+        # A single replica stays in use: there is no other, and a retried call is a check, too. One that
+        # limits its calls is busy, not down.
+        if len(self._replicas) > 1 and replica.state.up and not error.limited:
             self._take_out(replica, error.message)
             replica.look.set()
 
