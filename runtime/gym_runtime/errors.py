@@ -184,13 +184,19 @@ class ConnectionLost(TransportError):
 
 
 class BrokerError(TransportError):
-    """The broker refuses a request, lacks a feature that the runtime needs, or is ``silent``."""
+    """The broker refuses a request, lacks a feature that the runtime needs, or is ``silent``.
+
+    ``final``: it does not take us, or we do not trust it; another attempt would end the same way.
+    """
 
     retryable = False
 
-    def __init__(self, message: str = "", *, stage: str = "", silent: bool = False) -> None:
+    def __init__(
+        self, message: str = "", *, stage: str = "", silent: bool = False, final: bool = False
+    ) -> None:
         super().__init__(message, stage=stage)
         self.silent = silent
+        self.final = final
 
 
 class PayloadTooLarge(TransportError):

@@ -24,10 +24,11 @@ def unreachable(where: str, error: Exception | None) -> BrokerError:
     if isinstance(error, Refused) and "authorization" in text.lower():
         return BrokerError(
             f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
-            f"that {CREDENTIALS} names"
+            f"that {CREDENTIALS} names",
+            final=True,
         )
     if error is not None and is_final(error):
-        return BrokerError(f"cannot connect to the broker at {where}: {text}")
+        return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)
     return BrokerError(
         f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
         "alone with 'nats-server -js', or correct the URL",

@@ -160,7 +160,7 @@ async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
         try:
             return await stack.enter_async_context(connection)
         except GymError as error:
-            if not (plan.leaf_of or plan.nodes or (isinstance(error, BrokerError) and error.silent)):
+            if not _may_pass(error, plan):
                 raise
             if plan.leaf_of and not awaited:
                 awaited = True
@@ -168,3 +168,10 @@ async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
                     "the brokers of the first site are awaited", leaf_of=plan.leaf_of, reason=str(error)
                 )
         await anyio.sleep(BROKER_AGAIN_S)
+
+
+def _may_pass(error: GymError, plan: BrokerPlan) -> bool:
+    """Whether it ends when the server has started, or other nodes and sites have."""
+    if isinstance(error, BrokerError) and (error.final or error.silent):
+        return not error.final
+    return bool(plan.leaf_of or plan.nodes) and not isinstance(error, UsageError)

@@ -34,6 +34,13 @@ JOINS = {**{role: (role,) for role in ROLES}, "trainer": ("client", "model")}
 """The roles whose keys each join file holds."""
 SITE = "site"
 DAYS = "3650"
+AUTHORITY = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
+# Brokers of a cluster and of other sites are each other's clients.
+BROKER = (
+    "basicConstraints=critical,CA:FALSE",
+    "keyUsage=critical,digitalSignature",
+    "extendedKeyUsage=serverAuth,clientAuth",
+)
 
 
 def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], leaves: bool = False) -> None:
@@ -54,12 +61,12 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
         with _alone(folder):
             authority, key = folder / "ca.pem", folder / "ca.key"
             if not key.exists():
-                _sign(authority, key, "/CN=gym-runtime", "basicConstraints=critical,CA:TRUE")
+                _sign(authority, key, "/CN=gym-runtime", AUTHORITY)
             names = ",".join(f"{'IP' if is_address(host) else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
             by = ["-CA", str(authority), "-CAkey", str(key)]
             # Made for each start: the names may be others.
             pair = folder / f"{node}.pem", folder / f"{node}.key"
-            _sign(*pair, f"/CN={node}", f"subjectAltName={names}", *by)
+            _sign(*pair, f"/CN={node}", (*BROKER, f"subjectAltName={names}"), *by)
             seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
             keys = {**seeds, SITE: _seed(folder / f"{SITE}.seed")} if leaves else seeds
             public = [f'{role.upper()}: "{nkeys.public_key(seed)}"\n' for role, seed in keys.items()]
@@ -94,8 +101,9 @@ def write_secret(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _sign(certificate: Path, key: Path, subject: str, extension: str, *by: str) -> None:
-    command = ["openssl", "req", "-x509", "-nodes", "-days", DAYS, "-subj", subject, "-addext", extension]
+def _sign(certificate: Path, key: Path, subject: str, extensions: Sequence[str], *by: str) -> None:
+    command = ["openssl", "req", "-x509", "-nodes", "-days", DAYS, "-subj", subject]
+    command += [part for extension in extensions for part in ("-addext", extension)]
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", str(key)]
     try:
         done = subprocess.run(

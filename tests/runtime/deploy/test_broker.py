@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -75,6 +76,31 @@ def test_a_join_file_comes_back_as_it_was(tmp_path: Path) -> None:
     )
 
 
+def test_certificates_keep_the_strict_rules_and_brokers_sign_none(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b"))
+    for purpose in ("sslserver", "sslclient"):
+        run_openssl("verify", "-x509_strict", "-purpose", purpose, "-CAfile", "ca.pem", "b.pem", cwd=tmp_path)
+    assert "CA:FALSE" in run_openssl("x509", "-noout", "-text", "-in", "b.pem", cwd=tmp_path)
+
+
+def test_an_authority_of_an_earlier_version_is_still_trusted(tmp_path: Path) -> None:
+    # It says nothing of its key's use, and Python 3.13 is strict by default.
+    own_authority(tmp_path, "basicConstraints=critical,CA:TRUE")
+    configure(BrokerPlan(folder=tmp_path, hosts=("broker.example",), listen="broker.example:4222"))
+    assert "Key Usage" not in run_openssl("x509", "-noout", "-text", "-in", "ca.pem", cwd=tmp_path)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    [certificate] = [path for path in tmp_path.glob("*.pem") if path.name != "ca.pem"]
+    own.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trust = read_join(tmp_path / "join" / "client.join").trust()
+    client = trust.wrap_bio(back, there, server_hostname="broker.example")
+    server = own.wrap_bio(there, back, server_side=True)
+    for side in (client, server, client):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert client.version() == "TLSv1.3"
+
+
 def test_nodes_are_told_of_by_the_names_that_their_certificates_hold(tmp_path: Path) -> None:
     text = configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b")).read_text()
     assert '  advertise: "b:6222"\n' in text
@@ -105,6 +131,19 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         configure(BrokerPlan(folder=tmp_path, listen="4222"))
     with pytest.raises(UsageError, match="which of them is this"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
+
+
+def own_authority(folder: Path, *extensions: str) -> None:
+    """An authority that is in the folder before the broker."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", "ca.key", "-out", "ca.pem")
+    more = [part for extension in extensions for part in ("-addext", extension)]
+    run_openssl("req", "-x509", "-nodes", "-subj", "/CN=own", *more, *key, cwd=folder)
+
+
+def run_openssl(*arguments: str, cwd: Path) -> str:
+    return subprocess.run(
+        ["openssl", *arguments], cwd=cwd, check=True, capture_output=True, text=True, timeout=30
+    ).stdout
 
 
 # -- the broker -----------------------------------------------------------------------------------------
@@ -228,3 +267,14 @@ def test_a_port_that_is_taken_ends_it_with_the_log(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "address already in use" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("gym-runtime: ")
+
+
+@pytest.mark.slow
+def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path: Path) -> None:
+    folder, port = tmp_path / "broker", free_port()
+    folder.mkdir(mode=0o700)
+    own_authority(folder, "basicConstraints=critical,CA:FALSE")
+    nodes = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
+    with serving(folder, *nodes, port=port) as process:
+        assert process.wait(30) == 1
+    assert "cannot connect to the broker" in (tmp_path / "broker-127.0.0.1.log").read_text()
