@@ -39,7 +39,8 @@ def top(broker: BrokerOptions, *, once: bool, as_json: bool) -> int:
 
                 await Top(client, f"gym-runtime top   {urls[0].rpartition('@')[2]}").run_async()
 
-    anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    # Not on uvloop, which cannot use the task factory that textual sets on Python 3.13.0.
+    anyio.run(main)
     return 0
 
 

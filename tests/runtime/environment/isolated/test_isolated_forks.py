@@ -218,9 +218,18 @@ async def test_a_spare_process_that_is_needed_gets_its_priority_though_the_kerne
 
     monkeypatch.setattr(priority, "weigh", refused)
     prepared_slowly = verifier(sandboxed_functions.pid, sandboxed_functions.sleep_first, ("1",))
-    others = descendants()
+
+    def seen() -> set[int]:
+        found: set[int] = set()
+        for pid in descendants():
+            with suppress(ProcessLookupError):
+                found.add(os.getsid(pid))
+        return found
+
+    # By sessions, not by processes: what tests before left may start more processes in its own meanwhile.
+    others = seen()
     process = warm.Warm(prepared_slowly, spare=True)
-    sessions = {os.getsid(pid) for pid in descendants() - others}
+    sessions = seen() - others
 
     def yields() -> bool:
         return any(Path(f"/proc/{pid}/autogroup").read_text().endswith("nice 19\n") for pid in sessions)
