@@ -16,8 +16,8 @@ from contextlib import suppress
 import psutil
 import pytest
 import time_limits
-from gym_runtime.processes import tree
-from gym_runtime.sandbox import namespaces
+from gym_sandbox import namespaces
+from gym_sandbox.processes import tree
 
 MARK = "GYM_RUNTIME_TESTS"
 STARTED_BY = re.compile(r"^PYTEST_CURRENT_TEST=(\S+)", re.MULTILINE)

@@ -3,7 +3,7 @@ export default {
   root: "src",
   base: "./",
   build: {
-    outDir: "../../runtime/gym_runtime/viewer/static",
+    outDir: "../../runtime/gym_view/static",
     emptyOutDir: true,
     target: "es2022",
     modulePreload: false,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose, table
+from gym_faces.recordings.entry import CallEntry
 from gym_runtime.errors import Fault
 from gym_runtime.files.manifest import Manifest
 from gym_runtime.messages.calls import WeightSpan
-from gym_runtime.recordings.entry import CallEntry
 
 INTRODUCTION = """# File formats
 

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 import anyio.to_thread
 import msgspec
+from gym_faces.recordings import Transcript, off_loop
 from gym_runtime import (
     CreateParams,
     GymError,
@@ -53,12 +54,11 @@ from gym_runtime import (
 )
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import lay_over
-from gym_runtime.processes import Child, EndOfProcess
-from gym_runtime.recordings import Transcript, off_loop
+from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import Raw
 
 if TYPE_CHECKING:
-    from gym_runtime.gateway import Question
+    from gym_faces.gateway import Question
 
 VARIABLE = "GYM_HARNESS"
 CALLS_AT_ONCE = 64
@@ -82,7 +82,7 @@ class Agent:
 
     async def run(self, rollout: Rollout) -> None:
         # Imported here because aiohttp is slow to import and no other agent needs it.
-        from gym_runtime.gateway import Admission, Gateway, serving
+        from gym_faces.gateway import Admission, Gateway, serving
 
         prompt = prompt_of(rollout)
         said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]

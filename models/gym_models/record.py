@@ -2,7 +2,7 @@
 
 What follows ``record/`` names the model as usual, and all of its settings apply. Each call becomes one line
 of ``options.record`` (default ``calls.jsonl``): the conversation, the parameters, the answer
-or the error, the tokens, the time (`gym_runtime.recordings.entry.CallEntry`). ``--model replay/calls.jsonl``
+or the error, the tokens, the time (`gym_faces.recordings.entry.CallEntry`). ``--model replay/calls.jsonl``
 gives the same answers again. Keys and headers are never written.
 
 A line is handed to the operating system before its answer is returned: the file stays complete when this
@@ -18,6 +18,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
+from gym_faces.recordings import CallsFile, make_entry
 from gym_runtime import (
     CallContext,
     Control,
@@ -32,7 +33,6 @@ from gym_runtime import (
     catalogue,
     clock,
 )
-from gym_runtime.recordings import CallsFile, make_entry
 
 DEFAULT_PATH = "calls.jsonl"
 

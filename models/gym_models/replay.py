@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 import anyio.to_thread
 import msgspec
+from gym_faces.recordings import Recording, digests, fold
 from gym_runtime import (
     CallContext,
     ModelAnswer,
@@ -28,7 +29,6 @@ from gym_runtime import (
     recordings,
 )
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.recordings import Recording, digests, fold
 
 _SHOWN_CHARS = 200
 

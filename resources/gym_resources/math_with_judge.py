@@ -27,7 +27,7 @@ from itertools import product
 from typing import Any
 
 from gym_runtime import Environment, Model, Reply, Role, TaskError, Verdict, published
-from gym_runtime.processes import within
+from gym_sandbox.processes import within
 
 from gym_resources.judging.asking import JudgedTask
 from gym_resources.judging.equality import judged_equal

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gym_data.web import PageUnavailable, host_of, is_within
 from gym_runtime import AgentChoice, Environment, Reply, ResourceError, Role, Session, Verdict, tool
-from gym_runtime.web import PageUnavailable, host_of, is_within
 
 from gym_resources.judging import final_answer
 from gym_resources.judging.asking import JudgedTask, Judging

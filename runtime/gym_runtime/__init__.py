@@ -10,7 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gym_runtime.assets.asset import Asset as Asset
+    from gym_sandbox import Interpreter as Interpreter
+    from gym_sandbox import Limits as Limits
+    from gym_sandbox import Sandbox as Sandbox
+    from gym_trainers import GymSpec as GymSpec
+
     from gym_runtime.client import Client as Client
     from gym_runtime.client import EnvironmentSession as EnvironmentSession
     from gym_runtime.client import Observation as Observation
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from gym_runtime.client import connect_sync as connect_sync
     from gym_runtime.environment import catalogue as catalogue
     from gym_runtime.environment.agent_choice import AgentChoice as AgentChoice
+    from gym_runtime.environment.assets import Asset as Asset
     from gym_runtime.environment.benchmark import Benchmark as Benchmark
     from gym_runtime.environment.benchmark import ScoredRollout as ScoredRollout
     from gym_runtime.environment.candidates import Candidates as Candidates
@@ -110,10 +115,6 @@ if TYPE_CHECKING:
     from gym_runtime.rollout.groups import Group as Group
     from gym_runtime.rollout.rollout import Rollout as Rollout
     from gym_runtime.rollout.turn import Turn as Turn
-    from gym_runtime.sandbox import Interpreter as Interpreter
-    from gym_runtime.sandbox import Limits as Limits
-    from gym_runtime.sandbox import Sandbox as Sandbox
-    from gym_runtime.trainers import GymSpec as GymSpec
     from gym_runtime.workers.adapter import Adapter as Adapter
     from gym_runtime.workers.adapter import CallContext as CallContext
     from gym_runtime.workers.adapter import Controllable as Controllable

@@ -1,6 +1,6 @@
 """The time of day, of which every deadline is a time, and a clock to measure with.
 
-All code reads the time here, so that a simulation can replace it (`gym_runtime.testing.virtual_clock`). Code
+All code reads the time here, so that a simulation can replace it (`gym_testing.virtual_clock`). Code
 that waits uses the event loop's time, which such a simulation advances together with these clocks.
 """
 

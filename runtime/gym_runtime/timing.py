@@ -2,7 +2,7 @@
 
 Units are seconds. The assertions state how they depend on each other; a change that breaks one breaks a
 guarantee in docs/explanation/guarantees.md. Three kinds stand elsewhere: the limits of a sandbox in
-`gym_runtime.sandbox`, what only the display of a command needs in `gym_runtime.cli.display`, and what belongs
+`gym_sandbox`, what only the display of a command needs in `gym_runtime.cli.display`, and what belongs
 to one engine or environment in its module.
 """
 
@@ -157,7 +157,7 @@ ENGINE_ONLY_ERRORS_S = 6.0
 """How long an engine may answer only errors after its start until its worker reports it as dead. The client
 asks the workers every 2 s, so that a run stops within 15 s."""
 
-# -- the end of a process (`gym_runtime.processes`, `gym_runtime.sandbox`) --------------------------------
+# -- the end of a process (`gym_sandbox.processes`, `gym_sandbox`) --------------------------------
 
 KILL_LIMIT_S = 5.0
 """How long the end of a killed process, or of a killed group of processes, is awaited."""
@@ -361,7 +361,7 @@ ENGINE_LOOK_S = 2.0
 START_NOTE_S = 2.0
 """After how long `run` prints that it is still starting."""
 
-# -- processes (`gym_runtime.system`, `gym_runtime.processes`) ------------------------------------------
+# -- processes (`gym_runtime.system`, `gym_sandbox.processes`) ------------------------------------------
 
 BROKER_START_S = 10.0
 """How long the private broker may take to start."""
@@ -412,7 +412,7 @@ LIMIT_SIGNAL_S = 0.5
 EXPORT_STOP_S = 2.0
 """How long the end of a process waits for a collector of traces."""
 
-# -- the gateway's HTTP (`gym_runtime.gateway`) ---------------------------------------------------------
+# -- the gateway's HTTP (`gym_faces.gateway`) ---------------------------------------------------------
 
 BODY_S = 60.0
 """How long a client may take to send a request's body."""
@@ -442,13 +442,13 @@ QUIET_S = 15.0
 WRITE_S = 60.0
 """How long a client may leave a stream unread."""
 
-# -- trainers' own engines (`gym_runtime.trainers`) ------------------------------------------------------
+# -- trainers' own engines (`gym_trainers`) ------------------------------------------------------
 
 TRAINER_DRAIN_S = 1800.0
 """How long a trainer that is asked to leave may go on with the rollouts that it has begun: as long as a
 rollout may take by default. No other worker can answer for its engine."""
 
-# -- NeMo Gym's HTTP face (`gym_runtime.gym_server`) -----------------------------------------------------
+# -- NeMo Gym's HTTP face (`gym_faces.gym_server`) -----------------------------------------------------
 
 RUN_KEPT_S = 60.0
 """How long the result of ``/run`` is kept for a client that asks again, and a rollout goes on whose client
@@ -499,7 +499,7 @@ ROLLOUT_CANCEL_S = 2.0
 REFILL_S = 0.02
 """How long free places are gathered until rollouts are published into them (`gym_runtime.client.window`)."""
 
-# -- leaving gently (`gym_runtime.system`, `gym_runtime.deploy`) ----------------------------------------
+# -- leaving gently (`gym_runtime.system`, `gym_deploy`) ----------------------------------------
 
 DRAIN_S = 25.0
 """How long stopping workers may take together. Kubernetes and Slurm kill 30 s after they have asked a process
@@ -525,7 +525,7 @@ BROKER_LINGER_S = 28.0
 """How long it stays for workers that finish their work: a little longer than `DRAIN_S`, and less than
 platforms wait."""
 
-# -- figures, logs and trackers (`gym_runtime.metrics`, `gym_runtime.trackers`) -------------------------
+# -- figures, logs and trackers (`gym_view.metrics`, `gym_view.trackers`) -------------------------
 
 GATHER_S = 2.0
 """How often the workers' figures are gathered."""
@@ -554,12 +554,12 @@ TRACKER_OPENING_S = 60.0
 TRACKER_CLOSING_S = 60.0
 """How long it may take to store what it was told."""
 
-# -- assets (`gym_runtime.assets`) ----------------------------------------------------------------------
+# -- assets (`gym_data.assets`) ---
 
 FETCH_SILENCE_S = 60.0
 """How long a server may send nothing while a file is fetched."""
 
-# -- the outside world (`gym_runtime.web`) --------------------------------------------------------------
+# -- the outside world (`gym_data.web`) --------------------------------------------------------------
 
 RESOLVE_S = 5.0
 """How long a name may take to be resolved."""
@@ -591,13 +591,13 @@ HOST_PAUSE_S = 0.2
 ANSWER_KEPT_S = 7 * 24 * 3600.0
 """How long a stored answer is used in place of the service's."""
 
-# -- checks (`gym_runtime.checks`) ----------------------------------------------------------------------
+# -- checks (`gym_testing.checks`) ----------------------------------------------------------------------
 
 CHECK_BLOCKED_S = 0.5
 """How long one step of the event loop may take in ``gym-runtime test``: ten times the 50 ms of a worker,
 because the machine may be busy."""
 
-# -- the end of a sandbox's processes (`gym_runtime.processes.cgroups`) ---------------------------------
+# -- the end of a sandbox's processes (`gym_sandbox.processes.cgroups`) ---------------------------------
 
 SWEEP_LIMIT_S = 1.0
 """How long the removal of a control group waits for the end of its members."""

@@ -16,7 +16,7 @@ from gym_runtime import Agent, Environment, Reply, Rollout, Session, Task, Verdi
 from gym_runtime.messages.calls import Tokens
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     Item,
     SmallSystem,

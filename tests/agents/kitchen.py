@@ -8,8 +8,8 @@ import anyio
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Text, ToolError, Verdict, tool
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox
+from gym_testing.small_system import (
     Engine,
     Item,
     environment,

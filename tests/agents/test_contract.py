@@ -12,8 +12,8 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.small_system import (
+from gym_testing.background import settled
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
@@ -26,7 +26,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 # A process knows no virtual time: test_black_box holds the same promises in real time.
 NAMES = [name for name in catalogue.names("agents") if name != "black_box"]

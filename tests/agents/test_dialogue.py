@@ -9,7 +9,7 @@ import pytest
 from gym_agents.dialogue import GREETING, Agent
 from gym_runtime import Environment, ModelUnavailable, Reply, Role, Session, Task, Verdict, tool
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     answer,
     environment,
@@ -19,7 +19,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from gym_agents import orchestrator, parallel_thinking, rewoo
 from gym_agents._asking import SHOWN_CHARS
 from gym_runtime import catalogue
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
-from gym_runtime.testing.small_system import answer, small_system
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.small_system import answer, small_system
+from gym_testing.virtual_clock import BACKEND
 from hostile.shapes import TEXTS
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from gym_runtime import Environment, Episode, Reply, Step, Task, Verdict
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, Truncated
-from gym_runtime.testing.small_system import Engine, answer, environment, rollout_spec, small_system
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.small_system import Engine, answer, environment, rollout_spec, small_system
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 ROW = {"responses_create_params": {"input": [{"role": "user", "content": "Say yes."}]}}

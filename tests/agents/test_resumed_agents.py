@@ -10,8 +10,8 @@ import pytest
 from agents.exact_engine import DESK, Exact, assert_exact, furnish, hire, items, play, recorded, short, spec
 from agents.test_tool_loop_options import OVERFLOW, WAIT, look, tokens
 from gym_runtime.messages.outcomes import Completed, Truncated
-from gym_runtime.testing.small_system import Hang, Turn, answer, small_system
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.small_system import Hang, Turn, answer, small_system
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from gym_agents.single_turn import Agent as SingleTurn
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     Turn,
     answer,
@@ -20,7 +20,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

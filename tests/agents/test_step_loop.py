@@ -9,7 +9,7 @@ import pytest
 from gym_agents.step_loop import Agent as StepLoop
 from gym_runtime import Environment, Episode, Reply, Step, Task
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     answer,
     environment,
@@ -18,7 +18,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

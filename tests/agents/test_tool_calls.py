@@ -11,8 +11,8 @@ import pytest
 from agents.kitchen import ADD_1, Kitchen, play
 from gym_runtime import Environment, clock
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox
+from gym_testing.small_system import (
     Engine,
     Item,
     answer,
@@ -22,7 +22,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -10,13 +10,13 @@ import pytest
 from agents.kitchen import ADD_1, play
 from gym_agents.tool_loop import MAX_REASONING_ONLY
 from gym_runtime.messages.outcomes import Completed, Outcome, Truncated
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     answer,
     function_call,
     message,
     reasoning,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

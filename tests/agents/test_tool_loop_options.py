@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from agents.exact_engine import assert_exact, inputs, items, play, short
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, Truncated
-from gym_runtime.testing.small_system import Hang, answer, function_call, reasoning
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.small_system import Hang, answer, function_call, reasoning
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

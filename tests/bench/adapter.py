@@ -22,9 +22,9 @@ import psutil
 from gym_models.openai import Adapter
 from gym_models.wire import chat_answer, chat_request, chat_tokens, native_responses
 from gym_models.wire.sockets import raise_file_limit
-from gym_runtime.bench.loop import ROW
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.workers.adapter import CallContext, ModelSettings
+from gym_testing.bench.loop import ROW
 from measure import print_table
 from msgspec import Raw
 from stubs import stub_dialects, stub_engine

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import anyio
 import psutil
-from gym_runtime.bench.loop import ROW
 from gym_runtime.client import connect, make_pools
 from gym_runtime.client.client import Client
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
+from gym_testing.bench.loop import ROW
 from measure import print_table
 
 ENVIRONMENT = "example_single_tool_call"

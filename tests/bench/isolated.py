@@ -43,8 +43,8 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import run_isolated, verify_isolated
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.processes.child import Child
-from gym_runtime.sandbox import frames
+from gym_sandbox import frames
+from gym_sandbox.processes.child import Child
 from workload import fork_ms_of, run
 
 WORK = "x = 0\nfor i in range(150_000): x += i"

@@ -13,7 +13,7 @@ import msgspec
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.sandbox import frames
+from gym_sandbox import frames
 
 decode = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
 

@@ -23,7 +23,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import psutil
-from gym_runtime.bench.loop import ROW
+from gym_testing.bench.loop import ROW
 from measure import print_table
 
 ENVIRONMENT = "example_single_tool_call"

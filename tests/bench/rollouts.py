@@ -5,7 +5,7 @@
                                                     # journal
 
 Every figure counts all of the project's processes and the broker, but not the engine. The bare loop runs
-between the runs, so that the ratio holds on a noisy machine (`gym_runtime.bench.system_bench`, which is also
+between the runs, so that the ratio holds on a noisy machine (`gym_testing.bench.system_bench`, which is also
 ``gym-runtime bench system``).
 """
 
@@ -24,11 +24,11 @@ import anyio
 import psutil
 import several
 from gym_runtime import connect
-from gym_runtime.bench import loop, system_bench
-from gym_runtime.bench.loop import rows
 from gym_runtime.client import Client
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.bench import loop, system_bench
+from gym_testing.bench.loop import rows
 from measure import memory_bytes, print_table
 from stubs import stub_engine
 

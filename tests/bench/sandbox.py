@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 from gym_resources.code.program_tests import Case, run_tests
-from gym_runtime.processes.child import Child
-from gym_runtime.sandbox import Interpreter, Sandbox
-from gym_runtime.sandbox.python import command
+from gym_sandbox import Interpreter, Sandbox
+from gym_sandbox.processes.child import Child
+from gym_sandbox.python import command
 
 TESTS = 100
 

@@ -25,12 +25,12 @@ from pathlib import Path
 import anyio
 import gym_resources
 from gym_runtime import connect
-from gym_runtime.bench import instant_engine, system_bench
-from gym_runtime.bench.loop import rows
 from gym_runtime.client import Client
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.processes.tree import members
 from gym_runtime.workers.adapter import ModelSettings
+from gym_sandbox.processes.tree import members
+from gym_testing.bench import instant_engine, system_bench
+from gym_testing.bench.loop import rows
 
 KINDS = ("agent", "broker, supervisor", "client", "model", "resource")
 HEADER = ["system", "all", "times one worker", *KINDS]

@@ -30,8 +30,8 @@ import gym_runtime
 import phases
 import timed_engine
 from gym_runtime.client import SyncClient
-from gym_runtime.trainers.trl import GymSpec
 from gym_runtime.workers.adapter import ModelSettings
+from gym_trainers.trl import GymSpec
 from measure import print_table
 
 ENVIRONMENT = "mcqa"

@@ -29,7 +29,7 @@ from chromium import Chromium, Page
 from gym_runtime.files.appender import Appender
 from gym_runtime.files.index import index_path
 from gym_runtime.files.row_appender import RowAppender
-from gym_runtime.viewer.indexing import complete_index
+from gym_view.indexing import complete_index
 
 WORDS = (  # noqa: SIM905 - shorter so
     "the counter agent tool reward answer because therefore compute \\boxed{B} café function returns value "

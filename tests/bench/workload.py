@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from gym_runtime.sandbox.kernel import fork_and_wait
+from gym_sandbox.kernel import fork_and_wait
 
 
 def run(code: str) -> None:

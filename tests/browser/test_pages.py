@@ -15,7 +15,7 @@ import pytest
 from browser.chromium import Chromium, Page
 from gym_runtime.cli.state_json import full_status
 from gym_runtime.client import Client, connect
-from gym_runtime.viewer.web_server import serve
+from gym_view.web_server import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 

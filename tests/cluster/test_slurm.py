@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from cluster.namespaces import cluster, lacking
 from cluster.slurm import PROGRAMS, Slurm, slurm
-from gym_runtime.deploy.written import Values, write
+from gym_deploy.written import Values, write
 from runtime.cli.started import SCRIPT
 from stubs.stub_engine import COMMAND
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gym_data.web import Fetcher, Service, WebRequest
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
-from gym_runtime.web import Fetcher, Service, WebRequest
 
 SERVICE = Service(name="counting")
 

@@ -18,10 +18,10 @@ from anyio.streams.text import TextReceiveStream
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.metric_names import METRICS, prometheus_name
-from gym_runtime.metrics.metrics_server import serving
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
+from gym_view.metrics.metrics_server import serving
 from msgspec.structs import replace
 from ports import free_port
 from stubs import stub_engine

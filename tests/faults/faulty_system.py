@@ -33,7 +33,7 @@ from gym_runtime.rpc.roll_call import fresh
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
-from gym_runtime.testing.proxy import Proxy
+from gym_testing.proxy import Proxy
 from stubs.stub_engine import StubEngine
 
 LATENCY_S = 0.1

@@ -15,11 +15,11 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages import metric_names
-from gym_runtime.metrics.gathering import SystemFigures
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
-from gym_runtime.testing.background import hosting
 from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.background import hosting
+from gym_view.metrics.gathering import SystemFigures
 from runtime.cli.started import SCRIPT
 from stubs import stub_engine
 

@@ -26,8 +26,8 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.system.private_broker import Broker
-from gym_runtime.testing.background import Mailbox, hosting
-from gym_runtime.testing.small_system import Engine, Hang, SmallSystem, answer, function_call
+from gym_testing.background import Mailbox, hosting
+from gym_testing.small_system import Engine, Hang, SmallSystem, answer, function_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -28,9 +28,10 @@ from gym_runtime.client import Client, RunInfo
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from ports import free_port
-from runtime.deploy import brokers
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+
+from deploy import brokers
 
 ROOT = Path(__file__).parents[2]
 OLD = os.environ.get("GYM_TEST_OLD", "")

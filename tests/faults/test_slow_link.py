@@ -18,10 +18,10 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running
-from gym_runtime.testing.proxy import Proxy, Slowness
 from gym_runtime.timing import TASK_ACK_WAIT_S
-from gym_runtime.viewer.live import Reading, view
 from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.proxy import Proxy, Slowness
+from gym_view.live import Reading, view
 from stubs import stub_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]

@@ -15,11 +15,11 @@ from gym_runtime.client import Client, RunInfo, make_pools
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.sandbox.verifiers import WarmProcesses
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.timing import CONVERSATION_IDLE_S
 from gym_runtime.workers.adapter import ModelSettings
+from gym_sandbox.verifiers import WarmProcesses
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio]
 

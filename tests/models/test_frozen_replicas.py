@@ -15,8 +15,8 @@ from gym_models.wire.replica import Replica
 from gym_models.wire.replicas import Replicas
 from gym_models.wire.routing import MISSED_CHECKS, ReplicaState, choose
 from gym_runtime.errors import ModelUnavailable
-from gym_runtime.testing.proxy import Proxy
 from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.proxy import Proxy
 from models.model_calls import context, model_call, output
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine

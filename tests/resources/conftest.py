@@ -6,7 +6,7 @@ import os
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import bubblewrap
+from gym_sandbox import bubblewrap
 from stubs.services import aviary_server as aviary_server
 from stubs.services import lean_server as lean_server
 

@@ -9,7 +9,7 @@ from gym_runtime import Episode, Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.messages.outcomes import Truncated
-from gym_runtime.testing.small_system import Engine, answer, small_system
+from gym_testing.small_system import Engine, answer, small_system
 from resources.judging import nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.role_answers import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.sandbox import bubblewrap
+from gym_sandbox import bubblewrap
 from resources.fidelity import actions, choices, documents, grids, mathematics, places, programs, worlds
 from resources.fidelity.rules import REFUSED, Rule
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.errors import UsageError
+from gym_testing.checks.reverification import reverify
 
 pytestmark = pytest.mark.anyio
 Items = list[dict[str, Any]]

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.checks.reverification import ReverifiedRow, Reverifier
 from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams, Response
+from gym_testing.checks.reverification import ReverifiedRow, Reverifier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 NAMES = catalogue.names("environments")

@@ -13,7 +13,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
-from gym_runtime.testing.small_system import Engine, answer, function_call, small_system
+from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.judging import call, outputs, row
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime import Reply
-from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.errors import TaskError
+from gym_testing.checks.reverification import reverify
 from resources.judging import row_files
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from gym_resources.swe import local_rows, making
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import bubblewrap
+from gym_sandbox import bubblewrap
 from resources.judging import ROWS, call, judge, output, outputs
 
 try:

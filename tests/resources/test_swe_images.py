@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import ResourceError
-from gym_runtime.sandbox import container_engines
+from gym_sandbox import container_engines
 from resources.judging import ROWS, judge
-from runtime.sandbox import images
+from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 MAKE = """cd /testbed && mkdir -p tests && git init -q .

@@ -16,9 +16,9 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError
-from gym_runtime.sandbox import container_engines
+from gym_sandbox import container_engines
 from resources.judging import ROWS, call, judge, output
-from runtime.sandbox import images
+from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 NAME = f"{images.NAME}.own_1776_abacus-1"

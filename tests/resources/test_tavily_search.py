@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from gym_data.web import fetcher as fetcher_module
+from gym_data.web import outside_service as service_module
 from gym_resources.judging.final_answer import alike, correct, stated
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, ServiceUnavailable
-from gym_runtime.web import fetcher as fetcher_module
-from gym_runtime.web import outside_service as service_module
 from resources.judging import judge, judged_by, outputs, quotations, row
 from resources.web import KEY, World, world
 

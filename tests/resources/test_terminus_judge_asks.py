@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from gym_resources.judging.command_batches import settled
-from gym_runtime.checks.reverification import reverify
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelError, ModelRefused, ResourceError, TaskError
+from gym_testing.checks.reverification import reverify
 from resources.commands_judged import NAME, ONE, TWO, commands, task
 from resources.judging import judge, judged_by, nemo_gym_rows, quotations, row
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from gym_runtime.processes import cgroups
+from gym_sandbox.processes import cgroups
 
 WHY_NOT = cgroups.place(os.getpid()).why_not
 WAYS = ["watched", "groups"] if WHY_NOT else ["groups", pytest.param("watched", marks=pytest.mark.soak)]

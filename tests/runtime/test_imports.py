@@ -136,14 +136,14 @@ def runtime_modules(source: str) -> set[str]:
 
 
 def test_a_deep_import_is_found_in_each_form() -> None:
-    deep = "gym_runtime.recordings.entry"
+    deep = "gym_faces.recordings.entry"
     for source in (
         f"import {deep}",
         f"from {deep} import make_entry",
-        "from gym_runtime.recordings import entry",
+        "from gym_faces.recordings import entry",
     ):
         assert deep in runtime_modules(source)
-    assert runtime_modules("from gym_runtime.recordings import make_entry") == {"gym_runtime.recordings"}
+    assert runtime_modules("from gym_faces.recordings import make_entry") == {"gym_faces.recordings"}
 
 
 def test_authors_import_from_the_package_or_from_a_room_of_it() -> None:

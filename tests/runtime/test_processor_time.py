@@ -4,7 +4,7 @@ import signal
 import time
 from contextlib import suppress
 
-from gym_runtime.processes.processor_time import within
+from gym_sandbox.processes.processor_time import within
 
 
 def test_a_step_is_bounded_by_the_time_of_the_processor() -> None:

@@ -1,4 +1,4 @@
-// The figures of a run. Those that the command line prints too are computed as in gym_runtime/viewer/figures.py and
+// The figures of a run. Those that the command line prints too are computed as in gym_view/figures.py and
 // comparison.py, which a test compares with these.
 import { OUTCOMES } from "./columns.js";
 
@@ -133,7 +133,7 @@ export function course(columns, rows, name, buckets = 60) {
   return found;
 }
 
-// Two runs, task by task; `b` minus `a`. See gym_runtime/viewer/comparison.py.
+// Two runs, task by task; `b` minus `a`. See gym_view/comparison.py.
 export function compare(a, b) {
   const ratedA = a.filter((group) => group.rewards.length), ratedB = b.filter((group) => group.rewards.length);
   const [joinedBy, found] = joined(ratedA, ratedB);

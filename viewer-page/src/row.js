@@ -1,5 +1,5 @@
 // One row taken apart: what its verdict rests on, and its conversation as a list of items.
-// gym_runtime/viewer/row.py does the same for the terminal.
+// gym_view/row.py does the same for the terminal.
 
 const OWN = new Set([
   "responses_create_params", "response", "reward", "reward_components", "agent_ref", "_ng_task_index", "_ng_rollout_index",

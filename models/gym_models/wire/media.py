@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import anyio
 import msgspec
+from gym_data.web import host_of, is_address, is_public, resolved
 from gym_runtime import ConversationNotes, ModelCall, TaskError
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import host_of, is_address, is_public, resolved
 from msgspec import Raw
 
 from gym_models.wire import pieces

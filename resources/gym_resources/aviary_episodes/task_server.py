@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
+from gym_data.web import Fetcher, Service, WebAnswer, WebRequest
 from gym_runtime import ServiceUnavailable, SessionLost, TaskError
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import Fetcher, Service, WebAnswer, WebRequest
 
 TIMEOUT_S = 300.0
 ANSWER_BYTES = 8_000_000

@@ -15,8 +15,8 @@ import anyio
 import msgspec
 from anyio import to_thread
 from gym_runtime import Sandbox
-from gym_runtime.processes import EndOfProcess, undisturbed
-from gym_runtime.sandbox import python_command, slots
+from gym_sandbox import python_command, slots
+from gym_sandbox.processes import EndOfProcess, undisturbed
 
 from gym_resources.code.called_inside import ANSWER_BYTES_AT_MOST, tagged, untagged
 from gym_resources.code.program_tests import Outcome

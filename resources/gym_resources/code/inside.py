@@ -3,7 +3,7 @@
 The first request holds the program, each further one a test. Each test runs in its own fork, so that no test
 sees the effects of another, and is killed at its time limit. The expected outputs never enter the sandbox: a
 program that takes over this process still cannot know the right answers. Messages are JSON with their length
-before them, as in `gym_runtime.sandbox.repl`.
+before them, as in `gym_sandbox.repl`.
 
 Source: the names that a program finds without an import, and how deep it may recurse and how long a number
 it may write, are those of LiveCodeBench's runner (github.com/LiveCodeBench/LiveCodeBench, MIT).

@@ -18,7 +18,7 @@ import anyio
 import msgspec
 from gym_runtime import Limits, ResourceError, Sandbox
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.processes import EndOfProcess
+from gym_sandbox.processes import EndOfProcess
 
 from gym_resources.lean.lean_messages import Checked, Message, moved
 from gym_resources.lean.program import Program

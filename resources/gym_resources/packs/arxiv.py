@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from xml.etree import ElementTree
 
 from anyio import to_thread
+from gym_data.web import Fetcher, PageUnavailable, Service, WebAnswer, WebRequest
 from gym_runtime import ServiceUnavailable, Text, ToolError, ToolPack, run_isolated, tool
-from gym_runtime.web import Fetcher, PageUnavailable, Service, WebAnswer, WebRequest
 from msgspec import Meta
 
 from gym_resources.web_search.outside import fetcher, replays

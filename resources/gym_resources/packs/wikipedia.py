@@ -12,9 +12,9 @@ from html import unescape
 from typing import Annotated, Any
 
 import msgspec
+from gym_data.web import Fetcher, PageUnavailable, Service, WebAnswer, WebRequest
 from gym_runtime import ServiceUnavailable, Text, ToolError, ToolPack, tool
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import Fetcher, PageUnavailable, Service, WebAnswer, WebRequest
 from msgspec import Meta
 
 from gym_resources.web_search.outside import fetcher, replays

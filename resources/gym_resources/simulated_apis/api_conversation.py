@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, cast
 
 from gym_runtime import Episode, Reply, ResourceError, Step, Task, Verdict, run_isolated
-from gym_runtime.sandbox import ProcessDied
+from gym_sandbox import ProcessDied
 
 from gym_resources.extract import jsons
 from gym_resources.simulated_apis import played_calls

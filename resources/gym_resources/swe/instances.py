@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime import CreateParams, Limits, Task
-from gym_runtime.sandbox import Container, image_name
+from gym_sandbox import Container, image_name
 
 from gym_resources.swe import specs
 

@@ -8,7 +8,7 @@ Source: github.com/SWE-bench/SWE-bench, issue 465; what is removed is what its n
 from __future__ import annotations
 
 from gym_runtime import ResourceError
-from gym_runtime.sandbox import Container
+from gym_sandbox import Container
 
 # Removing is slow in a large repository, so it is done only where there is something to remove. The commits
 # are counted, because one that no name leads to can still be listed and read.

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 from anyio import to_thread
 from gym_runtime import ResourceError
-from gym_runtime.sandbox import Container, python_command, slots
+from gym_sandbox import Container, python_command, slots
 
 from gym_resources.swe import runner_logs, specs
 from gym_resources.swe.instances import Check, Instance

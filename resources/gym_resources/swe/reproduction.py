@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from gym_runtime import ResourceError
 from gym_runtime.errors import leaf
-from gym_runtime.sandbox import python_command, slots
+from gym_sandbox import python_command, slots
 
 from gym_resources.swe import specs
 from gym_resources.swe.instances import Instance

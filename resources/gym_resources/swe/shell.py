@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from gym_runtime import Reply
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.sandbox import Container, Result
+from gym_sandbox import Container, Result
 
 from gym_resources.swe.instances import Instance
 from gym_resources.swe.later_history import remove_later_history

@@ -17,9 +17,9 @@ from typing import Any
 
 import anyio.to_thread
 import msgspec
+from gym_data.web import Bounds, Fetcher, Said, Service, WebAnswer, WebRequest, host_of, said
 from gym_runtime import ServiceUnavailable
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import Bounds, Fetcher, Said, Service, WebAnswer, WebRequest, host_of, said
 
 CONTACT = "SEC_CONTACT"
 DUMP = "GYM_SEC_DUMP"

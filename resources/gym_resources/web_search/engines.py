@@ -14,9 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from gym_runtime import ServiceUnavailable
-from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import (
+from gym_data.web import (
     Fetcher,
     PageUnavailable,
     Said,
@@ -27,6 +25,8 @@ from gym_runtime.web import (
     is_within,
     said,
 )
+from gym_runtime import ServiceUnavailable
+from gym_runtime.errors import UNREADABLE
 
 from gym_resources.web_search.outside import excluded, fetcher
 

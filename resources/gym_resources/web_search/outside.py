@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from gym_data.web import Fetcher, Guard, Recording, Service
 from gym_runtime import ServiceUnavailable
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import Fetcher, Guard, Recording, Service
 
 RECORDING = "GYM_RECORDING"
 EXCLUDED = "GYM_EXCLUDED_DOMAINS"

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
+from gym_data.web import PageUnavailable
 from gym_runtime import Model
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import PageUnavailable
 
 from gym_resources.judging.asking import JudgedTask
 from gym_resources.web_search.documents import CharacterRange, Documents

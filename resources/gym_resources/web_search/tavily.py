@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from gym_data.web import Fetcher, PageUnavailable, WebAnswer, WebRequest, host_of
 from gym_runtime import ServiceUnavailable
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.web import Fetcher, PageUnavailable, WebAnswer, WebRequest, host_of
 
 from gym_resources.web_search.engines import PROBE, TAVILY, TavilyResults, plain, tavily_search
 

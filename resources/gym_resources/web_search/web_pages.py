@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from gym_data.web import Fetcher, PageUnavailable, WebAnswer
 from gym_runtime import ResourceError, run_isolated
-from gym_runtime.sandbox import ProcessDied
-from gym_runtime.web import Fetcher, PageUnavailable, WebAnswer
+from gym_sandbox import ProcessDied
 
 from gym_resources.web_search.main_text import all_text, main_text, shortened
 

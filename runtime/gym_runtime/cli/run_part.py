@@ -16,6 +16,8 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontex
 from dataclasses import dataclass, field
 
 import anyio
+from gym_view.metrics.push import pushing
+from gym_view.trackers.tracking import Tracking
 
 from gym_runtime.cli.budget import Budget
 from gym_runtime.cli.display import Display
@@ -26,13 +28,11 @@ from gym_runtime.client import Client, connect
 from gym_runtime.client.dead_engine import dead_engine
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
-from gym_runtime.metrics.push import pushing
-from gym_runtime.processes.signals import received
 from gym_runtime.system.patience import Patience
+from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event
 from gym_runtime.system.system import System
 from gym_runtime.timing import ENGINE_LOOK_S, PATIENCE_S, START_NOTE_S
-from gym_runtime.trackers.tracking import Tracking
 
 
 @dataclass(kw_only=True)

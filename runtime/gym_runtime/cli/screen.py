@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Literal, Protocol
 
+from gym_view.limit import limit
+from gym_view.live import Reading, View, view
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -22,8 +24,6 @@ from gym_runtime.cli.table_view import Lines
 from gym_runtime.client.status import Status
 from gym_runtime.errors import GymError
 from gym_runtime.messages import calls
-from gym_runtime.viewer.limit import limit
-from gym_runtime.viewer.live import Reading, View, view
 
 EVERY_S = 1.0
 SHARE = 0.05

@@ -6,11 +6,11 @@ import time
 from typing import Any
 
 import msgspec
+from gym_view.limit import limit
+from gym_view.live import Reading, run_view, view
 
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.viewer.limit import limit
-from gym_runtime.viewer.live import Reading, run_view, view
 
 
 def full_status(found: Status) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from rich.table import Table
 from gym_runtime.cli import formatting
 
 if TYPE_CHECKING:
+    from gym_view.live import RunView, View, WorkerView
+
     from gym_runtime.client.status import RunProgress
     from gym_runtime.messages.run_info import RunInfo
-    from gym_runtime.viewer.live import RunView, View, WorkerView
 
 MODEL_CHARS = 40
 ABOUT_CHARS = 60
@@ -159,7 +160,7 @@ def drawn(head: Sequence[str], rows: Sequence[Row], *, without: Sequence[str] = 
 
 def drawn_runs(infos: Iterable[RunInfo], progress: Mapping[str, RunProgress]) -> Table:
     """The table of runs, of what a broker knows of them."""
-    from gym_runtime.viewer.live import run_view  # it asks systems; other listings need none
+    from gym_view.live import run_view  # it asks systems; other listings need none
 
     return drawn(RUNS, runs([run_view(info, progress.get(info.run)) for info in infos]))
 

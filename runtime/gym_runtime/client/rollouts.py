@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from gym_view.trackers.tracker import About, TrackerName
+from gym_view.trackers.tracking import Tracking, tracked
 
 from gym_runtime.client.recorded_runs import Expecting, RecordedRuns
 from gym_runtime.client.row_sources import AnyRow, InputOrder, RowSources, line
@@ -27,8 +29,6 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.trackers.tracker import About, TrackerName
-from gym_runtime.trackers.tracking import Tracking, tracked
 
 
 class _Begun(NamedTuple):

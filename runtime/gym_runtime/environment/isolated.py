@@ -2,7 +2,7 @@
 
 Some libraries execute their input; symbolic mathematics and backtracking regular expressions can run for
 ever; and both hold the interpreter's lock. So code that evaluates a model's text, or may hang on it, runs in
-`gym_runtime.sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
+`gym_sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
 privileges, a new fork for each verification. An input that has killed `DEATHS_AT_MOST` processes is
 quarantined: this worker refuses it at once from then on.
 """
@@ -22,6 +22,10 @@ from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
+from gym_sandbox import frames
+from gym_sandbox.verifier import Verifier, verifier
+from gym_sandbox.verifiers import processes
+from gym_sandbox.warm import NotPrepared, ProcessDied
 
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -30,10 +34,6 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, ResourceError
-from gym_runtime.sandbox import frames
-from gym_runtime.sandbox.verifier import Verifier, verifier
-from gym_runtime.sandbox.verifiers import processes
-from gym_runtime.sandbox.warm import NotPrepared, ProcessDied
 
 DEATHS_AT_MOST = 2
 REMEMBERED_AT_MOST = 10_000

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
 
+from gym_sandbox import bubblewrap
+
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.tool_packs import ToolPack
 from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import bubblewrap
 
 SANDBOXED = frozenset({"coolprop", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"})
 """The extras of environments and tool packs that run programs, libraries or parsers in the sandbox."""

@@ -99,8 +99,9 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 
 
 def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
+    from gym_sandbox import bubblewrap
+
     from gym_runtime.environment.isolated import start_ahead
-    from gym_runtime.sandbox import bubblewrap
     from gym_runtime.workers.resource_worker import ResourceWorker
 
     # One after the other: imports hold the interpreter's lock, so that threads gain nothing, and some may

@@ -27,9 +27,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+from gym_sandbox.processes import priority
 
 from gym_runtime.errors import UNREADABLE, BrokerError
-from gym_runtime.processes import priority
 from gym_runtime.timing import BROKER_POLL_S, BROKER_START_S, BROKER_STOP_S
 
 LOG_TAIL_LINES = 12

@@ -22,10 +22,10 @@ from collections import deque
 from typing import NoReturn
 
 import msgspec
+from gym_sandbox.processes import priority
 from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, TransportError, UsageError, leaf
-from gym_runtime.processes import priority
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, RESTART_WINDOW_S
 

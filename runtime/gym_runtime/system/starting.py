@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from gym_runtime.processes import tree
+from gym_sandbox.processes import tree
 
 
 @contextmanager

@@ -283,7 +283,7 @@ def main() -> int:
     if system.log_lines:
         os.environ[logs.FORMAT_VARIABLE] = "lines"
     if system.weak_sandbox:
-        from gym_runtime.sandbox import bubblewrap
+        from gym_sandbox import bubblewrap
 
         os.environ[bubblewrap.SETTING] = "weak"
     os.set_blocking(1, False)

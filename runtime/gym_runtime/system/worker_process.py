@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 
 import anyio
 import anyio.lowlevel
+from gym_sandbox.processes import disturbances
 from msgspec.structs import replace
 
 from gym_runtime import clock, logs, tracing
@@ -26,7 +27,6 @@ from gym_runtime.bus.nats_bus import NatsBus
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.messages.figures import Count, Figures
 from gym_runtime.messages.metric_names import NETWORK
-from gym_runtime.processes import disturbances
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.draining import drained_on_request
 from gym_runtime.rpc.meter import process_figures

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
+from gym_runtime.environment import usage
 from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -36,7 +37,6 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.timing import SESSION_IDLE_S, SESSION_KEPT_S, SESSIONS_SWEPT_S
-from gym_runtime.web import usage
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
 # In one sweep, because each look asks the broker up to two questions.

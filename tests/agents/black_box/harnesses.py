@@ -10,7 +10,7 @@ from typing import Any
 from gym_agents.black_box import Agent as BlackBox
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     environment,

@@ -14,7 +14,7 @@ from gym_agents.black_box import Agent as BlackBox
 from gym_runtime import tracing
 from gym_runtime.messages.calls import ModelAnswer, Tokens
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     answer,
     function_call,

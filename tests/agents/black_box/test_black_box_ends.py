@@ -12,8 +12,8 @@ from gym_agents.black_box import Agent as BlackBox
 from gym_runtime.cli.main import run
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Truncated
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.small_system import (
+from gym_testing.background import settled
+from gym_testing.small_system import (
     Engine,
     Hang,
     answer,

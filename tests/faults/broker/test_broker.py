@@ -20,8 +20,8 @@ from gym_runtime.client import make_pools
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
-from gym_runtime.testing.proxy import Proxy
 from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.proxy import Proxy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -15,7 +15,7 @@ from gym_runtime.bus.interface import Delivery
 from gym_runtime.bus.link import Role
 from gym_runtime.bus.protocol import decode_headers, encode_headers
 from gym_runtime.errors import BrokerError
-from gym_runtime.testing.background import Mailbox
+from gym_testing.background import Mailbox
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -18,7 +18,7 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import launch
 from msgspec.structs import replace
-from runtime.trainers.trainers_engine import COUNTER, GatedEngine, counter_row
+from trainers.trainers_engine import COUNTER, GatedEngine, counter_row
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.anyio]
 

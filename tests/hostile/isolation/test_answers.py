@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.errors import ResourceError
-from gym_runtime.sandbox import frames
+from gym_sandbox import frames
 from hostile.isolation.careless_verifier import said, still_judges
-from runtime.sandbox.programs import NEEDS_ISOLATION
+from sandbox.programs import NEEDS_ISOLATION
 
 pytestmark = [
     pytest.mark.anyio,

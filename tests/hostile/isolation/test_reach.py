@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import readable_files
+from gym_sandbox import readable_files
 from hostile.isolation.careless_verifier import judge, said, still_judges
-from runtime.sandbox.programs import NEEDS_ISOLATION
+from sandbox.programs import NEEDS_ISOLATION
 
 pytestmark = [
     pytest.mark.anyio,

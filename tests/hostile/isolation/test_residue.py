@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from hostile.isolation.careless_verifier import said, still_judges
-from runtime.sandbox.programs import NEEDS_ISOLATION
+from sandbox.programs import NEEDS_ISOLATION
 
 pytestmark = [
     pytest.mark.anyio,

@@ -19,7 +19,7 @@ from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError
 from gym_runtime.messages.outcomes import Failed
-from gym_runtime.testing.small_system import Engine, answer, function_call, small_system
+from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.judging import call
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from gym_runtime.web import fetcher as fetcher_module
-from gym_runtime.web import outside_service as service_module
+from gym_data.web import fetcher as fetcher_module
+from gym_data.web import outside_service as service_module
 from resources.web import PAGE, World, world
 
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from gym_runtime.web import dialling
-from gym_runtime.web import fetcher as fetcher_module
-from gym_runtime.web import outside_service as service_module
+from gym_data.web import dialling
+from gym_data.web import fetcher as fetcher_module
+from gym_data.web import outside_service as service_module
 from resources.google_search.searches import ENGINES
 from resources.web import KEY, World, world
 

@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from gym_runtime.checks.reverification import Reverifier
+from gym_testing.checks.reverification import Reverifier
 from resources.google_search.searches import task
 from resources.judging import call, judge, output
 from resources.web import World

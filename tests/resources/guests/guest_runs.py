@@ -12,7 +12,7 @@ from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
 from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.small_system import Engine, SmallSystem, Turn, small_system
+from gym_testing.small_system import Engine, SmallSystem, Turn, small_system
 
 OWN = Path(__file__).parent / "own"
 

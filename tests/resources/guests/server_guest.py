@@ -8,7 +8,7 @@ from typing import Any
 
 from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.small_system import Engine, SmallSystem, small_system
+from gym_testing.small_system import Engine, SmallSystem, small_system
 
 SCHEME = "nemo-gym:"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import aiohttp
 import anyio
 import pytest
+from faces.gym_server.running_server import COUNTER, INCREMENT, choice_row, counter_row, running_server
 from gym_runtime.cli.main import run
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.small_system import Engine, Hang, answer, message
+from gym_testing.background import settled
+from gym_testing.small_system import Engine, Hang, answer, message
 from resources.guests.server_guest import guest, made
-from runtime.gym_server.running_server import COUNTER, INCREMENT, choice_row, counter_row, running_server
 
 pytestmark = pytest.mark.anyio
 

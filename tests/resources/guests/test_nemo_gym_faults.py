@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from faces.gym_server.running_server import choice_row, counter_row
 from gym_runtime.messages.outcomes import Failed
-from gym_runtime.testing.small_system import Engine, answer, function_call
+from gym_testing.small_system import Engine, answer, function_call
 from resources.guests.server_guest import guest, made
-from runtime.gym_server.running_server import choice_row, counter_row
 
 pytestmark = pytest.mark.anyio
 

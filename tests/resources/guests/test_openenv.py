@@ -15,7 +15,7 @@ from gym_resources.open_env.openenv_connection import MAX_BYTES, Connection
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
-from gym_runtime.testing.small_system import answer, function_call
+from gym_testing.small_system import answer, function_call
 from resources.guests.guest_runs import OWN, guest, made, own_rows, result, said
 from resources.guests.openenv_stub import GAME, MCP, TEXT, Stub, served
 

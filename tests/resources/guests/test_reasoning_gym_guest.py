@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.testing.small_system import answer
+from gym_testing.small_system import answer
 from resources.guests.guest_runs import guest, made, own_rows
 
 pytest.importorskip("reasoning_gym", reason="needs pip install 'gym-runtime[reasoning-gym]'")

@@ -11,7 +11,7 @@ from gym_runtime.cli.main import run
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
-from gym_runtime.testing.small_system import answer
+from gym_testing.small_system import answer
 from resources.guests.guest_runs import OWN, guest, made, own_rows, result, said
 
 pytest.importorskip("skyrl_gym", reason="needs pip install 'gym-runtime[skyrl-gym]'")

@@ -7,7 +7,7 @@ import os
 import pytest
 from gym_resources.swe.later_history import remove_later_history
 from gym_runtime.errors import ResourceError, UsageError
-from gym_runtime.sandbox import Container, bubblewrap
+from gym_sandbox import Container, bubblewrap
 
 try:
     bubblewrap.check(os.getpid())

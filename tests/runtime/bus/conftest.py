@@ -23,8 +23,8 @@ from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.interface import Bus
 from gym_runtime.system.private_broker import Broker, find_binary
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.proxy import Proxy
+from gym_testing.memory import MemoryBroker
+from gym_testing.proxy import Proxy
 
 StartServer = Callable[[str], tuple[str, int]]
 

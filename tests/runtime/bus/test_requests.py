@@ -10,8 +10,8 @@ import pytest
 from gym_runtime.bus.link import RawAnswer
 from gym_runtime.bus.requests import Requests
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
-from gym_runtime.testing import virtual_clock
 from gym_runtime.timing import EXACT_S, OVERDUE_S
+from gym_testing import virtual_clock
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ import pytest
 from gym_runtime.bus import upkeep
 from gym_runtime.bus.round_trip import RoundTrips
 from gym_runtime.bus.slots import Slots
-from gym_runtime.testing.proxy import Proxy, Slowness
 from gym_runtime.timing import SLOW_LINK_S
+from gym_testing.proxy import Proxy, Slowness
 from runtime.bus.conftest import linked
 
 pytestmark = pytest.mark.asyncio

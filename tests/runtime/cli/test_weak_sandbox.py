@@ -50,6 +50,6 @@ def test_a_machine_that_cannot_isolate_is_refused_unless_a_weak_sandbox_is_allow
 
 
 def test_a_machine_that_can_isolate_does_so_also_where_a_weak_sandbox_is_allowed() -> None:
-    code = "from gym_runtime.sandbox.bubblewrap import *; print(allow_weak(), kind() != 'weak')"
+    code = "from gym_sandbox.bubblewrap import *; print(allow_weak(), kind() != 'weak')"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "False True\n"

@@ -14,8 +14,9 @@ from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.testing.background import hosting, settled
-from gym_runtime.testing.small_system import (
+from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_testing.background import hosting, settled
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     Turn,
@@ -23,7 +24,6 @@ from gym_runtime.testing.small_system import (
     function_call,
     small_system,
 )
-from gym_runtime.workers.resource_worker import ResourceWorker
 
 NAME = "example_session_state_mgmt"
 CALL = function_call("increment_counter", '{"count": 1}')

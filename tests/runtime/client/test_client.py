@@ -15,9 +15,9 @@ from gym_runtime.client import run_driver
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.testing.small_system import (
+from gym_testing.background import background, settled
+from gym_testing.memory import Fate, Passing
+from gym_testing.small_system import (
     Hang,
     answer,
 )

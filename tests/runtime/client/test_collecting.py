@@ -14,11 +14,11 @@ from gym_runtime.client import Client, RunInfo, following, make_pools, new_run_i
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord, encode_record
-from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.small_system import (
+from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.background import Mailbox, background, settled
+from gym_testing.small_system import (
     Hang,
 )
-from gym_runtime.workers.adapter import ModelSettings
 from runtime.client.clients import left_early
 from runtime.client.running_client import NAME, NOTHING, rows, running_client
 

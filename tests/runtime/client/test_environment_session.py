@@ -12,8 +12,9 @@ from gym_runtime import Environment, Episode, Model, Reply, Step, Task, Verdict
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import DeadlineExceeded, ResourceError, TaskError, UsageError
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.small_system import (
+from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_testing.background import settled
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,
@@ -22,8 +23,7 @@ from gym_runtime.testing.small_system import (
     message,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
-from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import NAME, rows, running_client
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.client.lifetime import Lifetime
 from gym_runtime.errors import UsageError
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -16,10 +16,10 @@ from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat, encode_heartbeat
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.small_system import Engine
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import CallContext
+from gym_testing.background import settled
+from gym_testing.small_system import Engine
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import COUNT, NAME, RunningClient, rows, running_client
 
 pytestmark = pytest.mark.anyio

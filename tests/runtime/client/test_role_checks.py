@@ -11,8 +11,8 @@ import pytest
 from gym_agents.single_turn import Agent
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.testing.small_system import Engine, SmallSystem, answer, small_system
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.small_system import Engine, SmallSystem, answer, small_system
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 from gym_runtime.errors import GymError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.small_system import Hang, answer
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.background import background, settled
+from gym_testing.small_system import Hang, answer
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import CALL, NAME, rows, running_client
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,10 @@ from gym_models.scripted import Adapter
 from gym_runtime.client import Client
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer
-from gym_runtime.testing.small_system import small_system
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import current
+from gym_testing.small_system import small_system
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from gym_runtime.client.window import Window
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.testing import virtual_clock
 from gym_runtime.timing import REFILL_S
+from gym_testing import virtual_clock
 
 pytestmark = pytest.mark.anyio
 

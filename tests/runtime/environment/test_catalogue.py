@@ -9,7 +9,7 @@ import pytest
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.sandbox import bubblewrap
+from gym_sandbox import bubblewrap
 
 SINGLE_STEP = "single_step_tool_use_with_argument_comparison"
 OWN = '''"""One of the user's own."""

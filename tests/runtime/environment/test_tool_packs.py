@@ -16,8 +16,8 @@ from gym_runtime.environment.tool_packs import ToolPacks
 from gym_runtime.environment.tools import collect_tools
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.testing.small_system import environment as small
-from gym_runtime.testing.small_system import row
+from gym_testing.small_system import environment as small
+from gym_testing.small_system import row
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from gym_runtime.files.index_entry import OUTCOMES, IndexEntry, pattern, read_en
 from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.row_appender import RowAppender
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
-from gym_runtime.viewer.indexing import complete_index
+from gym_view.indexing import complete_index
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw

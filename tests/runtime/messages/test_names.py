@@ -14,8 +14,8 @@ from gym_runtime.messages.outcomes import Failed, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_runtime.rpc.router import Router
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.small_system import Engine, answer, small_system
+from gym_testing.background import hosting
+from gym_testing.small_system import Engine, answer, small_system
 
 NO_TOKENS = [
     *("", "*", ">", "a.b", ".", "..", "a b", " a", "a\t", "a\n", "\na", "a\0", "a\x7f", "a\x85", "a\u2028"),

@@ -12,7 +12,7 @@ import pytest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.sequences import TokenSequence, token_sequences
-from gym_runtime.testing.small_system import function_call, message, reasoning
+from gym_testing.small_system import function_call, message, reasoning
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from gym_models.replay import Adapter as Replay
-from gym_runtime.checks.reverification import environments_of, reverify
 from gym_runtime.cli import main
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.row_reader import BadRow, RowReader
 from gym_runtime.files.rows import expand
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.small_system import small_system
 from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.background import hosting
+from gym_testing.checks.reverification import environments_of, reverify
+from gym_testing.small_system import small_system
 from runtime.names.hostile_rows import PATHS, TRAP, Place
 
 DEAD = "nats://127.0.0.1:9"

@@ -16,7 +16,7 @@ from gym_runtime.messages.outcomes import Completed, RolloutRecord, encode_recor
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import encode_run
 from gym_runtime.system.private_broker import Broker
-from gym_runtime.testing.background import hosting
+from gym_testing.background import hosting
 from runtime.names.hostile_rows import Place
 
 RUNTIME = Path(__file__).parents[3] / "runtime" / "gym_runtime"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     answer,
     environment,

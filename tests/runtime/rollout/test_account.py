@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from gym_runtime.rollout.account import CLEARED_AT_MOST, NOTES, Account, Spent
 from gym_runtime.rpc.retry_budget import RETRIES
-from gym_runtime.testing.memory import MemoryBroker, MemoryBus
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.memory import MemoryBroker, MemoryBus
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -10,11 +10,11 @@ import pytest
 from gym_runtime.errors import ModelRefused, UsageError
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.rollout.groups import Group, GroupPolicy
-from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.testing.small_system import Engine, Hang, answer
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import CallContext
+from gym_testing.background import background, settled
+from gym_testing.memory import Fate, Passing
+from gym_testing.small_system import Engine, Hang, answer
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import CALL, NAME, rows, running_client
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from gym_runtime.errors import Fault, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw

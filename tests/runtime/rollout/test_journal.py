@@ -8,9 +8,9 @@ import anyio
 import pytest
 from gym_runtime.errors import Fenced
 from gym_runtime.rollout.journal import Journal, journal_subject
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import JOURNAL_FRESH_S
+from gym_testing.memory import MemoryBroker
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 
 pytestmark = pytest.mark.anyio

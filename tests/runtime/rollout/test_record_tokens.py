@@ -10,7 +10,8 @@ import pytest
 from gym_models.scripted import Adapter as Scripted
 from gym_runtime import Environment
 from gym_runtime.messages.calls import Tokens, WeightSpan
-from gym_runtime.testing.small_system import (
+from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.small_system import (
     answer,
     environment,
     function_call,
@@ -18,8 +19,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
-from gym_runtime.workers.adapter import ModelSettings
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.rollout.made_records import Bench, make, row_of
 

@@ -10,7 +10,7 @@ import pytest
 from gym_runtime import Environment, Verdict
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Completed, Outcome, Truncated
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,
@@ -19,7 +19,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.rollout.made_records import Bench, make, row_of
 

@@ -17,10 +17,10 @@ from gym_runtime.messages.responses import NULL, decode_params, decode_response
 from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
-from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.small_system import answer, function_call, message, reasoning, rollout_spec, row
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.background import Mailbox, background, settled
+from gym_testing.memory import MemoryBroker
+from gym_testing.small_system import answer, function_call, message, reasoning, rollout_spec, row
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import serving
 

@@ -13,10 +13,10 @@ from gym_runtime.bus.interface import Incoming
 from gym_runtime.messages import calls
 from gym_runtime.rpc.closings import AT_ONCE, Closings
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import CLOSED_TOGETHER_S
+from gym_testing.background import Mailbox
+from gym_testing.memory import MemoryBroker
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from gym_runtime.errors import DeadlineExceeded, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.rpc.draining import drain, drained_on_request, named
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.testing.background import background
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.background import background
+from gym_testing.memory import MemoryBroker
+from gym_testing.virtual_clock import BACKEND
 
 AGENT = Heartbeat(worker="agent-1", kind="agent", pools=["tool_loop", "step_loop"], host="n1", in_use=3)
 OTHER = Heartbeat(worker="agent-2", kind="agent", pools=["tool_loop"], host="n2")

@@ -18,9 +18,9 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
 from gym_runtime.rpc.suspects import ALONE_AT, MAX_DEATHS
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.background import hosting
+from gym_testing.memory import MemoryBroker
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,10 @@ import anyio
 import pytest
 from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.small_system import SmallSystem, rollout_spec, row
-from gym_runtime.testing.virtual_clock import run
+from gym_testing.background import hosting
+from gym_testing.memory import MemoryBroker
+from gym_testing.small_system import SmallSystem, rollout_spec, row
+from gym_testing.virtual_clock import run
 from runtime.workers.sample_environments import AGENTS, Thinker, environments
 
 ROLLOUTS = 50

@@ -10,8 +10,8 @@ import anyio
 import pytest
 from gym_runtime.errors import BrokerError, ConnectionLost, GymError, NotThereYet, UsageError
 from gym_runtime.system.patience import Patience
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import WAIT_PAUSE_S
+from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 from gym_runtime import tracing
-from gym_runtime.testing.small_system import answer, function_call
+from gym_testing.small_system import answer, function_call
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 

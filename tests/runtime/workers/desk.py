@@ -11,7 +11,7 @@ import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     SmallSystem,
     answer,
     environment,

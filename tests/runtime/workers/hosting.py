@@ -14,7 +14,7 @@ from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.service import Handle, Service
-from gym_runtime.testing.background import SOON_S, Mailbox, background, hosting
+from gym_testing.background import SOON_S, Mailbox, background, hosting
 from msgspec import Raw
 
 

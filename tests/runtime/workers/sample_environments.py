@@ -28,8 +28,8 @@ from gym_runtime import (
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.testing.small_system import Engine, answer, environment, function_call
 from gym_runtime.workers.adapter import CallContext
+from gym_testing.small_system import Engine, answer, environment, function_call
 
 OPEN: Counter[str] = Counter()
 TURNS = 3

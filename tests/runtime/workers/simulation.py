@@ -23,14 +23,14 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.testing import virtual_clock
-from gym_runtime.testing.background import background, hosting
-from gym_runtime.testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
-from gym_runtime.testing.small_system import rollout_spec, row
 from gym_runtime.timing import SESSION_KEPT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.agent_worker import AgentWorker
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_testing import virtual_clock
+from gym_testing.background import background, hosting
+from gym_testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
+from gym_testing.small_system import rollout_spec, row
 from runtime.workers.sample_environments import AGENTS, GROUPED, OPEN, SIZE, Thinker, environments
 from runtime.workers.simulation_plan import Injection, Plan, Victim
 

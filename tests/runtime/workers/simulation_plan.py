@@ -6,8 +6,8 @@ import random
 from typing import Literal
 
 import msgspec
-from gym_runtime.testing.memory import Chances
-from gym_runtime.testing.memory.faults import Kind
+from gym_testing.memory import Chances
+from gym_testing.memory.faults import Kind
 from runtime.workers.sample_environments import AGENTS, SIZE
 
 Victim = Literal["agent", "resource", "model", "client"]

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.errors import ResourceError
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.sessions import REMEMBERED_ANSWERS
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.rooms import entry
 

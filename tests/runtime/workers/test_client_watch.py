@@ -14,12 +14,12 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.testing.background import Mailbox, background, hosting, settled
-from gym_runtime.testing.memory import MemoryBus
-from gym_runtime.testing.small_system import Engine, Hang, answer
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import CLIENT_DROPPED_S, SESSION_IDLE_S, SESSIONS_SWEPT_S, STALL_LOOK_S, STALL_S
 from gym_runtime.workers.adapter import CallContext
+from gym_testing.background import Mailbox, background, hosting, settled
+from gym_testing.memory import MemoryBus
+from gym_testing.small_system import Engine, Hang, answer
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 

@@ -11,14 +11,14 @@ from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Failed
 from gym_runtime.rollout.staleness import staleness
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,
     rollout_spec,
     row,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.workers.desk import about, desk, int32, with_tokens, working
 from runtime.workers.hosting import announced
 

@@ -16,8 +16,10 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import chained
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import (
+from gym_runtime.timing import CONVERSATION_IDLE_S
+from gym_runtime.workers.conversations import Conversations
+from gym_testing.background import Mailbox
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     Turn,
@@ -26,9 +28,7 @@ from gym_runtime.testing.small_system import (
     rollout_spec,
     row,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
-from gym_runtime.timing import CONVERSATION_IDLE_S
-from gym_runtime.workers.conversations import Conversations
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.desk import LONG, Desk, about, desk, int32, with_tokens, working
 

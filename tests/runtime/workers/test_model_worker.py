@@ -17,11 +17,11 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
 from gym_runtime.messages import calls, metric_names
 from gym_runtime.messages.responses import Response, Usage, decode_response
-from gym_runtime.testing.background import Mailbox, background
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
 from gym_runtime.workers.model_worker import MAX_TRIES, ModelWorker
+from gym_testing.background import Mailbox, background
+from gym_testing.memory import MemoryBroker
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import at_work, call, request
 

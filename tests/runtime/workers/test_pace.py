@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.small_system import Engine, small_system
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.pace import Pace
+from gym_testing.background import hosting
+from gym_testing.small_system import Engine, small_system
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import COUNT, NAME, rows
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,10 @@ import anyio
 import pytest
 from gym_runtime import Session, Task, clock
 from gym_runtime.errors import GymError, ResourceError, SessionLost
-from gym_runtime.testing.background import background
-from gym_runtime.testing.virtual_clock import BACKEND, run
 from gym_runtime.timing import CLOSE_LIMIT_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import HeldSession, Sessions
+from gym_testing.background import background
+from gym_testing.virtual_clock import BACKEND, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw

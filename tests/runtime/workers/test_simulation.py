@@ -22,10 +22,10 @@ import anyio
 import pytest
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.memory import Chances, MemoryBroker
-from gym_runtime.testing.small_system import SmallSystem, rollout_spec, row
-from gym_runtime.testing.virtual_clock import run
+from gym_testing.background import hosting
+from gym_testing.memory import Chances, MemoryBroker
+from gym_testing.small_system import SmallSystem, rollout_spec, row
+from gym_testing.virtual_clock import run
 from runtime.workers.invariants import play_all, silence, violations
 from runtime.workers.sample_environments import OPEN, Thinker, environments
 from runtime.workers.simulation import play

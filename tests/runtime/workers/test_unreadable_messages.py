@@ -8,8 +8,8 @@ import anyio
 import pytest
 from gym_runtime import Environment, Reply, Task, Verdict, clock
 from gym_runtime.errors import GymError
-from gym_runtime.testing.background import background
-from gym_runtime.testing.small_system import (
+from gym_testing.background import background
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,
@@ -19,7 +19,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 UNREADABLE_TEXTS = {
     "empty": b"",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
+from gym_testing.checks import throughput
+from gym_testing.checks.throughput import Throughput
 from rich.table import Table
 
 from gym_runtime import logs
-from gym_runtime.checks import throughput
-from gym_runtime.checks.throughput import Throughput
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.model_choice import parse_row_fields
 from gym_runtime.cli.options.data_options import BenchOptions
@@ -24,7 +24,7 @@ from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import GymError, UsageError
 
 if TYPE_CHECKING:
-    from gym_runtime.bench.system_bench import SystemCost
+    from gym_testing.bench.system_bench import SystemCost
 
 SHOWN_TOOLS = 4
 
@@ -77,7 +77,7 @@ def bench_system(options: BenchOptions) -> int:
     Raises:
         UsageError: the benchmark's environment is not installed, or this is not Linux.
     """
-    from gym_runtime.bench import system_bench
+    from gym_testing.bench import system_bench
 
     logs.start(lines=True)
 

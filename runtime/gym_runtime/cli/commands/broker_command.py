@@ -6,13 +6,13 @@ import sys
 from functools import partial
 
 import anyio
+from gym_deploy.broker import serve
+from gym_deploy.broker_plan import BrokerPlan, configure
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options.shared_options import parse_urls
 from gym_runtime.cli.options.system_options import BrokerStartOptions
-from gym_runtime.deploy.broker import serve
-from gym_runtime.deploy.broker_plan import BrokerPlan, configure
 
 
 def broker(options: BrokerStartOptions) -> int:

@@ -6,11 +6,11 @@ import sys
 
 import anyio
 import msgspec
+from gym_testing.checks import contract
+from gym_testing.checks.contract import Finding
 from rich.console import Console
 
 from gym_runtime import logs
-from gym_runtime.checks import contract
-from gym_runtime.checks.contract import Finding
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from gym_view.run_comparison import Comparison, Pair
+from gym_view.run_comparison import compare as compared
+from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
+from gym_view.run_files import Run
 from rich.table import Table
 
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UsageError
-from gym_runtime.viewer.run_comparison import Comparison, Pair
-from gym_runtime.viewer.run_comparison import compare as compared
-from gym_runtime.viewer.run_figures import Groups, RunFigures, figures_of, rows_of
-from gym_runtime.viewer.run_files import Run
 
 SHOWN_TASKS = 20
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gym_deploy.written import Platform, Values, write
+
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options.system_options import DeployOptions
-from gym_runtime.deploy.written import Platform, Values, write
 
 
 def deploy(platform: Platform, options: DeployOptions) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gym_view import training_data
+
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options.data_options import ExportOptions
 from gym_runtime.errors import UsageError
-from gym_runtime.viewer import training_data
 
 
 def export(options: ExportOptions) -> int:

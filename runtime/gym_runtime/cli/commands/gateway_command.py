@@ -8,6 +8,13 @@ import sys
 from contextlib import AsyncExitStack
 
 import anyio
+from gym_faces.gateway.admission import Admission
+from gym_faces.gateway.capture import Captures
+from gym_faces.gateway.gateway_server import Gateway
+from gym_faces.gateway.listener import serving
+from gym_faces.gateway.model_pools import Pools
+from gym_faces.gateway.rollout_names import RolloutNames
+from gym_faces.recordings.calls_file import CallsFile
 
 from gym_runtime import logs
 from gym_runtime.bus.nats import connect
@@ -16,13 +23,6 @@ from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.system_options import GatewayOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.errors import UsageError
-from gym_runtime.gateway.admission import Admission
-from gym_runtime.gateway.capture import Captures
-from gym_runtime.gateway.gateway_server import Gateway
-from gym_runtime.gateway.listener import serving
-from gym_runtime.gateway.model_pools import Pools
-from gym_runtime.gateway.rollout_names import RolloutNames
-from gym_runtime.recordings.calls_file import CallsFile
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
 

@@ -12,6 +12,9 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import anyio
+from gym_faces.gateway.listener import serving
+from gym_faces.gym_server import GymServer, agents_yaml
+from gym_faces.gym_server.gym_http_server import USER
 
 from gym_runtime import logs
 from gym_runtime.cli import terminal
@@ -26,9 +29,6 @@ from gym_runtime.cli.options.run_options import GymServerOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.errors import UsageError
-from gym_runtime.gateway.listener import serving
-from gym_runtime.gym_server import GymServer, agents_yaml
-from gym_runtime.gym_server.gym_http_server import USER
 
 KEY = "GYM_SERVER_KEY"
 _ANY = ("0.0.0.0", "::")

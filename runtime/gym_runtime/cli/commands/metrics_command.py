@@ -7,13 +7,13 @@ import sys
 from contextlib import AsyncExitStack
 
 import anyio
+from gym_view.metrics.metrics_server import serving
 
 from gym_runtime import logs
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.system_options import MetricsOptions
-from gym_runtime.metrics.metrics_server import serving
 
 
 def metrics(options: MetricsOptions) -> int:

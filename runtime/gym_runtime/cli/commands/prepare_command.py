@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
+from gym_data.prepare.collate import Collation, Prepared, Recipe
+from gym_data.prepare.prompts import read_prompt
+from gym_data.prepare.sources import Wanted
 
 from gym_runtime.cli import terminal
 from gym_runtime.cli.chosen_rows import DATA
@@ -14,9 +17,6 @@ from gym_runtime.cli.options.data_options import PrepareOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.dataset_source import Split
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.prepare.collate import Collation, Prepared, Recipe
-from gym_runtime.prepare.prompts import read_prompt
-from gym_runtime.prepare.sources import Wanted
 
 T = TypeVar("T", int, float)
 
@@ -27,9 +27,10 @@ def fetch_assets(names: tuple[str, ...], *, as_json: bool = False) -> int:
     Raises:
         UsageError: a name is unknown, or has no assets; a file cannot be fetched, or by no program.
     """
-    from gym_runtime.assets import cache
-    from gym_runtime.assets.fetch import fetch
-    from gym_runtime.assets.install import install
+    from gym_data.assets.fetch import fetch
+    from gym_data.assets.install import install
+
+    from gym_runtime.environment import assets as cache
 
     if not names:
         raise UsageError("name the environments whose assets you want: gym-runtime prepare --assets NAME...")

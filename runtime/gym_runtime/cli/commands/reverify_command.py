@@ -9,17 +9,17 @@ from typing import Any
 
 import anyio
 import msgspec
-from msgspec import Raw
-from rich.progress import Progress
-
-from gym_runtime.checks.asked_models import asked_models
-from gym_runtime.checks.reverification import (
+from gym_testing.checks.asked_models import asked_models
+from gym_testing.checks.reverification import (
     FILE_LINE,
     RejectedRow,
     ReverifiedRow,
     Reverifier,
     environments_of,
 )
+from msgspec import Raw
+from rich.progress import Progress
+
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.download import fetch_weights
 from gym_runtime.cli.model_choice import parse_roles, parse_row_fields

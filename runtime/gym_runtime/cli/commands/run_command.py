@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import anyio
+from gym_view.trackers.tracker import About
+from gym_view.trackers.tracking import Tracking
 
 from gym_runtime import logs, tracing
 from gym_runtime.cli import result, terminal
@@ -37,8 +39,6 @@ from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import PATIENCE_S
-from gym_runtime.trackers.tracker import About
-from gym_runtime.trackers.tracking import Tracking
 
 COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
 

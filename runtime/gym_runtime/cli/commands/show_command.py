@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from gym_view.find import find_rollout
+from gym_view.row import Card, card
 from rich.console import Console
 from rich.text import Text
 
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages.conversation import Item, conversation
-from gym_runtime.viewer.find import find_rollout
-from gym_runtime.viewer.row import Card, card
 
 MAX_CHARACTERS = 4000
 

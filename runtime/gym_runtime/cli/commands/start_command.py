@@ -29,7 +29,7 @@ from gym_runtime.cli.options.system_options import StartOptions
 from gym_runtime.cli.remote import MODEL_POOL
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
-from gym_runtime.processes.signals import received
+from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
@@ -219,7 +219,7 @@ async def _metrics(running: System, system: SystemSpec, port: int | None) -> Asy
     if port is None:
         yield
         return
-    from gym_runtime.metrics.metrics_server import serving
+    from gym_view.metrics.metrics_server import serving
 
     urls = system.nats or (running.url,)
     async with connect(urls, prefix=system.prefix, name="metrics") as bus, serving(bus, port=port) as url:

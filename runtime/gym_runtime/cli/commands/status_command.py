@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+from gym_view.limit import limit
+from gym_view.live import Reading, view
+
 from gym_runtime.cli import remote, system_tables, terminal
 from gym_runtime.cli.options.shared_options import BrokerOptions
 from gym_runtime.cli.state_json import full_status
 from gym_runtime.client.status import Status
-from gym_runtime.viewer.limit import limit
-from gym_runtime.viewer.live import Reading, view
 
 RATES = ("per s", "p50", "p99", "core")
 """Columns that need two readings: ``top --once`` has them."""

@@ -6,14 +6,14 @@ import sys
 import time
 
 import anyio
+from gym_view.limit import limit
+from gym_view.live import Reading, View, view
 
 from gym_runtime.cli import system_tables, terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.shared_options import BrokerOptions
 from gym_runtime.client import Client, connect
 from gym_runtime.errors import UsageError
-from gym_runtime.viewer.limit import limit
-from gym_runtime.viewer.live import Reading, View, view
 
 BETWEEN_S = 1.0
 

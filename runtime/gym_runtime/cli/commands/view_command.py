@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
+from gym_view import page_export, web_server
+from gym_view.run_files import find_runs
 
 from gym_runtime.cli import terminal
 from gym_runtime.cli.options.data_options import ViewOptions
 from gym_runtime.errors import GymError
-from gym_runtime.viewer import page_export, web_server
-from gym_runtime.viewer.run_files import find_runs
 
 
 def view(options: ViewOptions) -> int:

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 import pytest
+from data.web.site import Site, site
 from gym_resources.aviary_episodes import task_server
 from resources.aviary.remote.wrong_answers import saying
-from runtime.web.site import Site, site
 
 TOOL = {"function": {"name": "add", "parameters": {"properties": {"x": {"type": "number"}}}}}
 

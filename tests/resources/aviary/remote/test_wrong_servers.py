@@ -9,15 +9,15 @@ import anyio
 import gym_runtime
 import pytest
 from aiohttp import web
+from data.web.site import Site
+from gym_data.web import http_exchange
 from gym_resources import aviary_remote
 from gym_resources.aviary_episodes import task_server
 from gym_runtime.errors import ResourceError, ServiceUnavailable, SessionLost
-from gym_runtime.web import http_exchange
 from msgspec.structs import replace
 from resources.aviary.remote.remote_runs import played, resource
 from resources.aviary.remote.wrong_answers import WRONG, hang, raw, saying
 from resources.judging import call, row
-from runtime.web.site import Site
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from gym_runtime.bus.interface import (
     Bus,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 
 if TYPE_CHECKING:
     from runtime.bus.conftest import Fragile, System

@@ -17,13 +17,13 @@ from gym_runtime.files.rows import expand, whole_groups
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.small_system import (
+from gym_runtime.workers.adapter import CallContext
+from gym_testing.background import hosting
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,
 )
-from gym_runtime.workers.adapter import CallContext
 
 CONTEST = Path(__file__).with_name("contest.py")
 

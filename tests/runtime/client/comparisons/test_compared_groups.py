@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import ModelRefused
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.comparisons.compared_groups import Here, groups
 
 pytestmark = pytest.mark.anyio

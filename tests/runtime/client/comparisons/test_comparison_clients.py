@@ -18,8 +18,8 @@ from gym_runtime.files.resume import Progress
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.small_system import (
+from gym_testing.background import settled
+from gym_testing.small_system import (
     Engine,
     answer,
     environment,
@@ -27,7 +27,7 @@ from gym_runtime.testing.small_system import (
     row,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.comparisons.compared_groups import CONTEST, Here, about, fault, rewards
 
 pytestmark = pytest.mark.anyio

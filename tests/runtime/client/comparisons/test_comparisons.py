@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from gym_runtime import Verdict
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.client.comparisons.compared_groups import YES, Here, about, fault, rewards
 
 pytestmark = pytest.mark.anyio

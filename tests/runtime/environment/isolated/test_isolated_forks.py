@@ -19,10 +19,10 @@ import psutil
 import pytest
 from gym_runtime.environment.isolated import run_isolated
 from gym_runtime.errors import ResourceError
-from gym_runtime.processes import priority
-from gym_runtime.sandbox import frames, verifiers, warm
-from gym_runtime.sandbox.verifier import verifier
 from gym_runtime.system.slot import GC_THRESHOLD
+from gym_sandbox import frames, verifiers, warm
+from gym_sandbox.processes import priority
+from gym_sandbox.verifier import verifier
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import descendants
 

@@ -14,8 +14,8 @@ import pytest
 from gym_runtime.environment.isolated import run_isolated, verify_isolated
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, UsageError
-from gym_runtime.processes.child import wait_for_end
-from gym_runtime.sandbox import verifiers, warm
+from gym_sandbox import verifiers, warm
+from gym_sandbox.processes.child import wait_for_end
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import LEFT_MARK, STARTED_MARK, descendants, row
 

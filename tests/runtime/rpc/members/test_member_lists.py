@@ -19,9 +19,6 @@ from gym_runtime.rpc.members import Members
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh, listed
 from gym_runtime.system.private_broker import Broker
-from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,
@@ -31,6 +28,9 @@ from gym_runtime.timing import (
     STATE_CHECKED_S,
     UNASKED_S,
 )
+from gym_testing.background import background, settled
+from gym_testing.memory import MemoryBroker
+from gym_testing.virtual_clock import BACKEND
 from runtime.rpc.members.member_cluster import KNOWN_S, Cluster, all_know, model, no_model
 from runtime.workers.hosting import announced
 

@@ -11,8 +11,6 @@ from gym_runtime import clock
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.ring import ring_of, watcher
-from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import (
     MEMBER_ANSWER_S,
     MEMBER_GONE_S,
@@ -20,6 +18,8 @@ from gym_runtime.timing import (
     STATE_CHECKED_S,
     UNASKED_S,
 )
+from gym_testing.background import background, settled
+from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.rpc.members.member_cluster import KNOWN_S, SLACK_S, Cluster, all_know, model, no_model

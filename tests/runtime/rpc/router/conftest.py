@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 from gym_runtime.rpc.router import Router
-from gym_runtime.testing.background import hosting
-from gym_runtime.testing.memory import MemoryBroker
+from gym_testing.background import hosting
+from gym_testing.memory import MemoryBroker
 from runtime.rpc.router.router_cluster import Cluster
 
 

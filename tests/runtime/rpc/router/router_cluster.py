@@ -13,8 +13,8 @@ from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import RoutedReply, Router
 from gym_runtime.rpc.service import Handle, Service
-from gym_runtime.testing.background import settled
-from gym_runtime.testing.memory import MemoryBroker, MemoryBus
+from gym_testing.background import settled
+from gym_testing.memory import MemoryBroker, MemoryBus
 from msgspec import Raw
 from runtime.workers.hosting import request
 

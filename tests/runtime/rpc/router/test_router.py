@@ -17,9 +17,9 @@ from gym_runtime.errors import (
 from gym_runtime.messages import calls
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import RoutedReply
-from gym_runtime.testing.background import background, settled
-from gym_runtime.testing.virtual_clock import BACKEND
 from gym_runtime.timing import MEMBER_GONE_S, NO_WORKER_GRACE_S
+from gym_testing.background import background, settled
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.rpc.router.router_cluster import Cluster, naming
 from runtime.workers.hosting import Gate, announced

@@ -15,7 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from gym_runtime.errors import UsageError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.system import launch, running
-from gym_runtime.testing.background import settled
+from gym_testing.background import settled
 from runtime.system.supervisor.supervised import (
     alive,
     draining,

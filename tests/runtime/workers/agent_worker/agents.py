@@ -9,8 +9,8 @@ import msgspec
 from gym_runtime import Reply, Session, Task, Verdict, tool
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     Turn,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from gym_runtime import Environment
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox
+from gym_testing.small_system import (
     SmallSystem,
     environment,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.workers.agent_worker.agents import Desk
 
 

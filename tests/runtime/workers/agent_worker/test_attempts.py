@@ -15,8 +15,8 @@ from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
-from gym_runtime.testing.background import Mailbox, settled
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox, settled
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,

@@ -12,16 +12,16 @@ from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RETRIES
-from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.small_system import (
+from gym_runtime.timing import JOURNAL_FRESH_S
+from gym_runtime.workers.suspect_places import MAX_LOSSES
+from gym_testing.background import Mailbox, background, settled
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,
     rollout_spec,
     row,
 )
-from gym_runtime.timing import JOURNAL_FRESH_S
-from gym_runtime.workers.suspect_places import MAX_LOSSES
 from runtime.workers.agent_worker.agents import fault_of, message_of, settled_depth
 
 pytestmark = pytest.mark.anyio

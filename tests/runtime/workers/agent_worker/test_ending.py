@@ -12,8 +12,8 @@ from gym_runtime import CallContext, ModelAnswer, ModelCall, Rollout, clock
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed
 from gym_runtime.messages.run_info import RunInfo, encode_run
-from gym_runtime.testing.background import Mailbox, background, settled
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox, background, settled
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,

@@ -9,8 +9,8 @@ import pytest
 from gym_runtime import Rollout, clock
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.messages.outcomes import Completed, Truncated
-from gym_runtime.testing.background import Mailbox, settled
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox, settled
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,

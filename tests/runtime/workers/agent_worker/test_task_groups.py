@@ -14,9 +14,9 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import Fenced, ModelRefused, ModelUnavailable
 from gym_runtime.messages.outcomes import Cancelled, Completed
 from gym_runtime.messages.rollout_spec import encode_spec
-from gym_runtime.testing.background import Mailbox, settled
-from gym_runtime.testing.memory import Fate, Passing
-from gym_runtime.testing.small_system import (
+from gym_testing.background import Mailbox, settled
+from gym_testing.memory import Fate, Passing
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,

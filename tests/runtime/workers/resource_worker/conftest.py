@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from gym_runtime import Environment
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import environment
+from gym_testing.background import Mailbox
+from gym_testing.small_system import environment
 from runtime.workers.resource_worker.resource_calls import Counter, Dice, RunningWorker, judge, working
 
 

@@ -14,10 +14,10 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.memory import MemoryBroker
-from gym_runtime.testing.small_system import row
 from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_testing.background import Mailbox
+from gym_testing.memory import MemoryBroker
+from gym_testing.small_system import row
 from msgspec import Raw
 from runtime.workers.hosting import at_work, call, request
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
-from gym_runtime.testing.background import Mailbox
-from gym_runtime.testing.small_system import row
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.background import Mailbox
+from gym_testing.small_system import row
+from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.resource_worker.resource_calls import ROW, RunningWorker
 

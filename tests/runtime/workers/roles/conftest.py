@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 import pytest
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     SmallSystem,
     answer,

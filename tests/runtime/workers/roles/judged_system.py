@@ -16,7 +16,7 @@ from gym_runtime import (
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     answer,
     environment,
     rollout_spec,

@@ -9,8 +9,8 @@ import pytest
 from gym_runtime import Model, ModelRefused, ModelUnavailable, Reply, Session, Task, Verdict, tool
 from gym_runtime.errors import ResourceError
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
-from gym_runtime.testing.small_system import Engine, SmallSystem, answer, function_call, small_system
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.small_system import Engine, SmallSystem, answer, function_call, small_system
+from gym_testing.virtual_clock import BACKEND
 from runtime.workers.roles.judged_system import YES, about, judged, made
 
 pytestmark = pytest.mark.anyio

@@ -24,7 +24,7 @@ from gym_runtime import (
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
@@ -32,7 +32,7 @@ from gym_runtime.testing.small_system import (
     function_call,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.workers.roles.judged_system import NO, YES, about, judged, made
 
 pytestmark = pytest.mark.anyio

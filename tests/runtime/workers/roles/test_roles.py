@@ -17,14 +17,14 @@ from gym_runtime import (
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.files.results import failure_class
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.testing.small_system import (
+from gym_testing.small_system import (
     Engine,
     Hang,
     SmallSystem,
     answer,
     small_system,
 )
-from gym_runtime.testing.virtual_clock import BACKEND
+from gym_testing.virtual_clock import BACKEND
 from runtime.workers.roles.judged_system import YES, about, compare, judged, made
 
 pytestmark = pytest.mark.anyio

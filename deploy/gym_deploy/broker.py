@@ -1,0 +1,177 @@
+"""A broker that others can reach: for one site or several, of one node or three.
+
+`gym_deploy.broker_plan` writes what ``nats-server`` needs into a folder; `serve` runs it until a
+signal. The broker's log goes to standard error. Monitoring listens on loopback unless the plan says
+otherwise: it needs no password.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import anyio
+from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.join import read_join
+from gym_runtime.bus.nats import connect
+from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
+from gym_runtime.logs import logger
+from gym_runtime.rpc.roll_call import all_workers
+from gym_runtime.system.private_broker import die_with_parent, find_binary
+from gym_runtime.system.signals import received
+from gym_runtime.timing import BROKER_AGAIN_S, SERVER_STOP_S, SIGNALLED_S
+
+from gym_deploy.broker_plan import BrokerPlan, configure
+
+
+async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
+    """Run the broker until SIGTERM or SIGINT; ``ready`` is called when it has the streams.
+
+    A signal may come to all processes of a machine at once. So the broker stays while workers are there,
+    ``linger_s`` at most, and a nats-server that the signal has ended is started again meanwhile. A second
+    SIGINT ends it at once, and so does any signal before it is ready, as while it waits for other nodes. At
+    SIGHUP it makes the keys that are missing, and connections with other keys end.
+
+    Raises:
+        UsageError: see `configure`.
+        BrokerError: it is not installed, does not start, or ended by itself; its log says why.
+    """
+    configuration = configure(plan)
+    stopping, started = anyio.Event(), anyio.Event()
+    # Heard before there is a server: a signal that came in between would end this process alone.
+    with received(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        server = _Server(configuration)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.keep, stopping)
+                tasks.start_soon(_hear, signals, plan, server, stopping, started, tasks.cancel_scope)
+                async with AsyncExitStack() as stack:
+                    bus = await _enter(stack, plan)
+                    started.set()
+                    ready()
+                    await stopping.wait()
+                    await _until_idle(bus, plan.linger_s)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+        finally:
+            server.stop()
+
+
+class _Server:
+    """The nats-server process."""
+
+    def __init__(self, configuration: Path) -> None:
+        self._configuration = configuration
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [find_binary(), "-c", str(self._configuration)],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent() if sys.platform == "linux" else None,
+        )
+
+    async def keep(self, stopping: anyio.Event) -> None:
+        """Start it again when the signal that stops us has ended it, too.
+
+        Raises:
+            BrokerError: it ended by itself.
+        """
+        while True:
+            code = await anyio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+            with anyio.move_on_after(SIGNALLED_S):
+                await stopping.wait()
+            if not stopping.is_set():
+                raise BrokerError(f"nats-server ended with code {code}; its log is above")
+            self._process = self._started()
+
+    def reload(self) -> None:
+        """Have it read its configuration; connections with keys that are no longer in it end."""
+        self._process.send_signal(signal.SIGHUP)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(SERVER_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+async def _hear(
+    signals: AsyncIterator[signal.Signals],
+    plan: BrokerPlan,
+    server: _Server,
+    stopping: anyio.Event,
+    started: anyio.Event,
+    scope: anyio.CancelScope,
+) -> None:
+    interruptions = 0
+    async for number in signals:
+        if number == signal.SIGHUP:
+            try:
+                configure(plan)
+            except UsageError as error:
+                logger().error("the keys stay as they are", reason=str(error))
+            else:
+                server.reload()
+            continue
+        stopping.set()
+        interruptions += number == signal.SIGINT
+        if interruptions > 1 or not started.is_set():
+            scope.cancel()
+
+
+async def _until_idle(bus: Bus, limit_s: float) -> None:
+    """Return when no worker is there any more."""
+    with anyio.move_on_after(limit_s):
+        while True:
+            with suppress(GymError):
+                if not await all_workers(bus):
+                    return
+            await anyio.sleep(BROKER_AGAIN_S)
+
+
+async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
+    """Connect as a client, which creates the streams; in a cluster that takes a majority of its nodes.
+
+    Raises:
+        BrokerError: the broker refuses it.
+    """
+    host, port = plan.address
+    local = "127.0.0.1" if host in ("0.0.0.0", "::", "[::]") else host
+    folder = plan.folder.absolute()
+    trust = read_join(folder / "join" / "client.join").trust()
+    awaited = False
+    while True:
+        connection = connect(
+            f"tls://{local}:{port}",
+            prefix=plan.prefix,
+            credentials=folder / "client.seed",
+            tls=trust,
+            replicas=min(3, len(plan.nodes)) or None,
+        )
+        try:
+            return await stack.enter_async_context(connection)
+        except GymError as error:
+            if not _may_pass(error, plan):
+                raise
+            if plan.leaf_of and not awaited:
+                awaited = True
+                logger().warning(
+                    "the brokers of the first site are awaited", leaf_of=plan.leaf_of, reason=str(error)
+                )
+        await anyio.sleep(BROKER_AGAIN_S)
+
+
+def _may_pass(error: GymError, plan: BrokerPlan) -> bool:
+    """Whether it ends when the server has started, or other nodes and sites have."""
+    if isinstance(error, BrokerError) and (error.final or error.silent):
+        return not error.final
+    return bool(plan.leaf_of or plan.nodes) and not isinstance(error, UsageError)

@@ -1,0 +1,154 @@
+"""What broker to run, and the keys, certificates and configuration of ``nats-server`` for it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+from gym_runtime.errors import UsageError
+from gym_runtime.timing import BROKER_LINGER_S
+
+from gym_deploy import identities
+
+ROUTE_PORT = 6222
+LEAF_PORT = 7422
+# Nodes tell each other and clients of themselves by name: their certificates do not hold the addresses.
+_CLUSTER = """
+client_advertise: "{client}"
+cluster {{
+  name: gym
+  listen: "{host}:{port}"
+  advertise: "{node}:{port}"
+  tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA, verify: true }}
+  routes: [{routes}]
+}}
+"""
+_JETSTREAM = ("jetstream {\n  store_dir: $STORE\n}\n", "    jetstream: enabled\n")
+_TLS = "tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA{more} }}"
+_LEAVES = 'leafnodes {{ listen: "{listen}", {tls} }}\n'
+_LEAF_OF = 'leafnodes {{ remotes: [{{ urls: [{urls}], account: GYM, nkey: "{seed}", {tls} }}] }}\n'
+_LEAF_USER = '      { nkey: $SITE, allowed_connection_types: ["LEAFNODE"] }\n'
+
+
+class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What broker to run.
+
+    Attributes:
+        folder: for its keys, configuration and streams; nodes may share it.
+        listen: ``HOST:PORT`` for clients and workers.
+        hosts: names and addresses by which they reach it; by default this machine's.
+        nodes: the hosts of all nodes of a cluster, this one included; empty for a broker alone.
+        node: this one's host; by default this machine's name.
+        monitor: ``HOST:PORT`` of the broker's statistics.
+        leaves: ``HOST:PORT`` for the brokers of other sites; empty for none.
+        leaf_of: ``HOST`` or ``HOST:PORT`` of the brokers at the first site, of which this one is a leaf: it
+            stores nothing, and its folder begins as a copy of theirs.
+        prefix: of the system's subjects.
+        linger_s: how many seconds it stays for workers that still finish their work after it was told to
+            stop.
+    """
+
+    folder: Path
+    listen: str = "0.0.0.0:4222"
+    hosts: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    node: str = ""
+    monitor: str = "127.0.0.1:8222"
+    leaves: str = ""
+    leaf_of: tuple[str, ...] = ()
+    prefix: str = "gym"
+    linger_s: float = BROKER_LINGER_S
+
+    @property
+    def name(self) -> str:
+        """This node's."""
+        return self.node or socket.gethostname()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens.
+
+        Raises:
+            UsageError: that is no ``HOST:PORT``.
+        """
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal():
+            raise UsageError(f"--listen {self.listen}: expected HOST:PORT, such as 0.0.0.0:4222")
+        return host, int(port)
+
+    @property
+    def reached_at(self) -> tuple[str, ...]:
+        """The hosts in the URLs of join files."""
+        return self.nodes or self.hosts[:1] or (self.name,)
+
+
+def configure(plan: BrokerPlan) -> Path:
+    """Write keys, certificates, join files and the configuration; its path.
+
+    Raises:
+        UsageError: the plan contradicts itself, or the folder cannot be used.
+    """
+    host, port = plan.address
+    if plan.nodes and plan.name not in plan.nodes:
+        raise UsageError(f"--nodes {','.join(plan.nodes)}: which of them is this? --node NAME")
+    if plan.leaf_of and (plan.nodes or plan.leaves):
+        raise UsageError("--leaf-of: a leaf is alone, without --nodes and --leaves")
+    if plan.leaf_of and not (plan.folder / f"{identities.SITE}.seed").exists():
+        raise UsageError(
+            f"--leaf-of: {plan.folder} has no site.seed; it must begin as a copy of the folder of a broker "
+            "that was started with --leaves"
+        )
+    folder = plan.folder.absolute()
+    here = () if host in ("0.0.0.0", "::", "[::]") else (host,)
+    hosts = [*plan.hosts, plan.name, socket.getfqdn(), *here, "localhost", "127.0.0.1"]
+    urls = [f"tls://{one}:{port}" for one in plan.reached_at]
+    identities.make(folder, node=plan.name, hosts=hosts, urls=urls, leaves=bool(plan.leaves or plan.leaf_of))
+    settings = {
+        "SERVER_NAME": plan.name,
+        "LISTEN": plan.listen,
+        "MONITOR": plan.monitor,
+        "SERVER_CERTIFICATE": str(folder / f"{plan.name}.pem"),
+        "SERVER_KEY": str(folder / f"{plan.name}.key"),
+        "CA": str(folder / "ca.pem"),
+    }
+    if not plan.leaf_of:
+        settings["STORE"] = str(folder / f"jetstream-{plan.name}")
+    text = (files("gym_deploy") / "templates" / "secure.conf").read_text()
+    text = text.replace("gym_", re.sub(r"\W", "_", plan.prefix) + "_").replace("gym.", f"{plan.prefix}.")
+    if plan.nodes:
+        others = [one for one in plan.nodes if one != plan.name]
+        routes = ", ".join(f'"nats-route://{one}:{ROUTE_PORT}"' for one in others)
+        client = f"{plan.name}:{port}"
+        text += _CLUSTER.format(host=host, port=ROUTE_PORT, node=plan.name, client=client, routes=routes)
+    text = _with_sites(plan, text)
+    path = folder / f"{plan.name}.conf"
+    lines = [f"{name}: {_quoted(value)}\n" for name, value in settings.items()]
+    identities.write_secret(path, "".join(lines) + 'include "identities.conf"\n' + text)
+    return path
+
+
+def _with_sites(plan: BrokerPlan, text: str) -> str:
+    """The configuration of a broker that has leaves, or is one."""
+    if plan.leaves or plan.leaf_of:
+        # A leaf has no use for this user, but nats-server refuses a variable that is not used.
+        users = "    users: [\n"
+        text = text.replace(users, users + _LEAF_USER)
+        # Without it requests to JetStream stay at the site where they are made.
+        text += 'default_js_domain { GYM: "" }\n'
+    if plan.leaves:
+        text += _LEAVES.format(listen=plan.leaves, tls=_TLS.format(more=", verify: true"))
+    if plan.leaf_of:
+        for part in _JETSTREAM:
+            text = text.replace(part, "")
+        hubs = [one if ":" in one else f"{one}:{LEAF_PORT}" for one in plan.leaf_of]
+        seed = (plan.folder / f"{identities.SITE}.seed").read_text().strip()
+        urls = ", ".join(f'"tls://{hub}"' for hub in hubs)
+        text += _LEAF_OF.format(urls=urls, seed=seed, tls=_TLS.format(more=""))
+    return text
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

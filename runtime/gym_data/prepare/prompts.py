@@ -1,0 +1,135 @@
+"""Prompt templates: a row's fields, put into words, become its ``input``.
+
+A template is a YAML or TOML file with ``user`` (required) and ``system``; ``{field}`` stands for a field of
+the row, as in NeMo Gym. Fields only: ``{row.attribute}`` and ``{row[0]}`` would reach into Python's objects
+and are refused when the template is read. ``image`` may name a field that holds an image, which then follows
+the user's text and is no field of the row any more.
+"""
+
+from __future__ import annotations
+
+import string
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files.diagnosis import Complaint, locate
+from gym_runtime.files.row_reader import BadRow
+from msgspec import Raw
+
+_PARAMS = "responses_create_params"
+
+_decode_raw = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A checked template. Made by `read_prompt` or `checked_prompt`."""
+
+    user: str
+    system: str | None = None
+    image: str = ""
+
+    def fill(self, line: bytes) -> bytes:
+        """A row with its ``input`` made from its fields; one that is no JSON object is left as it is.
+
+        Raises:
+            BadRow: the row has an ``input``, lacks a field, or has a value that the format does not take.
+        """
+        try:
+            fields = _decode_raw(line)
+            row = _decode_fields(line)
+            params = _decode_raw(fields.get(_PARAMS, b"{}"))
+        except UNREADABLE:
+            return line
+        if "input" in params:
+            column = locate(line.decode(), f"$.{_PARAMS}.input") + 1
+            raise BadRow(Complaint(column, f"'{_PARAMS}.input' is there already; a prompt would replace it"))
+        filled = {**fields, _PARAMS: {"input": list(self._messages(row)), **params}}
+        filled.pop(self.image, None)
+        return _encode(filled)
+
+    def _messages(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        image = row.get(self.image)
+        if image and not isinstance(image, str):
+            raise BadRow(Complaint(1, f"'{self.image}' is no text with an image's address or data: URL"))
+        for role, template in (("system", self.system), ("user", self.user)):
+            if template is None:
+                continue
+            try:
+                text = template.format_map(row)
+            except KeyError as error:
+                hint = catalogue.suggest(str(error.args[0]), list(row))
+                raise BadRow(Complaint(1, f"the prompt needs '{error.args[0]}'{hint}")) from None
+            except (ValueError, TypeError) as error:
+                raise BadRow(Complaint(1, f"the prompt's {role} part cannot be filled: {error}")) from None
+            shown = {"type": "input_image", "image_url": image, "detail": "auto"}
+            parts = [{"type": "input_text", "text": text}, shown]
+            yield {"role": role, "content": parts if image and role == "user" else text}
+
+
+def read_prompt(path: Path) -> PromptTemplate:
+    """Read and check a template.
+
+    Raises:
+        UsageError: the file cannot be read, is no such template, or reaches for more than fields.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    try:
+        prompt = msgspec.convert(_parse(path, text), PromptTemplate)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {error}; a prompt has 'user' and may have 'system' and 'image'") from None
+    return checked_prompt(path, prompt.user, prompt.system, prompt.image)
+
+
+def checked_prompt(where: object, user: str, system: str | None = None, image: str = "") -> PromptTemplate:
+    """A template whose places are fields of rows.
+
+    Raises:
+        UsageError: it reaches for more than fields; the message begins with ``where`` it stands.
+    """
+    for part in (user, system or ""):
+        _check(where, part)
+    return PromptTemplate(user=user, system=system, image=image)
+
+
+def _parse(path: Path, text: str) -> Any:
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{path}: not TOML: {error}") from None
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{path} needs the package 'pyyaml' (or write it as TOML): pip install \"gym-runtime[prepare]\""
+        ) from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _check(path: object, template: str) -> None:
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}; a brace that is not a field is written twice") from None
+    for _, field, format_spec, _ in parts:
+        if field is None:
+            continue
+        if not field or field.isdigit():
+            raise UsageError(f"{path}: '{{{field}}}' names no field of the row")
+        if "." in field or "[" in field:
+            raise UsageError(f"{path}: '{{{field}}}' reaches into a value; a prompt takes whole fields only")
+        if "{" in (format_spec or ""):
+            raise UsageError(f"{path}: '{{{field}:{format_spec}}}' has a field within a format")

@@ -1,0 +1,282 @@
+"""The fetcher: the one way for environments to reach the outside world.
+
+    page(url)      a page that a model named: guarded, paced for each host; what fails is text for the model
+    ask(service)   a service that the environment needs: keys, pace, quota, retries; what fails is a failure
+    send(service)  the same for what must not be repeated: one request, and whatever the service answers
+    recorded(name) what was asked, under a name: played from a recording, or written to one
+
+Models name addresses, so that a model could make a page "fail" at will: that must not spare it its reward. So
+a page that cannot be had is an answer (`PageUnavailable`), unless the network itself is gone, which the
+fetcher finds out by dialling the environment's services. A service that does not serve is a failure of the
+rollout (`ServiceUnavailable`, stage ``resource``), never a reward.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import anyio
+import msgspec
+from gym_runtime.environment import usage
+from gym_runtime.errors import ServiceUnavailable
+from gym_runtime.timing import HOST_PAUSE_S, SERVICE_LONGEST_PAUSE_S, SERVICE_PAUSES_S, SERVICE_RESTS_S
+from yarl import URL
+
+from gym_data.web import answer_cache, dialling, ledger
+from gym_data.web.outside_service import Said, Service, turns, without
+from gym_data.web.unavailable import PageUnavailable, Unreachable
+from gym_data.web.web_recording import Recording
+from gym_data.web.web_request import Bounds, Guard, WebAnswer, WebRequest
+
+TEXTS = ("text/", "application/xhtml", "application/xml", "application/json")
+PAGE = Bounds(timeout_s=20.0, size_bytes=5_000_000, media_types=TEXTS)
+HOSTS_REMEMBERED = 4096
+
+_COUNTED: dict[Said, usage.How] = {
+    "answered": "answered",
+    "limited": "limited",
+    "used up": "limited",
+    "refused": "failed",
+    "down": "failed",
+}
+# Sorted, so that equal requests have one entry in the cache, in whatever order their parts were given.
+_encode = msgspec.json.Encoder(order="sorted").encode
+_host_free_s: OrderedDict[str, float] = OrderedDict()
+
+
+class Fetcher:
+    """
+    Args:
+        services: those that tell whether the network is there.
+        guard: which hosts may be asked for pages.
+        recording: where answers are found or added.
+        replay: everything is answered from the recording; nothing is sent.
+        cached: answers are kept on disk and used again.
+    """
+
+    def __init__(
+        self,
+        *,
+        services: Sequence[Service] = (),
+        guard: Guard = Guard(),  # noqa: B008 - frozen
+        recording: Recording | None = None,
+        replay: bool = False,
+        cached: bool = False,
+    ) -> None:
+        if replay and recording is None:
+            raise ValueError("replay needs a recording")
+        self._services = tuple(services)
+        self._guard = guard
+        self._recording = recording
+        self._replay = replay
+        self._cached = cached
+
+    @property
+    def replays(self) -> bool:
+        """Nothing is sent: all answers come from a recording."""
+        return self._replay
+
+    async def recorded(self, asked: str, ask: Callable[[], Awaitable[WebAnswer]]) -> WebAnswer | None:
+        """What ``ask`` answers, or in replay what it answered; None if the recording lacks it."""
+        if self._recording is None:
+            return await ask()
+        if self._replay:
+            return await self._recording.find(asked)
+        answer = await ask()
+        await self._recording.add(asked, answer)
+        return answer
+
+    async def page(
+        self,
+        url: str,
+        bounds: Bounds = PAGE,
+        *,
+        service: Service | None = None,
+        probe: WebRequest | None = None,
+    ) -> WebAnswer:
+        """A page that a model named. Whether its status is one of success is the caller's to see.
+
+        Args:
+            service: whose page it is: its pace holds, and its signature is sent.
+            probe: as for `ask`.
+
+        Raises:
+            PageUnavailable: it cannot be had; the message is for the model.
+            ServiceUnavailable: the network or the page's service is gone.
+        """
+        # The part after # is never sent, and recordings must not differ by it.
+        url = url.strip().partition("#")[0]
+        try:
+            self._guard.check(URL(url))
+        except ValueError as error:
+            raise PageUnavailable("it is not a plain http or https address") from error
+        get = partial(self._page, url, bounds, service, probe)
+        answer = await self.recorded(url, partial(self._kept, "page", WebRequest(url=url), get))
+        if answer is None:
+            raise PageUnavailable("HTTP 404: it is not in the recording")
+        return answer
+
+    async def _page(
+        self, url: str, bounds: Bounds, service: Service | None, probe: WebRequest | None
+    ) -> WebAnswer:
+        answer = await self._page_once(url, bounds, service)
+        if service is not None and probe is not None and service.said(answer) != "answered":
+            await self._asked(
+                service, probe
+            )  # fails if it is the service's fault, else waits until it serves
+            answer = await self._page_once(url, bounds, service)
+        return answer
+
+    async def _page_once(self, url: str, bounds: Bounds, service: Service | None) -> WebAnswer:
+        request, guard, name = WebRequest(url=url), self._guard, "page"
+        if service is not None:
+            name = service.name
+            key = turns(name).next(service.keys)
+            if key is None:
+                raise _unavailable(service, f"no key in {service.key_variable} can be used now")
+            await self._reserve(service)
+            request = service.sign(msgspec.structs.replace(request, url=service.located(url)), key)
+            guard = msgspec.structs.replace(guard, private_hosts=guard.private_hosts | service.private_hosts)
+        await _wait_for_turn(URL(request.url).host or "")
+        try:
+            answer = await _exchanged(request, guard, bounds)
+        except Unreachable as error:
+            usage.count(name, "failed")
+            if self._services and not await dialling.can_be_dialled(self._services[0].base_url):
+                raise ServiceUnavailable(
+                    f"the network is gone: neither a page nor {self._services[0].name} can be reached",
+                    stage="resource",
+                    retryable=True,
+                ) from error
+            raise
+        usage.count(name, "answered")
+        return msgspec.structs.replace(answer, url=url) if request.url == answer.url else answer
+
+    async def ask(
+        self, service: Service, request: WebRequest, *, probe: WebRequest | None = None
+    ) -> WebAnswer:
+        """A service's answer, which may be a refusal of the request itself: 400, 404, 422.
+
+        Args:
+            probe: a harmless request. If the service serves it and not the request, in which a model had a
+                say, the request is to blame, not the service.
+
+        Raises:
+            ServiceUnavailable: it is down, not configured, or gives no more.
+            PageUnavailable: it serves the probe only; the message is for the model.
+        """
+        service.check()
+        try:
+            return await self._kept(service.name, request, partial(self._asked, service, request))
+        except ServiceUnavailable as error:
+            if probe is None or not error.retryable:
+                raise
+            await self._asked(service, probe)
+            raise PageUnavailable("this cannot be answered") from error
+
+    async def send(self, service: Service, request: WebRequest) -> WebAnswer:
+        """A service's answer, of any status, to a request that is sent once, because it changes something.
+
+        Raises:
+            ServiceUnavailable: it is not configured, its quota is used up, or there was no answer. The
+                request may have had its effect all the same.
+        """
+        service.check()
+        try:
+            answer = await self._once(service, request, service.keys[0])
+        # A service is not a page: what it lacks is a failure of the rollout, never text for the model.
+        except PageUnavailable as error:
+            usage.count(service.name, "failed")
+            raise _unavailable(service, str(error), retryable=isinstance(error, Unreachable)) from error
+        usage.count(service.name, _COUNTED[service.said(answer)])
+        return answer
+
+    async def _asked(self, service: Service, request: WebRequest) -> WebAnswer:
+        keys, turn = service.keys, turns(service.name)
+        pauses_s, limited, problem = iter(SERVICE_PAUSES_S), 0, ""
+        while True:
+            key = turn.next(keys)
+            if key is None:
+                raise _unavailable(service, problem or f"no key in {service.key_variable} can be used now")
+            wanted_s = 0.0
+            try:
+                answer = await self._once(service, request, key)
+            except PageUnavailable as error:
+                usage.count(service.name, "failed")
+                problem = str(error)
+            else:
+                how = service.said(answer)
+                usage.count(service.name, _COUNTED[how])
+                if how == "answered":
+                    return answer
+                problem = f"it answered with HTTP {answer.status}"
+                if how in ("used up", "refused"):
+                    problem += f" to {'a key in ' + service.key_variable if service.key_variable else 'us'}"
+                    turn.rest(key, SERVICE_RESTS_S)
+                    continue
+                wanted_s = answer.retry_after_s
+                limited += how == "limited"
+                if how == "limited" and limited % len(keys):  # the limit is the key's: another one may do
+                    continue
+            pause_s = next(pauses_s, None)
+            if pause_s is None or wanted_s > SERVICE_LONGEST_PAUSE_S:
+                raise _unavailable(service, problem, retryable=True)
+            await anyio.sleep(max(wanted_s, pause_s * random.uniform(0.5, 1.5)))
+
+    async def _once(self, service: Service, request: WebRequest, key: str) -> WebAnswer:
+        await self._reserve(service)
+        bounds = Bounds(timeout_s=service.timeout_s, size_bytes=service.size_bytes)
+        guard = Guard(private_hosts=service.private_hosts)
+        answer = await _exchanged(service.sign(request, key), guard, bounds, strays=False)
+        return without(answer, key)
+
+    async def _reserve(self, service: Service) -> None:
+        try:
+            await ledger.reserve(service.name, service.per_s, service.per_day)
+        except ledger.QuotaUsedUp as error:
+            usage.count(service.name, "limited")
+            problem = f"the quota of {service.per_day} requests a day is used up"
+            raise _unavailable(service, problem) from error
+
+    async def _kept(
+        self, whose: str, request: WebRequest, ask: Callable[[], Awaitable[WebAnswer]]
+    ) -> WebAnswer:
+        """An answer, from the cache if it is there. The request has no key yet."""
+        if not self._cached or self._replay:
+            return await ask()
+        identity = _encode([whose, request.url, request.params, request.body])
+        known = await answer_cache.find(identity)
+        if known is not None:
+            usage.count(whose, "cached")
+            return known
+        answer = await ask()
+        # Errors are not kept: they may be gone at the next request.
+        if 200 <= answer.status < 300:
+            await answer_cache.add(identity, answer)
+        return answer
+
+
+async def _exchanged(request: WebRequest, guard: Guard, bounds: Bounds, *, strays: bool = True) -> WebAnswer:
+    from gym_data.web.http_exchange import exchange  # a list of environments needs no HTTP client
+
+    return await exchange(request, guard, bounds, strays=strays)
+
+
+async def _wait_for_turn(host: str) -> None:
+    now_s = time.monotonic()
+    # Taken out and put in again, which moves it to the end; reserved before the wait, so that callers queue.
+    start_s = max(now_s, _host_free_s.pop(host, 0.0))
+    _host_free_s[host] = start_s + HOST_PAUSE_S
+    while len(_host_free_s) > HOSTS_REMEMBERED:
+        _host_free_s.popitem(last=False)
+    await anyio.sleep(start_s - now_s)
+
+
+def _unavailable(service: Service, problem: str, *, retryable: bool = False) -> ServiceUnavailable:
+    return ServiceUnavailable(
+        f"{service.name} is unavailable: {problem}", stage="resource", retryable=retryable
+    )

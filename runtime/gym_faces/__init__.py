@@ -1,0 +1,1 @@
+"""HTTP faces of a system: models for black-box agents, NeMo Gym's API, and what was recorded there."""

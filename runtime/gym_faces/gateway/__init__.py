@@ -1,0 +1,12 @@
+"""The gateway: models over HTTP for agents that do not use this runtime's API, with every call captured.
+
+A harness, which is any program with the `openai` or `anthropic` client or a similar one, gets a base URL and
+a key. Its request in one of three dialects becomes a `ModelCall` to a model pool, and the answer goes back in
+the same dialect, as a stream if requested. `server` has the HTTP side, `responses`, `chat` and `messages` the
+dialects, and `capture` the calls of each rollout. `gym_faces.recordings` has the transcripts and the files.
+"""
+
+from gym_faces.gateway.admission import Admission as Admission
+from gym_faces.gateway.gateway_server import Gateway as Gateway
+from gym_faces.gateway.listener import serving as serving
+from gym_faces.gateway.question import Question as Question

@@ -1,0 +1,145 @@
+"""Limits of a gateway: on calls in progress, on their bytes in memory, on the time of bodies and of answers.
+
+A call is admitted before its body is read. A body's bytes count when they arrive, not when they are
+announced, and until its call is over, because a call consists of slices of its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+from aiohttp import web
+from gym_runtime.timing import BODY_S, RETRY_AFTER_S, WRITE_S
+
+from gym_faces.gateway.dialect import Problem, Refusal
+
+MAX_BODY_BYTES = 32 * 2**20
+"""As Anthropic has it."""
+MAX_HELD_BYTES = 512 * 2**20
+
+
+class Admission:
+    """
+    Args:
+        capacity: calls in progress at most.
+        max_bytes: of the bodies of calls in progress, together.
+        body_s: how long a body may take to arrive.
+
+    Attributes:
+        in_use: calls in progress.
+        held_bytes: of their bodies.
+    """
+
+    def __init__(self, capacity: int, *, max_bytes: int = MAX_HELD_BYTES, body_s: float = BODY_S) -> None:
+        self.in_use = 0
+        self.held_bytes = 0
+        self.capacity = capacity
+        self._max_bytes = max_bytes
+        self._body_s = body_s
+
+    @contextmanager
+    def admitted(self) -> Generator[Place]:
+        """A place for one call.
+
+        Raises:
+            Refusal: all are taken.
+        """
+        if self.in_use >= self.capacity:
+            raise _full(f"the gateway is at its capacity of {self.capacity} calls")
+        place = Place(self)
+        self.in_use += 1
+        try:
+            yield place
+        finally:
+            self.in_use -= 1
+            self.held_bytes -= place.held_bytes
+
+    def hold(self, size_bytes: int) -> None:
+        """
+        Raises:
+            Refusal: there is no room for them.
+        """
+        if self.held_bytes + size_bytes > self._max_bytes:
+            raise _full(
+                f"the bodies of the calls in progress would exceed {self._max_bytes >> 20} MiB; retry later"
+            )
+        self.held_bytes += size_bytes
+
+    async def read(self, request: web.Request, place: Place) -> bytes:
+        """The body of a call.
+
+        Raises:
+            Refusal: it is not JSON, too large, too slow, or exceeds the bytes of all calls in progress.
+        """
+        _check_type(request)
+        too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
+        # Refused before a byte is read. The bytes are counted all the same: the header is the client's word.
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise Refusal(too_large)
+        body = bytearray()
+        with anyio.move_on_after(self._body_s) as scope:
+            async for piece in request.content.iter_any():
+                if len(body) + len(piece) > MAX_BODY_BYTES:
+                    raise Refusal(too_large)
+                # At once, so that they are given back also when the client leaves in the middle.
+                place.hold(len(piece))
+                body += piece
+        if scope.cancelled_caught:
+            message = f"the body did not arrive within {self._body_s:g} s"
+            raise Refusal(Problem(kind="slow", message=message))
+        return bytes(body)
+
+
+class Place:
+    """One call's share."""
+
+    __slots__ = ("_admission", "held_bytes")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.held_bytes = 0
+
+    def hold(self, size_bytes: int) -> None:
+        """See `Admission.hold`; they are given back with the place."""
+        self._admission.hold(size_bytes)
+        self.held_bytes += size_bytes
+
+    async def read(self, request: web.Request) -> bytes:
+        """See `Admission.read`."""
+        return await self._admission.read(request, self)
+
+
+@contextmanager
+def written(request: web.Request, within_s: float = WRITE_S) -> Generator[anyio.CancelScope]:
+    """Close the connection of a client that does not read in time what is written to it."""
+    with anyio.move_on_after(within_s) as scope:
+        yield scope
+    if scope.cancelled_caught and request.transport is not None:
+        # Not `close`, which would wait until the client reads what is buffered.
+        request.transport.abort()
+
+
+async def write(request: web.Request, answer: web.Response, within_s: float = WRITE_S) -> bool:
+    """Write a whole answer while its call still has its place; whether the client took it."""
+    with written(request, within_s) as scope:
+        await answer.prepare(request)
+        await answer.write_eof()
+    return not scope.cancelled_caught
+
+
+def _check_type(request: web.Request) -> None:
+    kind = request.content_type.lower() if "content-type" in request.headers else "nothing"
+    if kind != "application/json" and not kind.endswith("+json"):
+        message = f"the content-type is {kind}; it must be application/json"
+        raise Refusal(Problem(kind="media_type", message=message))
+    if (request.charset or "utf-8").lower().replace("_", "-") not in ("utf-8", "utf8", "us-ascii"):
+        raise Refusal(Problem(kind="media_type", message=f"JSON is UTF-8, not {request.charset}"))
+    packed = request.headers.get("content-encoding", "identity").strip().lower()
+    if packed not in ("", "identity"):
+        raise Refusal(Problem(kind="media_type", message=f"the content-encoding '{packed}' is not supported"))
+
+
+def _full(message: str) -> Refusal:
+    return Refusal(Problem(kind="rate_limit", message=message, retry_after_s=RETRY_AFTER_S))

@@ -1,0 +1,191 @@
+"""A dialect of the gateway: how one API reads requests and writes answers, streams and errors.
+
+Inside, the gateway uses the Responses API. A request with a field that this API cannot carry is refused with
+the field's name; only hints that no engine here can follow are dropped silently. The model's answer arrives
+whole, so a stream is the answer divided into events, in each dialect's exact order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+from gym_runtime.errors import UNREADABLE, TaskError
+from gym_runtime.messages.calls import ModelCall
+from msgspec import Raw
+
+Kind = Literal[
+    "invalid",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "slow",
+    "too_large",
+    "media_type",
+    "rate_limit",
+    "overloaded",
+    "timeout",
+    "internal",
+]
+MAX_ITEMS = 20_000
+MAX_OBJECTS = 500_000
+"""Objects and lists of one request, also counting brackets in its texts: three bytes of JSON take hundreds in
+memory, and a microsecond each of the event loop."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, read.
+
+    Attributes:
+        call: the model call; the gateway sets its ``return_tokens``.
+        model: the name that the client used.
+        stream: the client wants the answer as events.
+        include_usage: for a Chat stream: end with the usage.
+        namespaces: the namespace and name of each function that has them; see `namespaces`.
+    """
+
+    call: ModelCall
+    model: str
+    stream: bool
+    include_usage: bool = False
+    namespaces: Mapping[str, tuple[str, str]] = {}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no answer. ``retry_after_s`` is when to retry; None if a retry would not help."""
+
+    kind: Kind
+    message: str
+    retry_after_s: float | None = None
+
+
+class Refusal(Exception):
+    """A request that the gateway refuses, for a reason that `gym_runtime.errors` does not cover."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
+    """How one API reads and writes what all of them have in common.
+
+    Attributes:
+        path: below the base URL.
+        read: reads a body; raises `TaskError` if it cannot be carried.
+        answer: makes the body of an answer from a response object.
+        events: makes the same answer as a stream, event by event.
+        error: the status and the body of an error.
+        error_event: an error once a stream has begun.
+    """
+
+    name: str
+    path: str
+    read: Callable[[bytes], Asked]
+    answer: Callable[[Raw, Asked], bytes]
+    events: Callable[[Raw, Asked], Iterator[bytes]]
+    error: Callable[[Problem], tuple[int, bytes]]
+    error_event: Callable[[Problem], bytes]
+
+
+encode = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Fields:
+    """The fields of a request's body, to be taken out one by one; ``null`` counts as absent.
+
+    Raises:
+        TaskError: the body is not a JSON object in UTF-8.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            # `isascii` is faster than decoding, and most bodies are ASCII.
+            if not body.isascii():
+                body.decode()  # decoding does not check fields that stay raw
+        except UnicodeDecodeError as error:
+            raise TaskError(
+                f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
+            ) from error
+        if len(body) > MAX_OBJECTS and body.count(b"{") + body.count(b"[") > MAX_OBJECTS:
+            raise TaskError(f"the body has more than {MAX_OBJECTS} objects and lists")
+        try:
+            fields = _decode_fields(body)
+        except UNREADABLE as error:
+            raise TaskError(f"the body is not a JSON object: {error}") from error
+        self._left = {name: value for name, value in fields.items() if bytes(value) != b"null"}
+
+    def take(self, name: str, kind: Any, default: Any = None) -> Any:
+        """One field, decoded, or the default.
+
+        Raises:
+            TaskError: it is of another type.
+        """
+        raw = self._left.pop(name, None)
+        if raw is None:
+            return default
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except UNREADABLE as error:
+            raise TaskError(f"{name}: {error}") from error
+
+    def require(self, name: str, kind: Any) -> Any:
+        """As `take`, but it must be there."""
+        if name not in self._left:
+            raise TaskError(f"{name}: this field is required")
+        return self.take(name, kind)
+
+    def take_raw(self, *names: str) -> dict[str, Any]:
+        """Those of these fields that are present, undecoded."""
+        return {name: self._left.pop(name) for name in names if name in self._left}
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """
+        Raises:
+            TaskError: one of these fields is present.
+        """
+        for name, reason in reasons.items():
+            if name in self._left:
+                raise TaskError(f"{name}: {reason}")
+
+    def rest(self) -> dict[str, Raw]:
+        """The fields that were not taken."""
+        return self._left
+
+
+def side_channel(metadata: Mapping[str, str], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``metadata`` parameter, whose ``extra_body`` has the engine's own settings."""
+    if extra:
+        metadata = {**metadata, "extra_body": encode(extra).decode()}
+    return {"metadata": metadata} if metadata else {}
+
+
+def item(**fields: Any) -> Raw:
+    """An item of the fields that are not None."""
+    return Raw(encode({name: value for name, value in fields.items() if value is not None}))
+
+
+def reasoning(thought: str) -> Raw:
+    """An item with the model's earlier thinking."""
+    # The same thinking has the same id in every call, so that a history stays equal byte by byte.
+    identity = blake2b(thought.encode(), digest_size=9).hexdigest()
+    return item(type="reasoning", id=f"rs_{identity}", summary=[{"type": "summary_text", "text": thought}])
+
+
+def assistant_message(parts: list[dict[str, Any]]) -> Raw:
+    """An item with the model's earlier message."""
+    return item(type="message", role="assistant", status="completed", content=parts)
+
+
+def output_text(text: str) -> dict[str, Any]:
+    """A part of such a message."""
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def event(data: object, name: str = "") -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + (data if isinstance(data, bytes) else encode(data)) + b"\n\n"

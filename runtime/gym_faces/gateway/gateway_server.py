@@ -1,0 +1,283 @@
+"""The HTTP side of the gateway: the rollout of a call, admission, the deadline, streams, errors.
+
+    POST /v1/responses, /v1/chat/completions, /v1/messages      ask the model
+    GET  /v1/models, /v1/models/ID                              the pools that can be named as ``model``
+    POST /rollouts/ID                                           for the launcher: make a rollout's name
+    GET  /rollouts/NAME/calls                                   the captured calls
+    DELETE /rollouts/NAME/calls                                 for the launcher: forget them
+    GET  /health
+
+A request names its rollout in the path, ``/rollouts/NAME/v1/…`` (or NeMo Gym's ``/ng-rollout/NAME/v1/…``),
+or in the key, ``gym-NAME``. The name is the rollout's id with a tag that only the launcher can make
+(`names`), so that a client of one rollout can neither read nor forge another's calls. If the key has the
+name, or is the gateway's secret (the launcher's), the path may have the id alone. A call without a name is
+answered but not captured; with ``anonymous`` off it is refused. When a client disconnects, its call is
+aborted. Above the capacity a request is refused at once with 429; the gateway has no queue.
+
+A stream begins when the answer has arrived, so that an error can have its HTTP status. If that takes longer
+than `QUIET_S`, the stream begins with comments, which keep the connection alive, and an error is its last
+event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+from aiohttp import web
+from gym_runtime import clock
+from gym_runtime.errors import GymError, RuntimeFault, TaskError
+from gym_runtime.logs import logger
+from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.timing import QUIET_S, WRITE_S
+
+from gym_faces.gateway import callers, captured
+from gym_faces.gateway.admission import Admission, write, written
+from gym_faces.gateway.capture import Captures
+from gym_faces.gateway.chat_api import CHAT
+from gym_faces.gateway.dialect import ApiDialect, Asked, Problem, Refusal
+from gym_faces.gateway.http_errors import id_headers, problem_of, refusal
+from gym_faces.gateway.messages_api import MESSAGES
+from gym_faces.gateway.question import Ask, Question
+from gym_faces.gateway.responses_api import RESPONSES
+from gym_faces.gateway.rollout_names import RolloutNames
+from gym_faces.recordings.entry import make_entry
+
+DIALECTS = (RESPONSES, CHAT, MESSAGES)
+CAPACITY = 1024
+LARGE_BYTES = 2**20
+_PREFIXES = (
+    "",
+    "/rollouts/{rollout}",
+    "/ng-rollout/{rollout}",
+    "/ng-rollout/{rollout}/training-token-capture",
+)
+_KEEP_ALIVE = b": at work\n\n"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gateway:
+    """Answers HTTP requests with the answers of ``ask``.
+
+    Args:
+        ask: asks a model; raises `GymError`; cancelled when the client disconnects.
+        models: names for ``GET /models``.
+        captures: captures the calls; None to capture none.
+        names: of the rollouts; by default with a random secret.
+        anonymous: whether calls that name no rollout are answered.
+        admission: the limits on calls and their bytes.
+        hosts: host names of the gateway, in addition to addresses and the machine's own names.
+        timeout_s: how long one call may take.
+        quiet_s: how long a stream may be silent before a comment is sent.
+        write_s: how long a client may take to read an answer.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        models: Sequence[str] = ("policy",),
+        captures: Captures | None = None,
+        names: RolloutNames | None = None,
+        anonymous: bool = True,
+        admission: Admission | None = None,
+        hosts: Sequence[str] = (),
+        timeout_s: float = 600.0,
+        quiet_s: float = QUIET_S,
+        write_s: float = WRITE_S,
+    ) -> None:
+        self.names = names or RolloutNames()
+        self.admission = admission or Admission(CAPACITY)
+        self._ask = ask
+        # What OpenAI's and Anthropic's clients read, together.
+        about = {"object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
+        self._models = {name: {"id": name, **about} for name in models}
+        self._captures = captures
+        self._anonymous = anonymous
+        self._hosts = callers.own_names(*hosts)
+        self._timeout_s = timeout_s
+        self._quiet_s = quiet_s
+        self._write_s = write_s
+
+    def app(self) -> web.Application:
+        """The routes."""
+        app = web.Application(middlewares=[self._guard])
+        for prefix in _PREFIXES:
+            for dialect in DIALECTS:
+                app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
+            app.router.add_get(f"{prefix}/v1/models", self._list_models)
+            app.router.add_get(prefix + "/v1/models/{model}", self._show_model)
+        captured.add_routes(app, self.names, self._captures, self.admission, self._write_s)
+        app.router.add_get("/health", self._show_health)
+        # Last: the first route that fits answers.
+        app.router.add_route("*", "/{path:.*}", self._nothing_here)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse web pages; write every refusal in the dialect of the path."""
+        try:
+            callers.check(request, self._hosts)
+            return await handler(request)
+        except Refusal as error:
+            return refusal(_dialect(request), error.problem)
+        except TaskError as error:
+            return refusal(_dialect(request), problem_of(error))
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler boundary: one bad request ends no gateway
+            return refusal(_dialect(request), problem_of(_bug(error)))
+
+    async def _serve(self, dialect: ApiDialect, request: web.Request) -> web.StreamResponse:
+        key = uuid4().hex
+        try:
+            rollout = self.names.whose(*captured.said(request))
+            if not rollout and not self._anonymous:
+                message = "this gateway answers only calls that name a rollout in their path or their key"
+                raise Refusal(Problem(kind="unauthorized", message=message))
+            with self.admission.admitted() as place:
+                body = await place.read(request)
+                if len(body) > LARGE_BYTES:  # in a thread: decoding it would block the event loop
+                    asked = await anyio.to_thread.run_sync(dialect.read, body)
+                else:
+                    asked = dialect.read(body)
+                return await self._answered(dialect, request, rollout, asked, key)
+        except TaskError as error:
+            return refusal(dialect, problem_of(error), key)
+        except Refusal as error:
+            return refusal(dialect, error.problem, key)
+
+    async def _answered(
+        self, dialect: ApiDialect, request: web.Request, rollout: str, asked: Asked, key: str
+    ) -> web.StreamResponse:
+        question = Question(
+            rollout=rollout,
+            model=asked.model,
+            call=await self._continued(rollout, asked.call),
+            key=key,
+            deadline_s=clock.now() + self._timeout_s,
+        )
+        if asked.stream:
+            return await self._stream(dialect, request, asked, question)
+        body = await self._body(dialect, asked, question)
+        if isinstance(body, Problem):
+            return refusal(dialect, body, key)
+        whole = web.Response(body=body, content_type="application/json", headers=id_headers(key))
+        await write(request, whole, self._write_s)  # here, because the call still has its place
+        return whole
+
+    async def _body(self, dialect: ApiDialect, asked: Asked, question: Question) -> bytes | Problem:
+        """The answer in its dialect, whole or as events; or the problem."""
+        started_s = clock.now()
+        try:
+            outcome = await self._outcome(question)
+            await self._capture(dialect, question, outcome, started_s)
+            if isinstance(outcome, GymError):
+                return problem_of(outcome)
+            if asked.stream:
+                return b"".join(dialect.events(outcome.response, asked))
+            return dialect.answer(outcome.response, asked)
+        except GymError as error:  # of the capture, or of an answer that the dialect cannot carry
+            return problem_of(error)
+        except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
+            return problem_of(_bug(error))
+
+    async def _outcome(self, question: Question) -> ModelAnswer | GymError:
+        try:
+            return await self._ask(question)
+        except GymError as error:
+            return error
+
+    async def _stream(
+        self, dialect: ApiDialect, request: web.Request, asked: Asked, question: Question
+    ) -> web.StreamResponse:
+        found: list[bytes | Problem] = []
+        stream: web.StreamResponse | None = None
+        done = anyio.Event()
+
+        async def work() -> None:
+            found.append(await self._body(dialect, asked, question))
+            done.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            while not done.is_set():
+                with anyio.move_on_after(self._quiet_s):
+                    await done.wait()
+                if not done.is_set():
+                    # From here on the status is sent, and an error can only be an event.
+                    stream = stream or await _begun(request, question.key)
+                    # A lost connection: the handler is about to be cancelled.
+                    with written(request, self._write_s), suppress(ConnectionError):
+                        await stream.write(_KEEP_ALIVE)
+        body = found[0]
+        if isinstance(body, Problem):
+            if stream is None:
+                return refusal(dialect, body, question.key)
+            body = dialect.error_event(body)
+        stream = stream or await _begun(request, question.key)
+        with written(request, self._write_s):
+            await stream.write(body)
+            await stream.write_eof()
+        return stream
+
+    async def _capture(
+        self, dialect: ApiDialect, question: Question, outcome: ModelAnswer | GymError, started_s: float
+    ) -> None:
+        if self._captures is None or not question.rollout:
+            return
+        failed = isinstance(outcome, GymError)
+        entry = make_entry(
+            question.call,
+            outcome.fault() if failed else outcome,
+            model_call_id=question.key,
+            created_at=started_s,
+            rollout_id=question.rollout,
+            api=dialect.name,
+            duration_s=round(clock.now() - started_s, 4),
+        )
+        await self._captures.add(entry, question.call.input, None if failed else outcome.tokens)
+
+    async def _continued(self, rollout: str, call: ModelCall) -> ModelCall:
+        if self._captures is None or not rollout:
+            return call
+        return await self._captures.continued(rollout, call)
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        return captured.json({"object": "list", "data": list(self._models.values()), "has_more": False})
+
+    async def _show_model(self, request: web.Request) -> web.Response:
+        if (name := request.match_info["model"]) in self._models:
+            return captured.json(self._models[name])
+        message = f"there is no model '{name}'; use one of {', '.join(self._models)}"
+        return refusal(RESPONSES, Problem(kind="not_found", message=message))
+
+    async def _show_health(self, request: web.Request) -> web.Response:
+        return captured.json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
+
+    async def _nothing_here(self, request: web.Request) -> web.Response:
+        hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's client"
+        problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
+        return refusal(_dialect(request), problem)
+
+
+def _bug(error: Exception) -> RuntimeFault:
+    """What a client is told of an error that should not be; the log has the rest."""
+    logger().exception("the gateway raised")
+    return RuntimeFault(f"{type(error).__name__}; see the gateway's log")
+
+
+def _dialect(request: web.Request) -> ApiDialect:
+    # `in`, because the path may begin with a rollout's prefix.
+    return MESSAGES if MESSAGES.path in request.path else CHAT if CHAT.path in request.path else RESPONSES
+
+
+async def _begun(request: web.Request, key: str) -> web.StreamResponse:
+    headers = {**id_headers(key), "content-type": "text/event-stream", "cache-control": "no-cache"}
+    stream = web.StreamResponse(headers=headers)
+    await stream.prepare(request)
+    return stream

@@ -1,0 +1,132 @@
+"""The rollouts of ``/run``: a retry gets the rollout that was asked for first, a new request one of its own.
+
+NeMo Gym's clients say nothing by which a retry could be told from a new request. A trainer whose dataset is
+small sends the very same body in its next step, numbers of tasks and rollouts included, and several jobs may
+send it at the same time. But a client asks again only when it has lost its connection. So:
+
+- A request joins an earlier one with the same body whose client has left without the answer: it gets the
+  rollout that is being made, or its result.
+- What a client has had, no other request gets, and clients that wait at the same time get a rollout each. So
+  no rollout is trained on twice. A client that loses its connection with the end of its answer, or so that
+  this side does not notice, gets another rollout of its row.
+- Requests with the same header ``Idempotency-Key`` and the same body are one, however often they come.
+
+A result is kept for `RUN_KEPT_S` after it was last asked for, within `MAX_KEPT_BYTES`; a rollout that no
+client waits for so long is cancelled. What failed by a fault of the system is not kept: a retry tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.abc import TaskGroup
+from gym_runtime import clock
+from gym_runtime.errors import GymError, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.timing import RUN_KEPT_S, RUNS_SWEPT_S
+
+from gym_faces.gym_server.http_answers import Answer, of_error
+
+MAX_KEPT_BYTES = 256 * 2**20
+Work = Callable[[], Awaitable[Answer]]
+
+
+class AskedRun:
+    """A rollout that was asked for.
+
+    Attributes:
+        named: its client gave it an ``Idempotency-Key``.
+        answer: None while it is being made.
+        delivered: a client has had the answer.
+    """
+
+    def __init__(self, key: bytes, *, named: bool) -> None:
+        self.key = key
+        self.named = named
+        self.answer: Answer | None = None
+        self.delivered = False
+        self.waiting = 0
+        self.left_s = clock.now()
+        self.done = anyio.Event()
+        self.scope = anyio.CancelScope()
+
+    @property
+    def joinable(self) -> bool:
+        return self.named or not (self.waiting or self.delivered)
+
+
+class Runs:
+    """
+    Args:
+        tasks: lasts longer than every request.
+        kept_s: how long a result is kept that was asked for, and a rollout made that no client waits for.
+    """
+
+    def __init__(self, tasks: TaskGroup, *, kept_s: float = RUN_KEPT_S) -> None:
+        self._tasks = tasks
+        self._kept_s = kept_s
+        self._known: dict[bytes, list[AskedRun]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    @asynccontextmanager
+    async def asked(self, key: bytes, work: Work, *, named: bool) -> AsyncGenerator[AskedRun]:
+        """The rollout of a request, made; the caller sets ``delivered`` when the client has the answer.
+
+        Args:
+            key: the same for the same request.
+            work: makes the rollout, if no earlier request has begun it.
+        """
+        run = next((one for one in self._known.get(key, ()) if one.joinable), None)
+        if run is None:
+            run = AskedRun(key, named=named)
+            self._known.setdefault(key, []).append(run)
+            self._tasks.start_soon(self._make, run, work)
+        run.waiting += 1
+        try:
+            await run.done.wait()
+            yield run
+        finally:
+            run.waiting -= 1
+            run.left_s = clock.now()
+            if run.delivered and not run.named and not run.waiting:
+                self._forget(run)
+
+    async def _make(self, run: AskedRun, work: Work) -> None:
+        with run.scope:
+            try:
+                run.answer = await work()
+            except GymError as error:
+                run.answer = of_error(error)
+            except Exception as error:  # noqa: BLE001 - a handler boundary: one bad request ends no server
+                logger().exception("the server raised")
+                run.answer = of_error(RuntimeFault(f"{type(error).__name__}; see the server's log"))
+        if run.answer is None or run.answer.status >= 500:
+            self._forget(run)
+        run.done.set()
+
+    def _forget(self, run: AskedRun) -> None:
+        with suppress(KeyError, ValueError):  # it is forgotten already
+            self._known[run.key].remove(run)
+            if not self._known[run.key]:
+                del self._known[run.key]
+
+    async def sweep(self) -> None:
+        """Forget results and cancel rollouts that no client wants any more, until cancelled."""
+        while True:
+            await anyio.sleep(RUNS_SWEPT_S)
+            self.tidy()
+
+    def tidy(self) -> None:
+        """One look of `sweep`."""
+        idle = [run for runs in self._known.values() for run in runs if not run.waiting]
+        idle.sort(key=lambda run: run.left_s, reverse=True)
+        oldest_s, kept_bytes = clock.now() - self._kept_s, 0
+        for run in idle:
+            kept_bytes += len(run.answer.body) if run.answer else 0
+            if run.left_s < oldest_s or kept_bytes > MAX_KEPT_BYTES:
+                self._forget(run)
+                run.scope.cancel()

@@ -1,0 +1,209 @@
+"""Recorded rollouts: a line of a file, divided into the model calls that it consists of.
+
+A line is a result row (this runtime's or NeMo Gym's), whose flat transcript is one call after the other, or a
+`CallEntry`, which is one call. In a transcript a call ends at an item with token ids, and before an item of a
+tool, the environment or a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from gym_runtime.messages.calls import ModelAnswer, Tokens, WeightSpan
+from gym_runtime.messages.items import user_message
+from gym_runtime.messages.packing import pack_ids, pack_logprobs
+from gym_runtime.messages.responses import Response, decode_response
+from msgspec import Raw
+
+from gym_faces.recordings.entry import CallEntry, decode_entry
+
+_TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_OURS = (*_TOKEN_FIELDS, "routed_experts", "weight_versions", "token_segment")
+
+
+class _Params(msgspec.Struct, frozen=True):
+    input: str | list[Raw] = []
+    instructions: str | None = None
+
+    @property
+    def items(self) -> list[Raw]:
+        items = [user_message(self.input)] if isinstance(self.input, str) else self.input
+        if self.instructions:
+            return [Raw(_encode({"role": "system", "content": self.instructions})), *items]
+        return items
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """The fields of a result row that a replay reads."""
+
+    responses_create_params: _Params
+    response: Raw
+    task: int = msgspec.field(name="_ng_task_index", default=0)
+    rollout: int = msgspec.field(name="_ng_rollout_index", default=0)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    model_call_id: str | None = None
+    response: Raw = Raw()
+
+
+class _ItemHead(msgspec.Struct, frozen=True):
+    type: str = "message"
+    role: str = ""
+    generation_token_ids: Raw = Raw()
+
+    @property
+    def is_models(self) -> bool:
+        return self.role == "assistant" if self.type == "message" else self.type != "function_call_output"
+
+    @property
+    def has_tokens(self) -> bool:
+        return bytes(self.generation_token_ids) not in (b"", b"null")
+
+
+class _ItemTokens(msgspec.Struct, frozen=True):
+    generation_token_ids: list[int]
+    prompt_token_ids: list[int] = []
+    generation_log_probs: list[float] = []
+    weight_versions: list[WeightSpan] = []
+
+
+class RecordedTurn(NamedTuple):
+    """A recorded call: the transcript before it, the model's items, and the item that has its tokens."""
+
+    before: list[Raw]
+    said: list[Raw]
+    tokens: Raw | None = None
+
+
+class Recording(NamedTuple):
+    """A line: its task and rollout, the beginning of its conversation, its turns, and each turn's answer."""
+
+    task: int
+    rollout: int
+    opening: list[Raw]
+    turns: Sequence[RecordedTurn]
+    answer: Callable[[int], ModelAnswer]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_item = msgspec.json.Decoder(_ItemHead).decode
+_decode_tokens = msgspec.json.Decoder(_ItemTokens).decode
+_decode_row = msgspec.json.Decoder(_Row).decode
+_decode_params = msgspec.json.Decoder(_Params).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def read(line: bytes) -> Recording:
+    """A line; one without an answer has no turns.
+
+    Raises:
+        msgspec.DecodeError: the line is neither a row nor a call.
+    """
+    head = _decode_head(line)
+    if head.model_call_id is not None:
+        entry = decode_entry(line)
+        turns = [RecordedTurn([], entry.output_items)] if entry.error is None else []
+        began = opening(entry.responses_create_params)
+        return Recording(*indices(entry.rollout_id), began, turns, partial(_answer_of_entry, entry))
+    if not bytes(head.response):
+        if b'"responses_create_params"' not in line:
+            raise msgspec.ValidationError("it has no 'responses_create_params'")
+        return Recording(0, 0, [], [], _no_answer)  # the rollout failed before its first turn
+    row = _decode_row(line)
+    response = decode_response(row.response)
+    turns = list(_turns(response.output))
+    answer = partial(_answer_of_row, response, turns)
+    return Recording(row.task, row.rollout, row.responses_create_params.items, turns, answer)
+
+
+def _no_answer(turn: int) -> ModelAnswer:
+    raise IndexError(turn)
+
+
+def _answer_of_entry(entry: CallEntry, turn: int) -> ModelAnswer:
+    response = Response(
+        id=entry.response_id,
+        created_at=entry.created_at,
+        model=entry.model,
+        output=entry.output_items,
+        status=entry.status,
+        incomplete_details=entry.incomplete_details,
+        usage=entry.usage,
+    )
+    tokens = Tokens(
+        prompt_ids=pack_ids(entry.prompt_token_ids),
+        generation_ids=pack_ids(entry.generation_token_ids),
+        log_probs=pack_logprobs(entry.generation_log_probs),
+        weights=entry.weight_versions,
+    )
+    return ModelAnswer(
+        response=Raw(_encode(response)), tokens=None if entry.token_item_index is None else tokens
+    )
+
+
+def _answer_of_row(response: Response, turns: Sequence[RecordedTurn], index: int) -> ModelAnswer:
+    """One turn's answer. The last turn's has the response's status and its whole usage."""
+    turn, last = turns[index], index == len(turns) - 1
+    answer = msgspec.structs.replace(
+        response,
+        id=response.id if last else f"{response.id}_{index}",
+        output=turn.said,
+        usage=response.usage if last else None,
+        status=response.status if last else "completed",
+        incomplete_details=response.incomplete_details if last else None,
+    )
+    return ModelAnswer(response=Raw(_encode(answer)), tokens=_tokens(turn.tokens) if turn.tokens else None)
+
+
+def _turns(output: Sequence[Raw]) -> Iterator[RecordedTurn]:
+    """A transcript's model calls."""
+    heads = [_decode_item(raw) for raw in output]
+    before: list[Raw] = []
+    said: list[Raw] = []
+    for index, (raw, head) in enumerate(zip(output, heads, strict=True)):
+        if not head.is_models:
+            before.append(raw)
+            continue
+        said.append(_stripped(raw))
+        if head.has_tokens or index + 1 == len(output) or not heads[index + 1].is_models:
+            yield RecordedTurn(list(before), said, raw if head.has_tokens else None)
+            before += said
+            said = []
+
+
+def _tokens(raw: Raw) -> Tokens:
+    found = _decode_tokens(raw)
+    return Tokens(
+        prompt_ids=pack_ids(found.prompt_token_ids),
+        generation_ids=pack_ids(found.generation_token_ids),
+        log_probs=pack_logprobs(found.generation_log_probs),
+        weights=found.weight_versions,
+    )
+
+
+def _stripped(raw: Raw) -> Raw:
+    """An item as the engine gave it, without tokens, which `ModelAnswer.tokens` has."""
+    if b"token" not in bytes(raw):
+        return raw
+    fields = _decode_fields(raw)
+    if not any(name in fields for name in _OURS):
+        return raw
+    return Raw(_encode({name: value for name, value in fields.items() if name not in _OURS}))
+
+
+def indices(rollout_id: str) -> tuple[int, int]:
+    """Task and rollout of ``<run>.<task>.<rollout>``; zeros for any other id."""
+    parts = rollout_id.rsplit(".", 2)
+    if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
+        return int(parts[1]), int(parts[2])
+    return 0, 0
+
+
+def opening(params: Raw) -> list[Raw]:
+    """The beginning of a conversation: the instructions, as a system message, and the input."""
+    return _decode_params(params).items

@@ -1,0 +1,129 @@
+"""Makes one transcript from the calls of a harness's rollout.
+
+A harness sends the whole conversation with each call. A call continues an earlier one if its conversation
+begins with that one's, including its answer. So the calls of a rollout form trees: one for the main
+conversation, others for side questions (a title, a summary) and for sub-agents, with branches where a call
+was repeated. The transcript is the longest path; of several with the same length, the one that ends at the
+latest call. Pure: no I/O, no waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeVar
+
+import anyio.to_thread
+import msgspec
+from gym_runtime.messages.calls import Prefix, Tokens, prefix_after
+from gym_runtime.messages.items import FunctionCall, Message, decode_item
+from msgspec import Raw
+
+from gym_faces.recordings.canonical import digests, element, fold, fold_with_places
+
+LONG_ITEMS = 1000
+"""So many items are read in about 10 ms. A reply of a megabyte may have ten thousand, and each conversation
+that continues it has them, too."""
+_R = TypeVar("_R")
+_encode = msgspec.json.Encoder().encode
+
+
+async def off_loop(count: int, function: Callable[[], _R]) -> _R:
+    """The result of a method of `Transcript` that reads so many items; in a thread if they are many."""
+    return function() if count < LONG_ITEMS else await anyio.to_thread.run_sync(function)
+
+
+class _Call(msgspec.Struct, frozen=True, eq=False):
+    """One call: the call that it continues, the items that it added, its answer, and its depth."""
+
+    before: _Call | None
+    added: list[Raw]
+    answer: list[Raw]
+    tokens: Tokens | None
+    depth: int
+
+
+class Transcript:
+    """The calls of one rollout; their answers may come in any order. Its methods may run in threads.
+
+    Attributes:
+        input: the conversation of the first call of the longest path.
+        output: the items after it: answers, and items that were added between them.
+        tokens: of each call that reported them, by the index of its last item in ``output``.
+    """
+
+    def __init__(self) -> None:
+        self.input: list[Raw] = []
+        self.output: list[Raw] = []
+        self.tokens: dict[int, Tokens] = {}
+        self._calls: dict[bytes, _Call] = {}
+        self._originals: dict[bytes, Raw] = {}
+        self._deepest = 0
+        self._laying = Lock()
+
+    def restore(self, items: Sequence[Raw]) -> list[Raw]:
+        """A conversation in which the model's items have the bytes that the model produced.
+
+        A harness encodes them again, without ids and with other spaces in arguments, so that the engine would
+        get another history than the one it has produced.
+        """
+        return [self._originals.get(element(_fields(raw)), raw) for raw in items]
+
+    def prefix(self, items: Sequence[Raw]) -> Prefix | None:
+        """The tokens of the call that a (restored) conversation continues, if they are known."""
+        before, known = self._before(items)
+        return prefix_after(before.tokens, known) if before is not None else None
+
+    def add(self, items: Sequence[Raw], answer: Sequence[Raw], tokens: Tokens | None = None) -> bool:
+        """Add a call with its (restored) conversation and answer; True if the transcript now ends with it."""
+        before, known = self._before(items)
+        depth = before.depth + 1 if before else 1
+        call = _Call(before, list(items[known:]), list(answer), tokens, depth)
+        self._calls[digests(fold([*items, *answer]))[-1]] = call
+        for raw in answer:
+            self._remember(raw)
+        # Not held while items are read: the event loop may wait for it.
+        with self._laying:
+            if call.depth < self._deepest:
+                return False
+            self._deepest = call.depth
+            self._lay_out(call)
+        return True
+
+    def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:
+        """The latest call that a conversation continues, and how many of its items that call had."""
+        places = fold_with_places(items)
+        keys = digests(one for one, _ in places)
+        for length in range(len(places), 0, -1):
+            before = self._calls.get(keys[length])
+            if before is not None:
+                return before, places[length][1] if length < len(places) else len(items)
+        return None, 0
+
+    def _remember(self, raw: Raw) -> None:
+        match decode_item(raw):
+            case FunctionCall(arguments=arguments):
+                # The Messages API allows only objects as arguments, so others come back within an object.
+                wrapped = {**_fields(raw), "arguments": _encode({"arguments": arguments}).decode()}
+                self._originals[element(wrapped)] = self._originals[element(_fields(raw))] = raw
+            case Message():
+                self._originals[element(_fields(raw))] = raw
+            case _:
+                pass
+
+    def _lay_out(self, last: _Call) -> None:
+        path: list[_Call] = []
+        call: _Call | None = last
+        while call is not None:
+            path.append(call)
+            call = call.before
+        path.reverse()
+        self.input, self.output, self.tokens = path[0].added, [], {}
+        for place, one in enumerate(path):
+            self.output += [*(one.added if place else ()), *one.answer]
+            if one.tokens is not None and one.answer:
+                self.tokens[len(self.output) - 1] = one.tokens
+
+
+def _fields(raw: Raw) -> dict[str, object]:
+    return msgspec.json.decode(raw, type=dict[str, object])

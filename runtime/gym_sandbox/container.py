@@ -1,0 +1,285 @@
+"""A container: a sandbox whose files and processes last from one command to the next.
+
+Without an image it is a sandbox of bubblewrap, in which only a folder in memory can be written. With an image
+it is one of podman, docker or apptainer (`gym_sandbox.container_engines`), without network and
+privileges. In each, a shell is the first process (`SERVER`): it reads commands from its standard input and
+writes their results to its standard output, so starting a command costs no new container, and the container
+ends when this worker ends. It starts in the background: only the first command waits for it.
+
+What runs in a container is hostile and may have the shell's rights, so it can forge the result of a command
+of its own container, or end it. Therefore a result is trusted only as far as what has run there before, and
+whatever decides on a reward belongs into a new container.
+
+SIGTERM to all that a worker has started (`gym_sandbox.processes.disturbances`) ends no container: one of
+bubblewrap ignores it; one of an engine that it ended while it started is started again, and a command of an
+image that it ended counts for nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import time
+from contextlib import suppress
+from types import TracebackType
+
+import anyio
+from gym_runtime.errors import ResourceError, SessionLost
+
+from gym_sandbox import container_engines, process, python
+from gym_sandbox.box import ENDED_BY_SIGTERM, Result
+from gym_sandbox.command_server import SERVER
+from gym_sandbox.limits import SHELL, Limits
+from gym_sandbox.processes import disturbances
+from gym_sandbox.processes.child import EndOfProcess
+from gym_sandbox.readable_files import View
+from gym_sandbox.watched import Watched
+
+# Beyond a command's own limit, which is enforced within the container.
+GRACE_S = 10.0
+START_LIMIT_S = 1800.0
+"""How long an image may take to be pulled and started."""
+LAST_WORDS_BYTES = 2000
+# 128 + SIGKILL, as shells say it.
+KILLED = 137
+
+
+class Container:
+    """One container. Start it early: its start-up overlaps with what the caller does meanwhile.
+
+    Args:
+        image: the name of an image, or None for bubblewrap.
+        directory: where commands start: a path in the image; without an image, the name of a new folder.
+        limits: of each process; of all together where the back end can count them.
+
+    Attributes:
+        ended: why it has ended, in words, or None. All further commands then fail with this text.
+    """
+
+    def __init__(self, image: str | None = None, *, directory: str, limits: Limits | None = None) -> None:
+        self.image = image
+        self.limits = limits or Limits()
+        self.ended: str | None = None
+        self._directory = directory
+        self._child: process.Isolated | process.Limited | container_engines.Contained | None = None
+        self._disturbances = 0
+        self._ready = False
+        self._unread = bytearray()
+
+    async def __aenter__(self) -> Container:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to start it, without waiting until it takes commands; repeatable.
+
+        Raises:
+            ResourceError: it cannot be started.
+            UsageError: this machine has no back end for it.
+        """
+        if self._child is not None or self.ended is not None:
+            return
+        self._disturbances = disturbances.count()
+        path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
+        server = [SHELL, "-c", SERVER, "sh", self._directory, path]
+        if self.image is None:
+            child = await process.started(self.limits, View(), server, with_errors=False)
+            if self.ended is None:
+                self._child = child
+            else:  # closed meanwhile
+                with anyio.CancelScope(shield=True):
+                    await child.close()
+        else:
+            self._child = container_engines.start(self.image, server, self.limits)
+
+    async def run(self, script: str, *, stdin: bytes = b"", timeout_s: float) -> Result:
+        """Run a shell script, or kill it after ``timeout_s`` seconds; what it leaves running goes on.
+
+        Of an output that is longer than the limit, the beginning and the end are kept.
+
+        If the container ends meanwhile, or does not answer, the exit code is `KILLED` and the error output
+        says so. Commands must not overlap. Cancelling ends the container.
+
+        Raises:
+            ResourceError: the container could not be started, or its engine failed.
+            SessionLost: SIGTERM to the worker and all that it has started ended the command.
+        """
+        await self.start()
+        start_s = time.monotonic()
+        if self._child is None:
+            return self._lost(start_s)
+        if not self._ready:
+            await self._started()
+            # The start of a container does not count as the command's time.
+            start_s = time.monotonic()
+        child = self._child
+        try:
+            # The text is a model's, and may hold lone surrogates.
+            result = await self._exchange(child, script.encode("utf-8", "surrogatepass"), stdin, timeout_s)
+        except (EndOfProcess, TimeoutError) as error:
+            excess = child.excess if isinstance(child, Watched) else None
+            # Its exit code tells an engine's failure from the container's end.
+            with anyio.move_on_after(GRACE_S):
+                if isinstance(error, EndOfProcess):
+                    await child.wait()
+            failed = self.image is not None and child.exit_code == container_engines.ENGINE_FAILED
+            self.ended = f"the container has ended: {excess or str(error) or 'it does not answer'}"
+            await self.close()
+            await self._refuse_disturbed()
+            if failed:
+                raise ResourceError("the container engine failed", stage="sandbox") from error
+            return self._lost(start_s)
+        # After a cancellation its answer would be taken for that of the next command.
+        except BaseException:
+            await self.close()
+            raise
+        suspicious = self.image is not None and result.exit_code == ENDED_BY_SIGTERM
+        if suspicious or disturbances.count() != self._disturbances:
+            # What waits in a container of an image for the end of its input would have been ended, too.
+            try:
+                await self._exchange(child, b":", b"", GRACE_S)
+            except (EndOfProcess, TimeoutError):
+                await self._refuse_disturbed()
+        self._disturbances = disturbances.count()
+        return result
+
+    async def _refuse_disturbed(self) -> None:
+        """Raise SessionLost if SIGTERM to the worker may be the reason why a container of an image ended."""
+        if self.image is not None and await disturbances.came_since(self._disturbances):
+            self.ended = "SIGTERM to the worker also reached its containers"
+            await self.close()
+            raise SessionLost(self.ended, stage="sandbox")
+
+    async def close(self) -> None:
+        """End it with all its processes, and remove its files. Repeatable."""
+        # Before the await, so that a second call finds nothing to close.
+        child, self._child = self._child, None
+        self.ended = self.ended or "the container is closed"
+        if child is not None:
+            with anyio.CancelScope(shield=True):
+                await child.close()
+
+    def _lost(self, start_s: float) -> Result:
+        return Result(
+            exit_code=KILLED,
+            stdout=b"",
+            stderr=(self.ended or "").encode(),
+            truncated=False,
+            duration_s=time.monotonic() - start_s,
+        )
+
+    async def _started(self) -> None:
+        """Wait until it takes commands; one that SIGTERM has ended meanwhile is started again."""
+        for tries_left in reversed(range(disturbances.TRIES)):
+            child, before = self._child, self._disturbances
+            if child is None:  # closed meanwhile
+                raise ResourceError(self.ended or "", stage="sandbox")
+            try:
+                await self._wait_until_ready(child)
+            except (EndOfProcess, TimeoutError) as error:
+                words = await _last_words(child)
+                if tries_left and await disturbances.came_since(before):
+                    self._child = None
+                    await child.close()
+                    self._unread.clear()
+                    await self.start()
+                    continue
+                await self.close()
+                what = f"a container of {self.image}" if self.image else "the sandbox"
+                reason = words or str(error) or "it took too long"
+                raise ResourceError(f"{what} does not start: {reason}", stage="sandbox") from error
+            except BaseException:
+                await self.close()
+                raise
+            self._ready = True
+            return
+
+    async def _wait_until_ready(self, child: Watched | container_engines.Contained) -> None:
+        with anyio.fail_after(START_LIMIT_S):
+            while (line := await self._line(child, 1000)) != b"ready":
+                if isinstance(child, container_engines.Contained) and line == container_engines.PULLED:
+                    child.image.pulled = True
+
+    async def _exchange(
+        self,
+        child: Watched | container_engines.Contained,
+        script: bytes,
+        stdin: bytes,
+        timeout_s: float,
+    ) -> Result:
+        keep = self.limits.output_bytes
+        # At least 1: `timeout 0` means no limit.
+        limit_s = max(1, math.ceil(timeout_s))
+        head = f"{limit_s} {keep} {len(stdin)} {len(script)}\n".encode()
+        start_s, line = time.monotonic(), b""
+        lost: EndOfProcess | None = None
+        with anyio.fail_after(limit_s + GRACE_S):
+            async with anyio.create_task_group() as tasks:
+                if isinstance(child, Watched):
+                    tasks.start_soon(child.watch)
+                tasks.start_soon(_send, child, head + stdin + script)
+                try:
+                    line = await self._line(child, 3 * keep + 1000)
+                except EndOfProcess as error:  # not through the task group, which would wrap it
+                    lost = error
+                tasks.cancel_scope.cancel()
+        if lost is not None:
+            raise lost
+        duration_s = time.monotonic() - start_s
+        try:
+            code, truncated, output, errors = line.split(b" ")
+            exit_code = int(code)
+            # The server adds a dot to each part, so that an empty one is a word as well.
+            stdout, stderr = (base64.b64decode(part.rstrip(b".")) for part in (output, errors))
+        except (ValueError, binascii.Error) as error:
+            raise EndOfProcess("its answer cannot be read") from error
+        # A program may exit with 137 by itself, or be killed for its memory.
+        overrun = exit_code == KILLED and duration_s >= limit_s
+        return Result(
+            exit_code=None if overrun else exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            truncated=truncated == b"1",
+            duration_s=duration_s,
+        )
+
+    async def _line(self, child: Watched | container_engines.Contained, at_most_bytes: int) -> bytes:
+        """The next line of its output.
+
+        Raises:
+            EndOfProcess: it has ended, or the line is longer than ``at_most_bytes``.
+        """
+        start = 0
+        # From `start`: what was searched before is not searched again.
+        while (end := self._unread.find(b"\n", start)) < 0:
+            start = len(self._unread)
+            piece = await child.read()
+            if not piece or start > at_most_bytes:
+                raise EndOfProcess("it was killed" if not piece else "its answer is too long")
+            self._unread += piece
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        return line
+
+
+async def _send(child: Watched | container_engines.Contained, data: bytes) -> None:
+    # It has ended, which `_line` finds out and says.
+    with suppress(EndOfProcess):
+        await child.write(data)
+
+
+async def _last_words(child: Watched | container_engines.Contained) -> str:
+    """The end of an engine's error output."""
+    words = b""
+    if isinstance(child, container_engines.Contained):
+        with anyio.move_on_after(GRACE_S):
+            await child.end()
+            while piece := await child.read(errors=True):
+                words = (words + piece)[-LAST_WORDS_BYTES:]
+    return words.decode(errors="replace").strip()

@@ -1,0 +1,252 @@
+"""Container engines: podman, docker and apptainer, behind one way to start a container.
+
+The setting `SETTING` names the engine; otherwise the first one that is installed is used. A container ends
+with this process, however this one ends: the end of its standard input is its end. An image that is
+not there yet is pulled when its first container starts. It stays as long as containers use it, and then while
+it is among the last `KEPT` unused ones; images that this process has pulled are removed at its end at the
+latest, and no others.
+
+Source: podman-run(1), docs.docker.com/reference/cli/docker/container/run, apptainer.org/docs (exec).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+
+import anyio
+from gym_runtime.errors import ResourceError, UsageError
+
+from gym_sandbox.limits import SHELL, Limits, limited
+from gym_sandbox.processes import disturbances
+from gym_sandbox.processes.child import Child
+
+SETTING = "GYM_CONTAINERS"
+ENGINES = ("podman", "docker", "apptainer")
+ENGINE_FAILED = 125
+"""The exit code with which podman and docker say that the engine failed, and not the program."""
+PULLED = b"pulled"
+KEPT = 4
+REMOVE_LIMIT_S = 60.0
+# After that podman ends a container by itself: this process may have been killed.
+LIFETIME_S = 24 * 3600
+
+# The engine's own messages go to the error output; the first line of the output says what was done.
+_PULL_AND_RUN = """
+engine=$1 image=$2
+shift 2
+if "$engine" image inspect "$image" >/dev/null 2>&1; then
+  echo present
+elif "$engine" pull -q "$image" >/dev/null; then
+  echo pulled
+else
+  exit 125
+fi
+exec "$engine" "$@"
+"""
+# The first process of an engine's container is no child of this process. Alone, it would go on with its
+# command when its standard input ends, for as long as that takes; so another one waits for that end, too.
+# Outside of a container it must not: there it would kill everything.
+_ENDS_WITH_INPUT = """
+if [ $$ = 1 ] && pipe=$(mktemp -u) && mkfifo "$pipe"; then
+  exec 3<&0
+  { cat <&3; kill -KILL -1; } >"$pipe" 2>/dev/null &
+  exec <"$pipe" 3<&-
+  rm -f "$pipe"
+fi
+exec "$@"
+"""
+_FORWARDED = ("PATH", "HOME", "USER", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "TMPDIR")
+_PREFIXES = ("CONTAINERS_", "CONTAINER_", "DOCKER_", "APPTAINER_", "REGISTRY_")
+
+
+class Image:
+    """What this process knows of an image.
+
+    Attributes:
+        pulled: this process has pulled it, so this process removes it.
+    """
+
+    def __init__(self, engine: str, name: str) -> None:
+        self.engine, self.name = engine, name
+        self.pulled = False
+        self.users = 0
+
+
+_images: dict[tuple[str, str], Image] = {}
+_unused: dict[tuple[str, str], Image] = {}
+
+
+class Contained(Child):
+    """A container with the program as its first process, removed by `close`."""
+
+    def __init__(self, image: Image, name: str, command: Sequence[str]) -> None:
+        self.image = image
+        self._name = name
+        super().__init__(command, environment=_variables(), with_errors=True)
+        # After the start, which may fail; `close` subtracts it.
+        image.users += 1
+        _unused.pop((image.engine, image.name), None)
+        self._open = True
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            if self.image.engine != "apptainer":  # whose container ends with its process
+                # Podman would otherwise ask the program to end, and wait for ten seconds.
+                at_once = ["--time=0"] if self.image.engine == "podman" else []
+                # To kill the engine's client would leave the container running.
+                removal = [self.image.engine, "rm", "--force", *at_once, "--volumes", self._name]
+                for _ in range(disturbances.TRIES):
+                    if await _run(removal) >= 0:  # else a signal has ended the command
+                        break
+            await self.end()
+            await _release(self.image)
+        await super().close()
+
+
+def chosen() -> str:
+    """The engine's name.
+
+    Raises:
+        UsageError: none is installed, or the setting names none.
+    """
+    named = os.environ.get(SETTING, "")
+    if named and named not in ENGINES:
+        raise UsageError(f"{SETTING}={named} is unknown; set it to one of {', '.join(ENGINES)}")
+    for engine in (named,) if named else ENGINES:
+        if shutil.which(engine):
+            return engine
+    wanted = named or "podman, docker or apptainer"
+    raise UsageError(
+        f"an image needs {wanted}, which is not installed: apt-get install podman, or set {SETTING}; "
+        "rows without an image need none"
+    )
+
+
+def start(image: str, program: Sequence[str], limits: Limits) -> Contained:
+    """Begin to start a container with this first process; its name is unique on this machine.
+
+    Raises:
+        ResourceError: the engine cannot be started.
+        UsageError: there is no engine.
+    """
+    engine = chosen()
+    key = (engine, image)
+    if not _images:
+        atexit.register(remove_images)
+    known = _images.get(key) or _images.setdefault(key, Image(engine, image))
+    # The random part: where process ids come again, an earlier worker may have left one behind.
+    name = f"gym-{os.getpid()}-{secrets.token_hex(4)}"
+    inside = limited(limits, [SHELL, "-c", _ENDS_WITH_INPUT, "sh", *program], count_processes=False)
+    try:
+        return Contained(known, name, _command(engine, image, name, inside, limits))
+    except OSError as error:
+        raise ResourceError(f"{engine} cannot be started: {error}", stage="sandbox") from error
+
+
+def image_name(image: str) -> str:
+    """An image's name for the chosen engine, also from the path of a ``.sif`` file made of it.
+
+    Such files are called ``<owner>_<image>.sif``; an engine that cannot read them pulls ``<owner>/<image>``.
+    A file that exists is used by apptainer as it is.
+
+    >>> image_name("/images/xingyaoww_sweb.eval.x86_64.dask_s_dask-9378.sif")
+    'docker.io/xingyaoww/sweb.eval.x86_64.dask_s_dask-9378'
+    """
+    if not image.endswith(".sif") or os.path.exists(image):
+        return image
+    owner, _, name = os.path.basename(image).removesuffix(".sif").partition("_")
+    return f"docker.io/{owner}/{name}"
+
+
+def _command(engine: str, image: str, name: str, program: Sequence[str], limits: Limits) -> list[str]:
+    if engine == "apptainer":
+        source = image if image.endswith(".sif") else f"docker://{image}"
+        isolated = ["--containall", "--cleanenv", "--no-home", "--no-privs", "--writable-tmpfs"]
+        return [engine, "--quiet", "exec", *isolated, "--net", "--network", "none", source, *program]
+    told = [
+        *("run", "--rm", "--interactive", "--pull=never", f"--name={name}", "--network=none"),
+        # Root of an image may change its own files, as package managers and builds expect.
+        *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
+        *("--ipc=private", "--hostname=sandbox"),
+        *("--entrypoint=", "--env=HOME=/root"),
+    ]
+    if engine == "podman":
+        told += ["--timeout", str(LIFETIME_S), "--image-volume=tmpfs"]
+    if _counts(engine):
+        told += [f"--pids-limit={limits.processes}", f"--memory={limits.memory_bytes}"]
+    return ["/bin/sh", "-c", _PULL_AND_RUN, "sh", engine, image, *told, image, *program]
+
+
+@cache
+def _counts(engine: str) -> bool:
+    """Whether the engine can limit all processes of a container together, by control groups."""
+    if engine == "docker":
+        return True
+    asked = [engine, "info", "--format", "{{.Host.CgroupControllers}} {{.Host.CgroupVersion}}"]
+    # Podman does not say that its configuration switches control groups off.
+    configured = os.environ.get("CONTAINERS_CONF", "/etc/containers/containers.conf")
+    with suppress(OSError), open(configured) as file:
+        if any(line.replace(" ", "").startswith('cgroups="disabled"') for line in file):
+            return False
+    # An engine that does not say so is taken for one that cannot.
+    with suppress(OSError, subprocess.TimeoutExpired):
+        said = subprocess.run(asked, capture_output=True, timeout=30, check=False, env=_variables()).stdout
+        return b"memory" in said and b"pids" in said
+    return False
+
+
+def _variables() -> dict[str, str]:
+    """The variables that engines need; none of them reaches the container."""
+    return {
+        name: value for name, value in os.environ.items() if name in _FORWARDED or name.startswith(_PREFIXES)
+    }
+
+
+async def _run(command: Sequence[str]) -> int:
+    """Its exit code, negative for a signal; 0 if it cannot be started or takes too long."""
+    # The engine may be gone by now; there is nothing to remove then.
+    with suppress(OSError):
+        async with Child(command, environment=_variables()) as child:
+            with anyio.move_on_after(REMOVE_LIMIT_S):
+                return await child.wait()
+    return 0
+
+
+async def _release(image: Image) -> None:
+    """One container less uses an image; remove the images that have been unused for longest."""
+    image.users -= 1
+    if image.users or not image.pulled:
+        return
+    _unused[(image.engine, image.name)] = image
+    while len(_unused) > KEPT:
+        key = next(iter(_unused))
+        oldest = _unused.pop(key)
+        _images.pop(key, None)
+        await _run(_removal(oldest))
+
+
+def _removal(image: Image) -> list[str]:
+    return [image.engine, "rmi", "--force", image.name]
+
+
+def remove_images() -> None:
+    """Remove the images that this process has pulled."""
+    for key in [key for key, image in _images.items() if image.pulled]:
+        image = _images.pop(key)
+        _unused.pop(key, None)
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                _removal(image),
+                capture_output=True,
+                timeout=REMOVE_LIMIT_S,
+                check=False,
+                env=_variables(),
+            )

@@ -1,0 +1,116 @@
+"""A child whose descendants and itself have common limits: the number of processes, and their memory.
+
+Where control groups can be made, the child has one (`cgroups`): the kernel stops it at its limits however
+fast it grows, and killing the group ends all descendants. Elsewhere the tree is read from `/proc`. In both
+cases the caller checks it regularly (`find_excess`), and kills it if it exceeds a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+from gym_runtime.timing import KILL_LIMIT_S, REMOVAL_PAUSE_S
+
+from gym_sandbox.processes import cgroups, tree
+from gym_sandbox.processes.child import Child
+
+TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
+
+
+class Bounds(NamedTuple):
+    """Limits of a child and all its descendants together.
+
+    Attributes:
+        processes: how many there may be at a time; `Bounded.find_excess` finds more. With control groups, the
+            kernel also allows at most `TASKS_EACH` times as many processes and threads.
+        memory_bytes: the memory of all of them together.
+        files_bytes: additional memory for files in memory, which only control groups count.
+    """
+
+    processes: int
+    memory_bytes: int
+    files_bytes: int = 0
+
+    def group(self) -> cgroups.ControlGroup | None:
+        """A control group for one child, or None where this process cannot make one.
+
+        The kernel makes and removes one group after the other, and takes up to half a second for each on a
+        busy machine: call it in a thread where that is possible.
+        """
+        memory_bytes = self.memory_bytes + self.files_bytes
+        return cgroups.group(memory_bytes=memory_bytes, tasks=TASKS_EACH * self.processes)
+
+
+class Bounded(Child):
+    """A child with limits on its whole tree.
+
+    Args:
+        bounds: of its whole tree.
+        group: made for it with these bounds (`Bounds.group`), and its own once it has started.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        bounds: Bounds,
+        group: cgroups.ControlGroup | None,
+        environment: Mapping[str, str] | None = None,
+        directory: str | None = None,
+        keep_open: Sequence[int] = (),
+        with_errors: bool = False,
+    ) -> None:
+        self._bounds, self._group = bounds, group
+        super().__init__(
+            group.joining(arguments) if group else arguments,
+            environment=environment,
+            directory=directory,
+            keep_open=keep_open,
+            with_errors=with_errors,
+        )
+
+    @property
+    def kept_by_kernel(self) -> bool:
+        """Whether it has a control group."""
+        return self._group is not None
+
+    def find_excess(self) -> str | None:
+        """Which limit it exceeds, or for which the kernel has killed a part of it, in words; or None.
+
+        The second is known also after its end, until it is closed.
+        """
+        if self._group is None:
+            running = self.exit_code is None
+            return (
+                tree.excess(self.pid, self._bounds.processes, self._bounds.memory_bytes) if running else None
+            )
+        return tree.crowd(len(self._group.members()), self._bounds.processes) or self._group.excess()
+
+    def find_kill(self) -> str | None:
+        """The limit for which the kernel has killed a part of it, in words; or None."""
+        return self._group.excess() if self._group else None
+
+    async def end(self) -> None:
+        await super().end()
+        if self._group:
+            # Daemons have left the tree, but not the group.
+            self._group.kill()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._group:
+            with anyio.move_on_after(KILL_LIMIT_S, shield=True):
+                # In a thread: on a busy machine the kernel takes half a second to remove a group.
+                while not await anyio.to_thread.run_sync(self._group.remove):  # noqa: ASYNC110 - no event
+                    await anyio.sleep(REMOVAL_PAUSE_S)
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self._group:
+            self._group.remove()

@@ -1,0 +1,59 @@
+"""SIGTERM to a worker: schedulers and service managers send it to all that the worker has started, too.
+
+A worker that is told to leave goes on until it has finished. What it runs to the end of, and could run again,
+it runs again if the signal came meanwhile (`undisturbed`), because a program that the signal ended, or one of
+whose children it ended, says nothing about the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+from gym_runtime.errors import GymError
+from gym_runtime.timing import SIGNALLED_S
+
+TRIES = 3
+_T = TypeVar("_T")
+_came = 0
+
+
+def note() -> None:
+    """This process got SIGTERM."""
+    global _came
+    _came += 1
+
+
+def count() -> int:
+    """How often this process got SIGTERM."""
+    return _came
+
+
+async def came_since(before: int) -> bool:
+    """Whether this process got SIGTERM since `count` was ``before``, or gets it in a moment.
+
+    The signal may reach a child first, so this is waited for.
+    """
+    if _came == before:
+        await anyio.sleep(SIGNALLED_S)
+    return _came != before
+
+
+async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T], bool]) -> _T:
+    """What ``run`` returned, or raised, without SIGTERM meanwhile; after `TRIES` tries whatever it did.
+
+    Args:
+        suspicious: whether a result may be the signal's doing.
+    """
+    for _ in range(TRIES - 1):
+        before = _came
+        try:
+            result = await run()
+        except GymError:
+            if not await came_since(before):
+                raise
+        else:
+            if _came == before and not (suspicious(result) and await came_since(before)):
+                return result
+    return await run()

@@ -1,0 +1,112 @@
+"""The files that a sandboxed process can read besides the Python runtime and `/usr`; all are read-only.
+
+A program can read the packages that it was given. A verifier is installed, trusted code, so it can read the
+folders that Python imports from, the package or folder of its own module, and the folders that its
+environment declares. Entries of its folder that begin with a dot are hidden, because a module is often
+beside ``.env``, ``.ssh`` or ``.git``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from gym_runtime.errors import UsageError
+
+PACKAGES = "/packages"
+
+
+class View(msgspec.Struct, frozen=True):
+    """The visible files.
+
+    Attributes:
+        shown: files and folders of the machine, by their paths in the sandbox.
+        covered: paths within these that are hidden.
+        own_session: the process starts a session of its own, apart from bubblewrap's.
+    """
+
+    shown: dict[str, str] = {}
+    covered: tuple[str, ...] = ()
+    own_session: bool = True
+
+    def mounts(self) -> list[str]:
+        """The arguments for bubblewrap, each folder before the paths in it."""
+        told: list[str] = []
+        covers: list[str] = []
+        # Sorted: a folder comes before what is in it.
+        for place in sorted({*self.shown, *self.covered}):
+            if place in self.shown:
+                told += ["--ro-bind", self.shown[place], place]
+            elif os.path.isdir(place):
+                told += ["--tmpfs", place]
+                covers += ["--remount-ro", place]
+            else:
+                told += ["--ro-bind", "/dev/null", place]
+        # Read-only at the end, when all mount points in them are made.
+        return told + covers
+
+
+def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
+    """The view of a verifier.
+
+    Args:
+        sources: the modules that it consists of.
+        folders: further folders that it reads.
+
+    Raises:
+        UsageError: a module is in the root folder, or the sandbox's user may not read it.
+    """
+    own = [_code(source.resolve()) for source in sources]
+    paths = {*own, *map(Path, import_path()), Path(sys.prefix), Path(__file__).parents[1]}
+    paths |= {Path(folder).resolve() for folder in folders}
+    if Path("/") in paths:
+        raise UsageError("an environment's module cannot be in the folder '/'; move it to another folder")
+    if os.geteuid() == 0:
+        for path in own:
+            _check_readable(path)
+    shown = {str(path): str(path) for path in paths if path.exists()}
+    covered = [entry.path for folder in own if folder.is_dir() for entry in os.scandir(folder) if _dot(entry)]
+    return View(shown, tuple(path for path in covered if path not in shown), own_session=False)
+
+
+def import_path() -> list[str]:
+    """The folders of ``sys.path`` without the working directory and the started script's folder."""
+    # These are the user's, and may hold anything.
+    not_ours = {"", os.getcwd()}
+    started = sys.modules.get("__main__")
+    if started is not None and started.__dict__.get("__file__"):
+        not_ours.add(os.path.dirname(os.path.abspath(str(started.__file__))))
+    return [path for path in sys.path if path not in not_ours and os.path.isabs(path)]
+
+
+def _code(source: Path) -> Path:
+    """The outermost package that a module belongs to, else its folder."""
+    folder = source.parent
+    if not (folder / "__init__.py").exists():
+        return folder
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder
+
+
+def _dot(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".") and not entry.is_symlink()
+
+
+def _check_readable(path: Path) -> None:
+    """Refuse a folder that other users cannot read: the sandboxes of a root worker run as other users."""
+    wanted = stat.S_IROTH | stat.S_IXOTH
+    if path.stat().st_mode & wanted != wanted:
+        raise UsageError(
+            f"only root can read {path}, but verifiers run as an unprivileged user; run: chmod -R o+rX {path}"
+        )
+
+
+def program_path(sources: Sequence[Path]) -> list[str]:
+    """The folders that a verifier imports from: `import_path`, and those of its modules."""
+    own = [str(code.parent if (code / "__init__.py").exists() else code) for code in map(_code, sources)]
+    return list(dict.fromkeys([*import_path(), *own]))

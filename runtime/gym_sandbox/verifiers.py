@@ -1,0 +1,203 @@
+"""The warm processes of an event loop: verifications in sandboxed forks that are killed at their limits.
+
+A call uses an idle process that was prepared for calls of its kind (its modules are imported), or starts one.
+The number of calls that compute at a time is a little above the number of CPUs; waiting for a turn does not
+count towards a limit. A call's limit is in processor time, so that a busy machine fails no call; a call that
+only waits ends after `WALL_FACTOR` times the limit plus `WALL_S`, by the clock. A call that takes
+`OVERRUN_FACTOR` times as long as its kind usually does (at least `OVERRUN_S`) gives up its turn and continues
+at the lowest priority, so that calls that hang do not delay others; at most `OVERRUNNING_AT_MOST` do so. The
+process that takes its turn was started in advance, at the lowest priority where that can be raised again:
+when all turns are taken, one more process is started, and another one when a call overruns.
+
+The processes are new sandboxed interpreters, never forks of a worker with its threads and connections, and
+end with their event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+from gym_sandbox import frames
+from gym_sandbox.verifier import Verifier
+from gym_sandbox.warm import Overrun, Warm
+
+OVERRUN_S = 0.1
+OVERRUN_FACTOR = 5.0
+USUAL_S = 0.4  # assumed until the first call of a kind is measured
+OVERRUNNING_AT_MOST = 64
+WALL_FACTOR, WALL_S = 4.0, 5.0
+WATCH_S, WATCH_LONG_S, WATCH_KEPT_S = 0.05, 1.0, 10.0
+WATCH_PART = 0.2
+"""A call is looked at each time that it has become older by this part, because a look costs the event loop up
+to half a millisecond, and a call may take minutes. The pauses are from `WATCH_S` to `WATCH_LONG_S`, or to
+`WATCH_KEPT_S` where the kernel keeps the limits."""
+
+
+class WarmProcesses:
+    """The warm processes of one event loop."""
+
+    def __init__(self) -> None:
+        cpus = os.cpu_count() or 2
+        self.turns = cpus + max(1, cpus // 4)  # more than CPUs: a call that hangs idles one until it overruns
+        self._turns = CapacityLimiter(self.turns)
+        self._idle_at_most = self.turns + 2
+        self._overrunning = 0
+        self._busy: dict[object, int] = {}
+        self._usual_s: dict[object, float] = {}
+        self._idle: list[Warm] = []
+        self._alive: set[Warm] = set()
+        # Not a method: that would keep this object alive.
+        weakref.finalize(self, _abandon, self._alive)
+
+    def start_ahead(self, kinds: Sequence[Verifier]) -> bool:
+        """Start a process for each kind, unless they are more than may be idle; whether it did."""
+        if len(kinds) > self._idle_at_most:
+            return False
+        # Not as spare processes: the first calls come as soon as a model has answered.
+        self._idle += [self._start(verifier) for verifier in kinds]
+        return True
+
+    async def call(
+        self, verifier: Verifier, arguments: bytes, cpu_s: float
+    ) -> frames.CallDone | frames.CallFailed:
+        """Call a verifier's function with encoded arguments.
+
+        Raises:
+            TimeoutError: it took too long, and was killed; the message has the limit.
+            ProcessDied: the process ended during the call, or exceeded a limit.
+            NotPrepared: no process could be prepared for such calls.
+            GymError: the preparation raised, or a process cannot be started.
+        """
+        async with self._turn() as turn, self._process(verifier) as process:
+            await process.prepare()
+            wall_s = WALL_FACTOR * cpu_s + WALL_S
+            try:
+                with anyio.fail_after(wall_s):
+                    await process.ask(arguments, cpu_s)
+                    return await self._answer(process, turn)
+            except Overrun:
+                raise TimeoutError(f"{cpu_s:g} s of processor time") from None
+            except TimeoutError:
+                raise TimeoutError(f"{wall_s:g} s") from None
+
+    async def _answer(self, process: Warm, turn: object) -> frames.CallDone | frames.CallFailed:
+        kind = process.verifier.kind
+        start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
+        in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
+        while not await process.answers_within(_pause_s(process, start_s)):
+            process.watch()
+            process.insist()
+            if time.monotonic() > in_time_s and self._overrunning < OVERRUNNING_AT_MOST:
+                return await self._overrun(process, turn, start_s)
+        # A moving average over about eight calls: one slow call changes little.
+        self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
+        return await process.answer()
+
+    async def _overrun(
+        self, process: Warm, turn: object, start_s: float
+    ) -> frames.CallDone | frames.CallFailed:
+        process.overran = True
+        self._busy[process.verifier.kind] -= 1
+        self._overrunning += 1
+        self._turns.release_on_behalf_of(turn)
+        self._keep_one_idle(process.verifier)
+        try:
+            process.yield_to_others()
+            while not await process.answers_within(_pause_s(process, start_s)):
+                process.watch()
+                process.yield_to_others()
+            return await process.answer()
+        finally:
+            self._overrunning -= 1
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[object]:
+        turn = object()
+        # Not on behalf of the task: a call that overruns gives its turn back and goes on.
+        await self._turns.acquire_on_behalf_of(turn)
+        try:
+            yield turn
+        finally:
+            # A call that overran has given it back already.
+            if turn in self._turns.statistics().borrowers:
+                self._turns.release_on_behalf_of(turn)
+
+    @asynccontextmanager
+    async def _process(self, verifier: Verifier) -> AsyncGenerator[Warm]:
+        """A process for one call; afterwards it becomes idle if it can take further calls."""
+        process = await self._take(verifier)
+        kind = verifier.kind
+        self._busy[kind] = self._busy.get(kind, 0) + 1
+        if self._busy[kind] >= self.turns - 1:
+            self._keep_one_idle(verifier)
+        try:
+            yield process
+        finally:
+            if not process.overran:
+                self._busy[kind] -= 1
+            await self._retire(process)
+
+    async def _take(self, verifier: Verifier) -> Warm:
+        # Other calls take idle processes while this one waits for the end of one.
+        while process := next((idle for idle in self._idle if idle.verifier.kind == verifier.kind), None):
+            self._idle.remove(process)
+            if not process.ended:
+                return process
+            await self._end(process)  # it may have been killed while idle (out of memory)
+        return self._start(verifier)
+
+    async def _retire(self, process: Warm) -> None:
+        # One that overran has a priority that cannot be raised again without privilege.
+        if not process.reusable or process.overran:
+            await self._end(process)
+            return
+        self._idle.append(process)
+        if len(self._idle) > self._idle_at_most:  # the one that has been idle for longest ends
+            await self._end(self._idle.pop(0))
+
+    async def _end(self, process: Warm) -> None:
+        # A cancelled call's process must not go on computing.
+        with anyio.CancelScope(shield=True):
+            await process.close()
+        self._alive.discard(process)
+
+    def _keep_one_idle(self, verifier: Verifier) -> None:
+        if not any(process.verifier.kind == verifier.kind for process in self._idle):
+            self._idle.append(self._start(verifier, spare=True))
+
+    def _start(self, verifier: Verifier, *, spare: bool = False) -> Warm:
+        process = Warm(verifier, spare=spare)
+        self._alive.add(process)
+        return process
+
+
+def _pause_s(process: Warm, since_s: float) -> float:
+    """How long to wait for an answer before the next look at a call."""
+    longest_s = WATCH_KEPT_S if process.kept_by_kernel else WATCH_LONG_S
+    return min(longest_s, max(WATCH_S, WATCH_PART * (time.monotonic() - since_s)))
+
+
+_of_loop: RunVar[WarmProcesses] = RunVar("gym_runtime_warm_processes")
+
+
+def processes() -> WarmProcesses:
+    """The warm processes of this event loop."""
+    try:
+        return _of_loop.get()
+    except LookupError:
+        found = WarmProcesses()
+        _of_loop.set(found)
+        return found
+
+
+def _abandon(alive: set[Warm]) -> None:
+    for process in alive:
+        process.abandon()

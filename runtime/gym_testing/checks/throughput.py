@@ -1,0 +1,241 @@
+"""What an environment costs without a model: verifying, calling tools, opening and closing sessions.
+
+It plays rollouts of the example rows on this process's event loop, as a worker does, and times each part
+separately. CPU time includes the processes that this one started (isolated verification, sandboxes): on Linux
+while they run, elsewhere only after they have ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from gym_runtime.environment import examples, requirements
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.examples import Example
+from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.shapes import Episode, Session
+from gym_runtime.environment.verdict import make_response
+from gym_runtime.errors import UsageError, leaf
+from gym_runtime.messages.items import FunctionCall, decode_items
+from gym_runtime.messages.responses import decode_response
+
+SILENCE = make_response()
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call costs, on average.
+
+    Attributes:
+        calls: how many were measured.
+        per_s: how many of them one worker does in a second, if it does nothing else; isolated verification
+            uses all CPUs of the machine.
+        wall_us: from call to answer, in microseconds.
+        cpu_us: processor time, in microseconds.
+    """
+
+    calls: int
+    per_s: float
+    wall_us: float
+    cpu_us: float
+
+
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment costs.
+
+    Attributes:
+        isolated: verification runs in separate processes; the verdicts' costs then include opening a session.
+        gold, silence: a verdict on a perfect rollout, and on an empty answer.
+        session: opening and closing a session.
+        tools: a call of each tool that the perfect rollouts use; ``reset`` and ``step`` of an episode.
+    """
+
+    environment: str
+    shape: str
+    isolated: bool
+    gold: Cost
+    silence: Cost
+    session: Cost
+    tools: dict[str, Cost] = {}
+
+
+class Meter:
+    """Adds up the times of the calls of one kind. Call `start` before and `stop` after each call."""
+
+    def __init__(self) -> None:
+        self.calls = self._wall_ns = self._cpu_ns = 0
+        self._started = (0, 0, 0)
+
+    def start(self) -> None:
+        others_ns = _children_cpu_ns()
+        self._started = (others_ns, time.perf_counter_ns(), time.process_time_ns())
+
+    def stop(self, calls: int = 1) -> None:
+        cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
+        others_before_ns, wall_before_ns, cpu_before_ns = self._started
+        self.calls += calls
+        self._wall_ns += wall_ns - wall_before_ns
+        self._cpu_ns += cpu_ns - cpu_before_ns + max(0, _children_cpu_ns() - others_before_ns)
+
+    def cost(self, *, at_once: int = 1, per: int | None = None) -> Cost:
+        """The cost of one call, when ``at_once`` of them ran concurrently.
+
+        Args:
+            per: how many calls were measured, if they were not counted one by one.
+        """
+        calls = per or self.calls
+        wall_us = self._wall_ns / 1000 / max(1, calls)
+        return Cost(
+            calls=calls,
+            per_s=1e6 / wall_us if wall_us else 0.0,
+            wall_us=wall_us * at_once,
+            cpu_us=self._cpu_ns / 1000 / max(1, calls),
+        )
+
+
+async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
+    """Measure an environment for about ``seconds``; each of its example rows is played at least once.
+
+    Raises:
+        UsageError: its packages or its example rows are missing.
+        GymError: its code failed.
+    """
+    requirements.require(environment)
+    rows = examples.read(environment)
+    if not rows:
+        raise UsageError(f"{environment.examples} has no rows")
+    # What a row, a tool or a verifier imports and reads at its first use is start-up, not what it costs.
+    warming = _Measurement(environment)
+    for example in rows:
+        await warming.play(example, empty=False)
+        await warming.play(example, empty=True)
+    measured = _Measurement(environment)
+    isolated = environment.definition.isolated
+    for empty in (False, True):
+        end_s = time.monotonic() + seconds / (4 if isolated else 2)
+        for number, example in enumerate(itertools.cycle(rows)):
+            if number >= len(rows) and time.monotonic() >= end_s:
+                break
+            await measured.play(example, empty=empty)
+    at_once = (os.cpu_count() or 1) if isolated else 1
+    if isolated:
+        await measured.judge_heavily(rows, seconds / 4, at_once)
+    return Throughput(
+        environment=environment.name,
+        shape=environment.definition.shape,
+        isolated=isolated,
+        gold=measured.gold.cost(at_once=at_once),
+        silence=measured.silence.cost(at_once=at_once),
+        session=measured.session.cost(),
+        tools={name: meter.cost() for name, meter in measured.tools.items()},
+    )
+
+
+class _Measurement:
+    """Plays rollouts and keeps the meters."""
+
+    def __init__(self, environment: LoadedEnvironment) -> None:
+        self._environment = environment
+        self._resource = environment.resource
+        self.gold, self.silence, self.session = Meter(), Meter(), Meter()
+        self.tools: dict[str, Meter] = {}
+
+    async def play(self, example: Example, *, empty: bool) -> None:
+        """Play one rollout on a new session; verify it unless verification is isolated."""
+        resource, output = self._resource, list[msgspec.Raw]()
+        self.session.start()
+        session = await resource.open(example.row, example.answers().models(resource.roles))
+        self.session.stop(0)
+        try:
+            if isinstance(session, Episode):
+                meter = self._tool("reset")
+                meter.start()
+                await resource.reset(session)
+                meter.stop()
+            for turn in () if empty else example.turns:
+                response = make_response(*turn)
+                output += decode_response(response).output
+                await self._answer(session, response)
+            if not self._environment.definition.isolated:
+                whole = SILENCE if empty else msgspec.json.encode({"id": "gold", "output": output})
+                meter = self.silence if empty else self.gold
+                meter.start()
+                await resource.verify(session, whole)
+                meter.stop()
+        finally:
+            self.session.start()
+            await resource.close(session)
+            self.session.stop()
+
+    async def _answer(self, session: Session[Any], response: bytes) -> None:
+        if isinstance(session, Episode):
+            meter = self._tool("step")
+            meter.start()
+            await self._resource.step(session, response)
+            meter.stop()
+        elif self._resource.tools or not self._resource.stateless:
+            for call in decode_items(decode_response(response).output):
+                if isinstance(call, FunctionCall):
+                    meter = self._tool(call.name)
+                    meter.start()
+                    await self._resource.call_tool(session, call.name, call.arguments)
+                    meter.stop()
+
+    def _tool(self, name: str) -> Meter:
+        return self.tools.setdefault(name, Meter())
+
+    async def judge_heavily(self, rows: list[Example], seconds: float, at_once: int) -> None:
+        """Measure isolated verifications, as many at once as there are CPUs."""
+        source, definition = str(self._environment.source), self._environment.definition
+        limit_s, folders = definition.verify_timeout_s, self._environment.asset_folders
+        responses = [await examples.play(self._resource, example) for example in rows]
+
+        async def judge(responses: list[bytes], meter: Meter) -> None:
+            calls = itertools.count()
+            end_s = time.monotonic() + seconds
+
+            async def lane() -> None:
+                while (number := next(calls)) < len(rows) or time.monotonic() < end_s:
+                    example, response = rows[number % len(rows)], responses[number % len(rows)]
+                    await verify_isolated(source, example.row, response, limit_s, folders)
+                    done.append(number)
+
+            done: list[int] = []
+            meter.start()
+            try:
+                async with anyio.create_task_group() as lanes:
+                    for _ in range(at_once):
+                        lanes.start_soon(lane)
+            except BaseExceptionGroup as group:
+                raise leaf(group) from group
+            meter.stop(len(done))
+
+        await judge(responses, Meter())
+        await judge(responses, self.gold)
+        await judge([SILENCE] * len(rows), self.silence)
+
+
+def _children_cpu_ns() -> int:
+    """The processor time of this process's descendants."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round((ended.ru_utime + ended.ru_stime) * 1e9) + _living_cpu_ns(Path("/proc/self"))
+
+
+def _living_cpu_ns(process: Path) -> int:
+    total = 0
+    try:
+        for thread in (process / "task").iterdir():
+            for child in (thread / "children").read_text().split():
+                total += sum(
+                    int((task / "schedstat").read_text().split()[0])
+                    for task in Path("/proc", child, "task").iterdir()
+                ) + _living_cpu_ns(Path("/proc", child))
+    except (OSError, IndexError):
+        return total
+    return total

@@ -1,0 +1,300 @@
+"""A connection to a `MemoryBroker`: the bus of one simulated worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
+from gym_runtime.bus.protocol import decode_headers, encode_headers
+from gym_runtime.bus.slots import Slots, own_or_shared
+from gym_runtime.bus.stop import Stop, Stopped
+from gym_runtime.bus.subjects import Names
+from gym_runtime.errors import (
+    BrokerError,
+    ConnectionLost,
+    DeadlineExceeded,
+    GymError,
+    NoWorker,
+    PayloadTooLarge,
+    UsageError,
+)
+from gym_runtime.timing import PATIENCE_S, TASK_ACK_WAIT_S
+
+from gym_testing.memory.line import CLOSED, Line
+from gym_testing.memory.memory_puller import Puller
+
+if TYPE_CHECKING:
+    from gym_testing.memory.memory_broker import MemoryBroker
+    from gym_testing.memory.stored import Stream
+
+_INBOX = "_INBOX:"
+_NAMES = Names("gym")
+
+T = TypeVar("T")
+
+
+class _Question:
+    """A request that waits for its answer."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.outcome: bytes | GymError | Stopped | None = None
+
+    def settle(self, outcome: bytes | GymError | Stopped) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            self.done.set()
+
+
+class MemoryBus:
+    """A `gym_runtime.bus.interface.Bus`. Made by `MemoryBroker.connect`.
+
+    `cut` and `mend`, `freeze` and `thaw` do to it what a network does, or the kernel to a stopped process.
+    """
+
+    def __init__(self, broker: MemoryBroker, line: Line) -> None:
+        self.line = line
+        self.cut = line.cut
+        self.mend = line.mend
+        self.freeze = line.freeze
+        self.thaw = line.thaw
+        self._broker = broker
+        self._questions: dict[int, _Question] = {}
+        self._asked = 0
+        self._unwatch = line.watch(self._on_line)
+
+    @property
+    def name(self) -> str:
+        """The connection's name, as a `Faults` policy sees it."""
+        return self.line.name
+
+    crowded = False
+
+    async def ease(self, deadline_s: float) -> None:
+        """Nothing is ever crowded here."""
+
+    # -- requests and signals -------------------------------------------------------------------------
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        deadline_s: float,
+        headers: Headers | None = None,
+        run: str = "",
+        stop: Stop | None = None,
+    ) -> bytes:
+        _NAMES.subject(subject)
+        payload, headers = self._checked(subject, payload), _as_sent(headers)
+        left_s = deadline_s - self._broker.now()
+        question = _Question()
+        self._asked += 1
+        number = self._asked
+        with anyio.move_on_after(max(0.0, left_s)):
+            await self.line.room()
+            await self.line.passable()
+            self._questions[number] = question
+            try:
+                if stop is not None:
+                    stop.calls(partial(question.settle, Stopped()))
+                self._ask(number, question, subject, payload, headers)
+                await question.done.wait()
+            finally:
+                del self._questions[number]
+        if question.outcome is None:
+            raise DeadlineExceeded(f"no answer on {subject!r} within {left_s:.1f} s")
+        if isinstance(question.outcome, GymError | Stopped):
+            raise question.outcome
+        return question.outcome
+
+    def _ask(
+        self, number: int, question: _Question, subject: str, payload: bytes, headers: Headers | None
+    ) -> None:
+        reply = f"{_INBOX}{self.name}:{number}"
+
+        def ask() -> None:
+            if not self._broker.route("request", self.line, subject, payload, headers, reply):
+                self.line.arrive(partial(question.settle, NoWorker(f"no worker serves {subject!r}")))
+
+        self.line.send(ask, len(payload))
+
+    def take_answer(self, number: int, payload: bytes) -> None:
+        """The broker hands over an answer; a late one is dropped."""
+        question = self._questions.get(number)
+        if question is not None:
+            question.settle(payload)
+
+    def _on_line(self, up: bool) -> None:
+        if not up:
+            why = CLOSED if self.line.closed else "the connection to the broker broke"
+            for question in self._questions.values():
+                question.settle(ConnectionLost(why))
+
+    async def publish(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, run: str = ""
+    ) -> None:
+        answering = subject.startswith(_INBOX)
+        if not answering:
+            _NAMES.subject(subject)
+        payload, headers = self._checked(subject, payload), _as_sent(headers)
+        await self.line.room()
+        if answering:
+            self.line.send(partial(self._broker.answer, self.line, subject, payload), len(payload))
+        else:
+            route = partial(self._broker.route, "signal", self.line, subject, payload, headers)
+            self.line.send(route, len(payload))
+
+    @asynccontextmanager
+    async def serve(
+        self, subject: str, receive: Callable[[Incoming], None], *, queue: str = ""
+    ) -> AsyncGenerator[None]:
+        _NAMES.pattern(subject)
+        await self.line.room()
+        serving = True
+
+        def take(incoming: Incoming) -> None:
+            if serving:
+                receive(incoming)
+
+        unsubscribe = self._broker.subscribe(subject, take, queue=queue, line=self.line)
+        try:
+            yield
+        finally:
+            serving = False
+            unsubscribe()
+
+    # -- the work queue -------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
+    ) -> None:
+        _starts_with(subject, "task")
+        payload, headers = self._checked(subject, payload), _as_sent(headers)
+        await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers, once=once))
+
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        _starts_with(pattern, "task", is_pattern=True)
+        await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s))
+
+    async def pull(
+        self,
+        pattern: str,
+        *,
+        consumer: str,
+        slots: int | Slots,
+        handle: Callable[[Delivery], Awaitable[None]],
+        ack_wait_s: float = TASK_ACK_WAIT_S,
+        stop: anyio.Event | None = None,
+    ) -> None:
+        _starts_with(pattern, "task", is_pattern=True)
+        await self.line.passable(PATIENCE_S)
+        queue = self._broker.queue
+        shared = queue.consumer(consumer, pattern, ack_wait_s)
+        places = own_or_shared(slots)
+        puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle)
+        await puller.run(stop)
+
+    async def depth(self, consumer: str) -> QueueDepth:
+        return await self._stored("task", lambda: self._broker.queue.depth(consumer))
+
+    # -- records --------------------------------------------------------------------------------------
+
+    async def commit(self, subject: str, payload: bytes) -> bool:
+        _starts_with(subject, "rollout")
+        payload = self._checked(subject, payload)
+        stream = self._broker.streams["rollout"]
+        return await self._stored(subject, lambda: stream.store(subject, payload, expect=0)) is not None
+
+    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+        _starts_with(subject, "journal", "runs")
+        payload = self._checked(subject, payload)
+        stream = self._stream(subject)
+        return await self._stored(subject, lambda: stream.store(subject, payload, expect=expect))
+
+    async def records(self, pattern: str, *, after: int = 0) -> AsyncGenerator[Record]:
+        _starts_with(pattern, "rollout", "journal", "runs", is_pattern=True)
+        stream = self._stream(pattern)
+        changed = anyio.Event()
+        unwatch = self.line.watch(lambda up: changed.set())
+        try:
+            while True:
+                await self.line.passable()
+                found, after = stream.read(pattern, after)
+                for record in found:
+                    yield record
+                if not found:
+                    changed = anyio.Event()
+                    stream.when_stored(changed)
+                    await changed.wait()
+        finally:
+            stream.give_up(changed)
+            unwatch()
+
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
+        _starts_with(pattern, "rollout", "journal", "runs", is_pattern=True)
+        stream = self._stream(pattern)
+        return await self._stored(pattern, lambda: stream.latest(pattern))
+
+    async def forget(self, pattern: str, *, before: int | None = None) -> int:
+        _starts_with(pattern, "task", "rollout", "journal", "runs", "blob", is_pattern=True)
+        if pattern.startswith("blob."):
+            return 0  # large payloads travel as they are
+        if pattern.startswith("task."):
+            return await self._stored(pattern, lambda: self._broker.queue.forget(pattern))
+        stream = self._stream(pattern)
+        return await self._stored(pattern, lambda: stream.forget(pattern, before))
+
+    async def counts(self, pattern: str) -> dict[str, int]:
+        _starts_with(pattern, "task", "rollout", "journal", "runs", is_pattern=True)
+        stored = self._stream(pattern) if not pattern.startswith("task.") else self._broker.queue
+        return await self._stored(pattern, lambda: stored.counts(pattern))
+
+    def _stream(self, subject: str) -> Stream:
+        return self._broker.streams[subject.partition(".")[0]]
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        self.line.close()
+        self._broker.forget_connection(self.name)
+
+    # -- the inside -----------------------------------------------------------------------------------
+
+    async def _stored(self, subject: str, act: Callable[[], T]) -> T:
+        """Ask the broker to store, read or delete something. After an error it may have been done."""
+        await self.line.passable(PATIENCE_S)
+        fate = self._broker.fate("store", subject, self.line)
+        if fate.delay_s > 0:
+            await anyio.sleep(fate.delay_s)
+        await self.line.passable(PATIENCE_S)
+        if fate.drop:
+            if self._broker.dice.random() < 0.5:
+                act()
+            raise BrokerError(f"the broker stored or answered nothing on {subject!r}")
+        return act()
+
+    def _checked(self, subject: str, payload: bytes) -> bytes:
+        if len(payload) > self._broker.max_bytes:
+            raise PayloadTooLarge(
+                f"{len(payload)} bytes on {subject!r}; the limit is {self._broker.max_bytes}"
+            )
+        return bytes(payload)
+
+
+def _as_sent(headers: Headers | None) -> Headers | None:
+    """Headers as they would arrive over the wire, refused or trimmed as there."""
+    return decode_headers(encode_headers(headers)) or None if headers else None
+
+
+def _starts_with(subject: str, *kinds: str, is_pattern: bool = False) -> None:
+    if is_pattern:
+        _NAMES.pattern(subject)
+    else:
+        _NAMES.subject(subject)
+    if subject.partition(".")[0] not in kinds or "." not in subject:
+        raise UsageError(f"{subject!r} must start with one of {', '.join(f'{kind}.' for kind in kinds)}")

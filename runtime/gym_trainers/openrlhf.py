@@ -1,0 +1,167 @@
+"""OpenRLHF: an ``AgentExecutor`` whose rollouts are made here, and a remote reward.
+
+OpenRLHF's engine can be reached only through ``llm_engine.generate`` in its own Ray actor, so each actor
+serves its engine to the system as a model (`gym_trainers.token_engine`). OpenRLHF keeps its engines,
+its weights and its balance between engines; agents, tools, judges and retries are ours. The dataset's label
+column holds the row.
+
+OpenRLHF takes no rollout without a reward, and one without an action token makes its means NaN. So a failed
+rollout is made again, `TRIES` times. After that it becomes a single end token with the mean reward of its
+group, so that its advantage is 0 and the group's mean does not change; ``extra_logs`` counts it. An
+estimator without groups (``reinforce``, ``gae``) trains on that one token.
+
+Source: OpenRLHF 0.11.2, ``openrlhf/utils/agent.py``, ``trainer/ppo_utils/samples_generator.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar
+
+import anyio
+
+from gym_trainers.rollout_source import RolloutSource, shared_client
+from gym_trainers.token_engine import Read, Sampled, TokenEngine
+from gym_trainers.training_rollouts import (
+    SAMPLING,
+    base_class,
+    engine_sampling,
+    only_piece,
+    pieces,
+    standing_in,
+)
+
+TRIES = 3
+_SPECIAL_TOKEN = re.compile(r"(?:<\|[^|<>]{1,60}\|>|</s>|<eos>|<end_of_turn>)\Z")
+_LONGEST_TOKEN = 64
+
+
+class _Group:
+    """The rollouts of one prompt; OpenRLHF starts all of them together, in one process."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.rewards: list[float | None] = []
+        self.settled = anyio.Event()
+
+
+class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
+    """For ``--train.agent_func_path FILE``, in which a subclass named ``AgentExecutor`` sets what it needs::
+
+        class AgentExecutor(GymAgentExecutor):
+            settings = {"max_turns": 8}
+
+    Attributes:
+        nats: the broker of the running system; by default ``GYM_NATS_URL``.
+        settings: fields of `RolloutSettings`, such as ``max_turns``.
+        read: how answers are parsed, if not as Qwen and Hermes models write them.
+    """
+
+    nats: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    read: ClassVar[Read | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._source: RolloutSource | None = None
+        self._groups: dict[int, _Group] = {}
+
+    async def execute(
+        self,
+        prompt: str,
+        label: str,
+        sampling_params: Any,
+        max_length: int,
+        hf_tokenizer: Any,
+        llm_engine: Any,
+        images: Any = None,
+    ) -> dict[str, Any]:
+        """One rollout of the row in ``label``; its prompt is the row's.
+
+        Raises:
+            TaskError, UsageError: the row or a setting is wrong.
+        """
+        if self._source is None:
+            self._source = self._made(sampling_params, max_length, hf_tokenizer, llm_engine)
+        # All rollouts of a prompt are given the same object, and no others are.
+        group = self._groups.setdefault(id(sampling_params), _Group())
+        group.open += 1
+        try:
+            given = {name: getattr(sampling_params, name, None) for name in SAMPLING}
+            record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
+            group.rewards.append(record.reward)
+        finally:
+            group.open -= 1
+            if not group.open:
+                del self._groups[id(sampling_params)]
+                group.settled.set()
+        found, reward, wanted = pieces(record), record.reward, sampling_params.logprobs is not None
+        piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)
+        if not found:
+            piece = piece._replace(turns=((0, 1),))
+            await group.settled.wait()
+            reward = standing_in(group.rewards)
+        start = len(piece.prompt_ids)
+        log_probs = [0.0] * start + piece.log_probs if wanted and piece.log_probs else None
+        return {
+            "prompt": prompt,
+            "label": label,
+            "images": images,
+            "mm_train_inputs": None,
+            "observation_tokens": piece.prompt_ids + piece.response_ids,
+            "action_ranges": [(start + first, start + last) for first, last in piece.turns],
+            "rollout_log_probs": log_probs,
+            "reward": reward,
+            "scores": reward,
+            "truncated": piece.cut,
+            "extra_logs": {"gym_failed": float(not found), "gym_turns": float(record.turns)},
+        }
+
+    def _made(self, template: Any, max_length: int, tokenizer: Any, llm_engine: Any) -> RolloutSource:
+        async def generate(prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
+            params = deepcopy(template)
+            for name, value in sampling.items():
+                setattr(params, name, value)
+            said = (await llm_engine.generate(prompt, params)).outputs[0]
+            ids = list(said.token_ids)
+            chosen = zip(ids, said.logprobs, strict=True) if said.logprobs is not None else None
+            log_probs = None if chosen is None else [float(all_[token].logprob) for token, all_ in chosen]
+            return Sampled(ids, log_probs, cut=said.finish_reason == "length")
+
+        engine = TokenEngine(tokenizer, generate, context=max_length, read=type(self).read)
+        return RolloutSource(engine, nats=self.nats, settings=self.settings)
+
+
+def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    """For ``--reward.remote_url FILE``: the verdict of a row's verifier on one single-turn answer.
+
+    The row is the label. Rows must name their environment (``agent_ref``), and the system is that of
+    ``GYM_NATS_URL``. What fails raises: OpenRLHF then has no reward and stops, instead of training on 0.
+
+    Raises:
+        GymError: there is no verdict.
+    """
+    (query,), (prompt,), (label,) = queries, prompts, labels
+    said = without_end_tokens(query.removeprefix(prompt))
+    reward = shared_client().verify(label, said).reward
+    return {"rewards": reward, "scores": reward, "extra_logs": {}}
+
+
+def without_end_tokens(text: str) -> str:
+    """A text without the special tokens at its end.
+
+    One expression for all of them would need a time that grows with the square of the text.
+
+    >>> without_end_tokens("yes <|im_end|>\\n<|endoftext|>"), without_end_tokens("yes ")
+    ('yes', 'yes ')
+    """
+    end, kept = len(text.rstrip()), len(text)
+    while found := _SPECIAL_TOKEN.search(text, max(0, end - _LONGEST_TOKEN), end):
+        end = found.start()
+        # Texts of nothing but white space between two tokens are short steps.
+        while end and text[end - 1].isspace():
+            end -= 1
+        kept = end
+    return text[:kept]

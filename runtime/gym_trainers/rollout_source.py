@@ -1,0 +1,219 @@
+"""What a trainer's process holds: a connection to a running system, where it serves its own engine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import anyio
+from gym_runtime.bus.nats import connect as connect_bus
+from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.client.client import Client
+from gym_runtime.client.connecting import connect
+from gym_runtime.client.lifetime import Lifetime
+from gym_runtime.client.standing_run import StandingRun
+from gym_runtime.client.streaming import background
+from gym_runtime.client.sync import SyncClient, connect_sync
+from gym_runtime.errors import BrokerError, GymError, UsageError
+from gym_runtime.logs import logger
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.timing import TRAINER_DRAIN_S
+
+from gym_trainers.token_engine import TokenEngine, serving
+from gym_trainers.training_rollouts import why_failed
+
+
+def system_url(nats: str = "") -> str:
+    """The broker of the running system: what is given, or ``GYM_NATS_URL``.
+
+    Raises:
+        UsageError: neither is set.
+    """
+    url = nats or os.environ.get("GYM_NATS_URL", "")
+    if not url:
+        raise UsageError("which system? set GYM_NATS_URL to the URL that 'gym-runtime start' prints")
+    return url
+
+
+def shared_client() -> SyncClient:
+    """This process's connection to the system of ``GYM_NATS_URL``, for code without an event loop.
+
+    Raises:
+        UsageError, BrokerError: the message says what is missing.
+    """
+    with _CONNECTING:
+        return _client()
+
+
+_CONNECTING = threading.Lock()
+
+
+@cache
+def _client() -> SyncClient:
+    return connect_sync(system_url())
+
+
+class RolloutSource:
+    """Rollouts that the trainer's own engine samples. It connects at its first use, and may be shared.
+
+    All methods are called in one event loop, in which the trainer's engine is asked, too.
+
+    Args:
+        engine: the trainer's.
+        nats: see `system_url`.
+        settings: fields of `RolloutSettings`.
+
+    Raises:
+        UsageError: nothing says which system.
+    """
+
+    def __init__(
+        self,
+        engine: TokenEngine,
+        *,
+        nats: str = "",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._nats = system_url(nats)
+        self._engine = engine
+        self._settings = RolloutSettings().with_keywords({**(settings or {}), "return_tokens": True})
+        self._joined: _Joined | None = None
+        self._lifetime: Lifetime | None = None
+        self._opening = anyio.Lock()
+        self._in_progress = 0
+        self._asked_to_leave = anyio.Event()
+        self._idle = anyio.Event()
+
+    async def rollout(self, row: str, sampling: Mapping[str, Any], *, tries: int = 1) -> RolloutRecord:
+        """One rollout; it has no reward if it failed for good, ``tries`` times.
+
+        Args:
+            row: as JSON text.
+            sampling: fields of `Sampling` for this rollout.
+
+        Raises:
+            TaskError, UsageError: the row or a setting is wrong.
+            GymError: the connection is lost, or this worker was asked to leave (``gym-runtime drain``).
+        """
+        async with self._working() as (_, run, _):
+            record = await run.rollout(row, **sampling)
+            for _ in range(tries - 1):
+                if record.reward is not None:
+                    break
+                logger().warning("a failed rollout is made again", why=why_failed(record))
+                record = await run.rollout(row, **sampling)
+        return record
+
+    async def rollouts(
+        self, rows: Sequence[str], keys: Sequence[Any], sampling: Mapping[str, Any]
+    ) -> list[RolloutRecord]:
+        """One rollout per row, in their order; neighbours with one key are a group.
+
+        Failed ones keep their places.
+
+        Args:
+            sampling: fields of `Sampling` for all of them.
+
+        Raises:
+            TaskError, UsageError: a row or a setting is wrong.
+            GymError: somebody cancelled the run, the connection is lost, or this worker was asked to leave.
+        """
+        parts = [list(members) for _, members in groupby(range(len(rows)), key=lambda place: keys[place])]
+        found: dict[int, RolloutRecord] = {}
+        async with self._working() as (gym, _, pool):
+            for size in sorted({len(part) for part in parts}):
+                chosen = [part for part in parts if len(part) == size]
+                async for group in gym.groups(
+                    [rows[part[0]] for part in chosen],
+                    self._settings,
+                    on_failure="mask",
+                    keys=chosen,
+                    repeats=size,
+                    model_pool=pool,
+                    **sampling,
+                ):
+                    found.update(zip(group.key, group.rollouts, strict=True))
+        if len(found) < len(rows):
+            what = f"{len(rows) - len(found)} of {len(rows)} rollouts did not come"
+            raise GymError(f"{what}: somebody cancelled the run")
+        return [found[place] for place in range(len(rows))]
+
+    async def close(self) -> None:
+        """Leave the system."""
+        lifetime, self._lifetime, self._joined = self._lifetime, None, None
+        if lifetime is not None:
+            await lifetime.close()
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncGenerator[_Joined]:
+        """Within this rollouts are made; the process leaves the system only when none are."""
+        joined = await self._open()
+        self._in_progress += 1
+        try:
+            yield joined
+        finally:
+            self._in_progress -= 1
+            if not self._in_progress:
+                self._idle.set()
+
+    async def _open(self) -> _Joined:
+        if self._asked_to_leave.is_set():
+            raise GymError(
+                "the worker of this trainer's engine was asked to leave the system (gym-runtime drain): it "
+                "makes no more rollouts; start the training again"
+            )
+        async with self._opening:
+            if self._joined is None:
+                self._lifetime = Lifetime(self._join())
+                await self._lifetime.open()
+            assert self._joined is not None, "the open context has set it"
+            return self._joined
+
+    @asynccontextmanager
+    async def _join(self) -> AsyncGenerator[None]:
+        async with (
+            connect(self._nats) as gym,
+            self._connected_as_model() as bus,
+            serving(bus, self._engine, self._asked_to_leave.set) as pool,
+            gym.standing_run(self._settings, model_pool=pool) as run,
+            background() as tasks,
+        ):
+            self._joined = _Joined(gym, run, pool)
+            assert self._lifetime is not None, "it opens this context"
+            tasks.start_soon(self._drain, self._lifetime)
+            yield
+
+    @asynccontextmanager
+    async def _connected_as_model(self) -> AsyncGenerator[NatsBus]:
+        async with AsyncExitStack() as stack:
+            try:
+                bus = await stack.enter_async_context(connect_bus(self._nats, role="model"))
+            except BrokerError as error:
+                raise BrokerError(
+                    f"{error.message}. A trainer that serves its own engine needs the keys of a client and "
+                    "a model worker: trainer.join of 'gym-runtime broker' has both"
+                ) from error
+            yield bus
+
+    async def _drain(self, lifetime: Lifetime) -> None:
+        """When a client asks for it, leave: with the last rollout in progress, or after `TRAINER_DRAIN_S`."""
+        await self._asked_to_leave.wait()
+        with anyio.move_on_after(TRAINER_DRAIN_S):
+            while self._in_progress:
+                self._idle = anyio.Event()
+                await self._idle.wait()
+        lifetime.end()
+
+
+class _Joined(NamedTuple):
+    """An open connection, its standing run, and the pool of the trainer's engine."""
+
+    gym: Client
+    run: StandingRun
+    pool: str

@@ -1,0 +1,148 @@
+"""SkyRL: a generator whose rollouts are made here, for ``BasePPOExp.get_generator``.
+
+SkyRL starts its engines, changes their weights and pauses them; its inference engine client samples, ids in
+and ids out. The generator serves it to the system as a model (`gym_trainers.token_engine`), so
+agents, tools, judges and retries are ours, and comparisons of a whole group too: a batch holds its groups.
+
+A failed rollout is one masked token with the mean reward of its group: SkyRL counts every reward in its
+group's mean, and so its advantage is 0 and the mean does not change.
+
+Source: SkyRL 0.4, ``skyrl/train/generators/base.py``, ``skyrl/train/utils/trainer_utils.py``.
+"""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# SkyRL is not installed where types are checked.
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import anyio
+from gym_runtime.messages.outcomes import RolloutRecord
+
+from gym_trainers.rollout_source import RolloutSource
+from gym_trainers.token_engine import Read, Sampled, TokenEngine
+from gym_trainers.training_rollouts import (
+    ROW,
+    base_class,
+    engine_sampling,
+    only_piece,
+    pieces,
+    standing_in,
+)
+
+
+class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface")):
+    """Rollouts of rows in the dataset's column ``gym_row``.
+
+    Args:
+        generator_cfg: SkyRL's ``cfg.generator``.
+        tokenizer: SkyRL's.
+        inference_engine_client: SkyRL's.
+        policy_model_name: what SkyRL's ``resolve_policy_model_name(cfg)`` says; needed with LoRA.
+        nats: the broker of the running system; by default ``GYM_NATS_URL``.
+        settings: fields of `RolloutSettings`, such as ``max_turns``.
+        read: how answers are parsed, if not as Qwen and Hermes models write them.
+    """
+
+    def __init__(
+        self,
+        generator_cfg: Any,
+        tokenizer: Any,
+        inference_engine_client: Any,
+        *,
+        policy_model_name: str | None = None,
+        nats: str = "",
+        settings: Mapping[str, Any] | None = None,
+        read: Read | None = None,
+    ) -> None:
+        super().__init__()
+        from skyrl.train.generators.utils import build_vllm_cache_salt
+
+        self._client = inference_engine_client
+        self._params = generator_cfg.sampling_params
+        self._end = int(tokenizer.eos_token_id)
+
+        async def generate(prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
+            if self._wants_log_probs:
+                sampling["logprobs"] = 0  # of the chosen token alone
+            request = {"prompt_token_ids": [prompt], "sampling_params": sampling, "session_ids": [rollout]}
+            version = getattr(inference_engine_client, "weight_version", None)  # not in its interface
+            if version is not None and generator_cfg.use_cache_salt:
+                # Else the engine would go on from what older weights have computed.
+                request["cache_salt"] = build_vllm_cache_salt(version, policy_model_name)
+            said = await inference_engine_client.generate(request, model=policy_model_name)
+            log_probs = said.get("response_logprobs")
+            return Sampled(
+                list(said["response_ids"][0]),
+                log_probs[0] if log_probs else None,
+                cut=said["stop_reasons"][0] == "length",
+                version="" if version is None else f"step-{version}",
+            )
+
+        context = generator_cfg.max_input_length + self._params.max_generate_length
+        engine = TokenEngine(tokenizer, generate, context=context, read=read)
+        self._source = RolloutSource(engine, nats=nats, settings=settings)
+
+    @property
+    def _wants_log_probs(self) -> bool:
+        return self._params.logprobs is not None
+
+    async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A ``GeneratorOutput`` with one entry per prompt, in their order.
+
+        Raises:
+            TaskError, UsageError: a row or a setting is wrong.
+            GymError: somebody cancelled the run, or the connection is lost.
+        """
+        rows = [str(extra[ROW]) for extra in input_batch["env_extras"]]
+        names = [one.instance_id for one in input_batch.get("trajectory_ids") or ()] or list(range(len(rows)))
+        params = input_batch.get("sampling_params") or self._params
+        records = await self._source.rollouts(rows, names, _sampling(params))
+        async with anyio.create_task_group() as tasks:
+            for record in records:
+                tasks.start_soon(self._client.finish_session, record.rollout_id)
+        wanted = self._wants_log_probs
+        kept = [only_piece(one, pieces(one), self._end, log_probs=wanted) for one in records]
+        log_probs = [one.log_probs for one in kept]
+        return {
+            "prompt_token_ids": [one.prompt_ids for one in kept],
+            "response_ids": [one.response_ids for one in kept],
+            "rewards": _rewards(records, names),
+            "loss_masks": [one.mask for one in kept],
+            "stop_reasons": ["length" if one.cut else "stop" for one in kept],
+            "rollout_metrics": {
+                "gym/failed": sum(record.reward is None for record in records),
+                "gym/turns": sum(record.turns for record in records) / len(records),
+                "gym/tool_calls": sum(record.tool_calls for record in records) / len(records),
+            },
+            "rollout_logprobs": None if None in log_probs else log_probs,
+            "trajectory_ids": input_batch.get("trajectory_ids"),
+            "trajectory_generation_times": [record.duration_s for record in records],
+            "is_last_step": None,
+            "env_metrics": [dict(record.numbers) for record in records],
+        }
+
+    async def close(self) -> None:
+        """Leave the system."""
+        await self._source.close()
+
+
+def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any]) -> list[float]:
+    """One number per rollout, as SkyRL demands."""
+    rewards: list[float] = []
+    for _, places in groupby(range(len(records)), key=lambda place: names[place]):
+        group = [records[place].reward for place in places]
+        rewards += [standing_in(group) if reward is None else reward for reward in group]
+    return rewards
+
+
+def _sampling(params: Any) -> dict[str, Any]:
+    """SkyRL's sampling parameters (training), or those of an engine's request (evaluation), as ours."""
+    given: Mapping[str, Any] = params if isinstance(params, Mapping) else vars(params)
+    sampling = engine_sampling({"max_tokens": given.get("max_generate_length"), **given})
+    if given.get("additional_kwargs"):
+        sampling["extra_body"] = given["additional_kwargs"]
+    return sampling

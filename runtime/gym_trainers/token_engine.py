@@ -1,0 +1,275 @@
+"""A trainer's own engine as a model of the system: token ids in, token ids out.
+
+OpenRLHF, verl and SkyRL start their engines, change their weights, and hand a program that makes rollouts a
+function: ids of a prompt to ids of a completion. `TokenEngine` is the model adapter around such a function,
+and `serving` has a model worker in the trainer's own process serve it. So agents, tools, judges, journals and
+deadlines are those of every rollout here, and the engine and its weights stay the trainer's.
+
+The tokens are exact. A turn's prompt is the ids so far, and after them only what the model's chat template
+adds (`gym_runtime.workers.prefixes`); the ids that the engine sampled are never tokenized again. Where a
+template rewrites the past, such as thinking that it drops, a new segment of tokens begins.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus
+from gym_runtime.client.streaming import background
+from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, TaskError
+from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
+from gym_runtime.messages.chat import chat_messages
+from gym_runtime.messages.packing import pack_ids, pack_logprobs, unpack_ids
+from gym_runtime.messages.responses import CreateParams, IncompleteDetails, Response, Usage, decode_params
+from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.draining import drained_on_request
+from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.timing import TRAINER_DRAIN_S
+from gym_runtime.workers import splice
+from gym_runtime.workers.adapter import Adapter, CallContext
+from gym_runtime.workers.model_worker import ModelWorker
+from msgspec import Raw
+
+from gym_trainers.hermes import Said, said
+
+CAPACITY = 4096
+"""Calls in flight; the trainer's engine has a queue of its own."""
+_FREE_CHOICE = (b'"auto"', b'"none"', b"null")
+_encode = msgspec.json.Encoder().encode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Sampled(NamedTuple):
+    """What the engine sampled.
+
+    Attributes:
+        ids: of the completion, its end token included.
+        log_probs: natural logarithms, one per id; None if the engine gave none.
+        cut: it ended at a limit.
+        version: of the weights, such as ``step-12``; empty if unknown.
+    """
+
+    ids: list[int]
+    log_probs: list[float] | None
+    cut: bool = False
+    version: str = ""
+
+
+Generate = Callable[[list[int], dict[str, Any], str], Awaitable[Sampled]]
+"""Samples a completion of these ids. The parameters are vLLM's names, ``max_tokens`` always among them; the
+text names the rollout, for engines that keep its turns on one replica."""
+Read = Callable[[list[int], Sequence[Mapping[str, Any]]], Awaitable[Said]]
+"""The parts of an answer, from its ids and the tools that were offered."""
+
+
+class TokenEngine:
+    """The model adapter around a trainer's engine.
+
+    Args:
+        tokenizer: of Hugging Face, with a chat template.
+        generate: the trainer's engine.
+        context: tokens that a prompt and its completion may have together.
+        read: how answers are parsed; by default as Qwen and Hermes models write them (`hermes`).
+    """
+
+    def __init__(self, tokenizer: Any, generate: Generate, *, context: int, read: Read | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._generate = generate
+        self._context = context
+        self._read = read or self._read_hermes
+        # One thread at a time: a fast tokenizer that two threads use raises "Already borrowed".
+        self._one = anyio.CapacityLimiter(1)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Answer one call. A conversation that leaves no room for an answer is answered incomplete.
+
+        Raises:
+            TaskError: the conversation cannot be rendered.
+            ModelRefused: the row asks for what such an engine cannot do.
+            ModelUnavailable: the engine failed.
+        """
+        params = decode_params(call.params)
+        if bytes(params.tool_choice) not in _FREE_CHOICE:
+            raise ModelRefused('a trainer\'s engine cannot enforce a tool_choice; use "auto"', stage="model")
+        tools = [] if bytes(params.tool_choice) == b'"none"' else [_chat_tool(tool) for tool in params.tools]
+        prompt = await anyio.to_thread.run_sync(self._prompt, call, params, tools, limiter=self._one)
+        room = self._context - len(prompt)
+        if room <= 0 and call.prefix is None:
+            what = f"the prompt has {len(prompt)} tokens, and with its answer it may have {self._context}"
+            raise TaskError(f"{what}: leave such rows out of the dataset", stage="model")
+        if room <= 0:
+            return _answer(Said(""), prompt, Sampled([], None, cut=True))
+        sampling = sampling_of(params)
+        sampling["max_tokens"] = min(room, params.max_output_tokens or room)
+        try:
+            sampled = await self._generate(prompt, sampling, context.rollout)
+        except GymError:
+            raise
+        except Exception as error:  # foreign code: its errors become ours here
+            what = f"the trainer's engine raised {type(error).__name__}: {error}"
+            raise ModelUnavailable(what, stage="model") from error
+        return _answer(await self._read(sampled.ids, tools), prompt, sampled)
+
+    def _prompt(self, call: ModelCall, params: CreateParams, tools: list[dict[str, Any]]) -> list[int]:
+        """The ids of the next turn's prompt. It computes for a while, so it runs in a thread."""
+        arguments = _decode_object((params.metadata or {}).get("chat_template_kwargs", "{}"))
+
+        def render(items: Sequence[Raw], *, prompted: bool) -> list[int]:
+            messages = [_for_template(one) for one in chat_messages(items)]
+            if params.instructions:
+                messages.insert(0, {"role": "system", "content": params.instructions})
+            return self._tokenizer.apply_chat_template(
+                messages,
+                tools=tools or None,
+                add_generation_prompt=prompted,
+                tokenize=True,
+                return_dict=False,
+                **arguments,
+            )
+
+        try:
+            whole = render(call.input, prompted=True)
+            if call.prefix is None:
+                return whole
+            past = render(call.input[: call.prefix.items], prompted=False)
+        except Exception as error:  # templates raise what they like
+            what = f"the chat template refused the conversation: {type(error).__name__}: {error}"
+            raise TaskError(what, stage="model") from error
+        return splice(unpack_ids(call.prefix.ids), past, whole) or whole
+
+    async def _read_hermes(self, ids: list[int], tools: Sequence[Mapping[str, Any]]) -> Said:
+        def decode() -> str:
+            return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+        return said(await anyio.to_thread.run_sync(decode, limiter=self._one), tools=bool(tools))
+
+
+@asynccontextmanager
+async def serving(
+    bus: Bus, engine: TokenEngine, leave: Callable[[], None] = lambda: None
+) -> AsyncGenerator[str]:
+    """Serve an engine for as long as the context lasts; yields the name of its pool.
+
+    The pool is this process's own: its rollouts ask its engine, and no other training's.
+
+    Args:
+        leave: called when a client asks the worker to leave, perhaps several times. The context must be left
+            within `TRAINER_DRAIN_S` then. Until that the engine is served, because rollouts need it to their
+            end.
+    """
+    pool = f"trainer-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    adapter = cast("Adapter", engine)  # it is not made of settings
+    worker = ModelWorker(
+        bus, worker=pool, pools=[pool], adapter=adapter, capacity=CAPACITY, model=("trainer", pool)
+    )
+    started_s = clock.now()
+
+    def heartbeat() -> Heartbeat:
+        return Heartbeat(
+            worker=pool,
+            kind="model",
+            pools=[pool],
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_s=started_s,
+            capacity=CAPACITY,
+            in_use=worker.service.in_use,
+            load=worker.service.load,
+            places=True,
+            detail={"model": "the trainer's engine"},
+            figures=worker.meter.figures(),
+        )
+
+    async def run(ready: anyio.Event) -> None:
+        await worker.run(ready=ready.set)
+
+    async def tell(ready: anyio.Event) -> None:
+        await announce(bus, heartbeat, ready=ready.set)
+
+    async with background() as tasks:
+        for work in (run, tell):
+            ready = anyio.Event()
+            tasks.start_soon(work, ready)
+            await ready.wait()
+        tasks.start_soon(drained_on_request, bus, heartbeat, TRAINER_DRAIN_S, leave)
+        yield pool
+
+
+def sampling_of(params: CreateParams) -> dict[str, Any]:
+    """A call's sampling parameters by vLLM's names, without the limit."""
+    sampling = _decode_object((params.metadata or {}).get("extra_body", "{}"))
+    for name, value in (("temperature", params.temperature), ("top_p", params.top_p)):
+        if value is not None:
+            sampling[name] = value
+    return sampling
+
+
+def _for_template(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as chat templates read it: content is text, arguments are objects where they are JSON."""
+    if message.get("content") is None:
+        message["content"] = ""
+    for call in message.get("tool_calls", ()):
+        try:
+            call["function"]["arguments"] = _decode_object(call["function"]["arguments"])
+        except UNREADABLE:
+            continue  # the model wrote something else, and the template shows it that
+    return message
+
+
+def _chat_tool(tool: Raw) -> dict[str, Any]:
+    function = _decode_object(tool)
+    if function.pop("type", "") != "function":
+        raise ModelRefused("a trainer's engine has function tools only", stage="model")
+    return {"type": "function", "function": {name: value for name, value in function.items() if value}}
+
+
+def _answer(parts: Said, prompt: list[int], sampled: Sampled) -> ModelAnswer:
+    identity = uuid.uuid4().hex
+    output: list[dict[str, Any]] = []
+    if parts.thought:
+        summary = [{"type": "summary_text", "text": parts.thought}]
+        output.append({"type": "reasoning", "id": f"rs_{identity}", "summary": summary})
+    if parts.text or not parts.calls:
+        content = [{"type": "output_text", "text": parts.text, "annotations": list[str]()}]
+        about = {"type": "message", "id": f"msg_{identity}", "role": "assistant", "status": "completed"}
+        output.append({**about, "content": content})
+    for number, (name, arguments) in enumerate(parts.calls):
+        call = {"call_id": f"call_{identity}_{number}", "name": name, "arguments": arguments}
+        output.append({"type": "function_call", "status": "completed", **call})
+    read, written = len(prompt), len(sampled.ids)
+    response = Response(
+        id=f"resp_{identity}",
+        output=[Raw(_encode(item)) for item in output],
+        status="incomplete" if sampled.cut else "completed",
+        incomplete_details=IncompleteDetails(reason="max_output_tokens") if sampled.cut else None,
+        usage=Usage(input_tokens=read, output_tokens=written, total_tokens=read + written),
+    )
+    version = sampled.version
+    return ModelAnswer(
+        response=Raw(_encode(response)),
+        tokens=Tokens(
+            prompt_ids=pack_ids(prompt),
+            generation_ids=pack_ids(sampled.ids),
+            log_probs=pack_logprobs(sampled.log_probs or []),
+            weights=[WeightSpan(version=version, start=0, end=written)] if version and written else [],
+        ),
+        weight_version=version or None,
+    )

@@ -1,0 +1,282 @@
+"""TRL's GRPOTrainer on this runtime's rollouts: one object, whose properties are the trainer's arguments.
+
+Either this runtime samples, and TRL trains on the exact ids that its engine sampled (`GymSpec.rollout_func`);
+or TRL samples, and the environments' tools and verifiers are called from its own loop
+(`GymSpec.environment_factory`).
+
+A rollout that failed has no reward: None, which TRL makes NaN. Its group's mean and deviation are those of
+the others, and its advantage is 0.
+
+Source: TRL 1.16, ``GRPOTrainer``; its specs for other environments have this shape too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gym_runtime.client.row_sources import AnyRow, line
+from gym_runtime.client.sync import SyncClient
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.logs import logger
+from gym_runtime.messages.chat import conversation
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.timing import WORKERS_BACK_S
+
+from gym_trainers.trl_ahead import Ahead
+from gym_trainers.trl_async import RolloutWorker, WeightTransfer
+from gym_trainers.trl_columns import Batch, Columns, found_no_engine
+from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
+from gym_trainers.trl_weights import Weights
+
+
+class Part(NamedTuple):
+    """Neighbouring prompts of one row: a group, or what this process has of one."""
+
+    prompt: str
+    size: int
+
+
+class GymSpec:
+    """Rows of an environment for ``GRPOTrainer``::
+
+        spec = GymSpec(gym, rows, environment="mcqa", weights="/dev/shm/weights")
+        trainer = GRPOTrainer(
+            model, args=args, train_dataset=spec.train_dataset, rollout_func=spec.rollout_func,
+            reward_funcs=spec.reward_funcs,
+        )
+        spec.attach(trainer)
+
+    Args:
+        gym: the client; it must stay open while the trainer runs.
+        rows: dataset rows, as `SyncClient.rollouts` takes them.
+        environment: for rows without an ``agent_ref``.
+        weights: a folder that the trainer writes and the engines read. Before a step's rollouts the model is
+            saved there, and all engines load it. None: the engines are updated in another way.
+        model: the pool whose engines have the policy.
+        settings: how rollouts are made. The sampling settings of the trainer's arguments win over it:
+            ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_completion_length``.
+        asynchronous: make a step's rollouts while the trainer works on the step before; see `Ahead`.
+    """
+
+    def __init__(
+        self,
+        gym: SyncClient,
+        rows: Iterable[AnyRow],
+        *,
+        environment: str | None = None,
+        weights: str | Path | None = None,
+        model: str = "policy",
+        settings: RolloutSettings | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        self._gym = gym
+        self._rows = [line(row).decode() for row in rows]
+        self._environment = environment
+        self._weights = None if weights is None else Weights(gym, Path(weights), model)
+        self._settings = (settings or RolloutSettings()).with_keywords({"model_pool": model})
+        self._ahead = Ahead(self._made) if asynchronous else None
+        if asynchronous and self._settings.max_staleness is None:
+            self._settings = self._settings.with_keywords({"max_staleness": 1})
+
+    @property
+    def train_dataset(self) -> Any:
+        """For ``train_dataset`` and ``eval_dataset``, with ``rollout_func``: a prompt is a row as JSON text.
+
+        TRL passes nothing but the prompts on, so they carry the rows.
+        """
+        return _dataset({"prompt": list(self._rows)})
+
+    @property
+    def session_dataset(self) -> Any:
+        """For ``train_dataset`` and ``eval_dataset``, with ``environment_factory``.
+
+        A prompt is the row's conversation, for TRL's chat template; the column ``row`` has the row.
+        """
+        return _dataset(
+            {"prompt": [conversation(row.encode()) for row in self._rows], "row": list(self._rows)}
+        )
+
+    @property
+    def reward_funcs(self) -> Any:
+        """For ``reward_funcs``, alone or in a list: the verifiers' rewards; None for a failed rollout."""
+        return gym_reward
+
+    @property
+    def environment_factory(self) -> type[TrlEnvironment]:
+        """For ``environment_factory``, with `session_dataset`: sessions whose tools the model calls.
+
+        All rows must belong to one environment with tools; an `Episode`, which has steps, is not for it.
+
+        Raises:
+            UsageError: the environment has no tools.
+        """
+        if not self._rows:
+            raise UsageError("there are no rows")
+        with self._gym.session(self._rows[0], environment=self._environment) as session:
+            return environment_class(self._gym, self._environment, session.environment, session.tools)
+
+    def rollout_worker(self, args: Any) -> RolloutWorker:
+        """For ``rollout_worker`` of ``AsyncGRPOTrainer``, with the trainer's ``args``.
+
+        Raises:
+            UsageError: there are no rows; or the settings ask for another temperature than the trainer's.
+        """
+        if not self._rows:
+            raise UsageError("there are no rows")
+        settings = sampled_as(self._settings, args)
+        return RolloutWorker(self._gym, self._rows, settings, args, environment=self._environment)
+
+    def weight_transfer(self, model: str) -> WeightTransfer:
+        """For ``weight_transfer`` of ``AsyncGRPOTrainer``: the trainer's model, by its name or path.
+
+        Raises:
+            UsageError: the spec has no folder for weights.
+        """
+        if self._weights is None:
+            raise UsageError("the engines load weights from a folder: GymSpec(..., weights=FOLDER)")
+        return WeightTransfer(self._weights, model)
+
+    def attach(self, trainer: Any) -> None:
+        """Have the trainer use the engine's log-probabilities for its importance correction.
+
+        TRL then reads ``args.vllm_importance_sampling_*`` and logs ``sampling/sampling_logp_difference/*``:
+        how far the engine's probabilities are from its own. Call it before ``train()``, on a trainer that was
+        made with ``use_vllm=False``.
+
+        Raises:
+            UsageError: the trainer has an engine of its own.
+        """
+        if trainer.use_vllm:
+            raise UsageError("the trainer has use_vllm=True: make it with use_vllm=False, then attach")
+        # What TRL asks of its vLLM is `sync_weights` here: `rollout_func` takes the place of generation.
+        trainer.vllm_generation = _Engine(self, trainer)
+        trainer._last_loaded_step = -1
+        trainer.use_vllm = True
+
+    def rollout_func(self, prompts: Sequence[str], trainer: Any) -> Columns:
+        """For ``rollout_func``: one completion per prompt, in their order; a row's are made as a group.
+
+        Besides TRL's own columns: ``gym_reward``, ``gym_outcome`` (``completed``, ``truncated``, ``failed``),
+        ``gym_fields`` (the row's numbers, such as the parts of a reward) and ``gym_versions`` (of the weights
+        that sampled it), which reward functions get as keyword arguments.
+
+        A rollout with several token segments gives its last one, because TRL takes one sequence per rollout;
+        the log says how many there were. When the engines die, the rollouts wait until they are back, at most
+        `WORKERS_BACK_S`.
+
+        Raises:
+            UsageError: the settings ask for another temperature than the trainer's.
+            GymError: somebody cancelled the run, or the engines do not have the weights.
+        """
+        self.sync_weights(trainer)
+        if self._ahead is not None and trainer.model.training:
+            return self._ahead.step(prompts, trainer)
+        size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        return self._made(prompts, trainer, size)
+
+    def _made(self, prompts: Sequence[str], trainer: Any, size: int) -> Columns:
+        due = dict(enumerate(parts_of(prompts, size)))
+        settings = sampled_as(self._settings, trainer.args)
+        batch = Batch(end=_end_of_sequence(trainer))
+        until_s = time.monotonic() + WORKERS_BACK_S
+        while due:
+            came = sum(1 for _ in self._groups(due, settings, batch, again=time.monotonic() < until_s))
+            if came < len(due):
+                raise GymError(f"{len(due) - came} of {len(due)} groups did not come: the run was cancelled")
+            due = {key: part for key, part in due.items() if key not in batch}
+        return batch.columns()
+
+    def _groups(
+        self, parts: Mapping[int, Part], settings: RolloutSettings, batch: Batch, *, again: bool
+    ) -> Iterator[int]:
+        """Make groups; yields their places. With ``again`` the batch gets none that found no engine."""
+        for repeats in sorted({part.size for part in parts.values()}):
+            chosen = {key: part.prompt for key, part in parts.items() if part.size == repeats}
+            for group in self._gym.groups(
+                list(chosen.values()),
+                settings,
+                environment=self._environment,
+                on_failure="mask",
+                keys=list(chosen),
+                repeats=repeats,
+            ):
+                if again and any(found_no_engine(record) for record in group.rollouts):
+                    logger().warning("an engine is away: a group's rollouts are made again", place=group.key)
+                else:
+                    batch.add(group.key, group.rollouts)
+                yield group.key
+
+    def sync_weights(self, trainer: Any) -> None:
+        """Have all engines load the trainer's weights, if they are not of this step already.
+
+        Raises:
+            GymError: not all engines have them.
+        """
+        if self._weights is not None:
+            self._weights.sync(trainer)
+
+
+class _Engine:
+    """Stands where TRL has its vLLM."""
+
+    def __init__(self, spec: GymSpec, trainer: Any) -> None:
+        self._spec = spec
+        self._trainer = trainer
+
+    def sync_weights(self) -> None:
+        self._spec.sync_weights(self._trainer)
+
+
+def parts_of(prompts: Sequence[str], size: int) -> list[Part]:
+    """The groups in a process's prompts, in order; a group that other processes share is a smaller part.
+
+    >>> parts_of(["a", "a", "b", "b", "b", "b", "c"], 2)
+    [Part(prompt='a', size=2), Part(prompt='b', size=2), Part(prompt='b', size=2), Part(prompt='c', size=1)]
+    """
+    parts: list[Part] = []
+    for prompt, same in groupby(prompts):
+        count = sum(1 for _ in same)
+        parts += [Part(prompt, min(size, count - start)) for start in range(0, count, size)]
+    return parts
+
+
+def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
+    """Settings that sample as the trainer assumes when it computes its own log-probabilities.
+
+    Raises:
+        UsageError: the settings ask for another temperature.
+    """
+    temperature = float(args.temperature)
+    given = settings.sampling.get("temperature", temperature)
+    if given != temperature:
+        raise UsageError(
+            f"the settings' temperature is {given} and the trainer's {temperature}: the trainer divides its "
+            "logits by its own, so its log-probabilities would be of another distribution"
+        )
+    sampling: dict[str, Any] = {"temperature": temperature}
+    if args.max_completion_length:
+        sampling["max_output_tokens"] = args.max_completion_length
+    if args.top_p < 1:
+        sampling["top_p"] = args.top_p
+    if args.top_k > 0:
+        sampling["top_k"] = args.top_k
+    if args.min_p:
+        sampling["min_p"] = args.min_p
+    return settings.with_keywords({"sampling": {**settings.sampling, **sampling}, "return_tokens": True})
+
+
+def _end_of_sequence(trainer: Any) -> int:
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    return int(tokenizer.eos_token_id)
+
+
+def _dataset(columns: Mapping[str, list[Any]]) -> Any:
+    try:
+        from datasets import Dataset
+    except ModuleNotFoundError as error:
+        raise UsageError("TRL is not installed: pip install 'gym-runtime[trl]'") from error
+    return Dataset.from_dict(dict(columns))

@@ -1,0 +1,287 @@
+"""TRL's AsyncGRPOTrainer on this runtime's rollouts: its rollout worker and its weight transfer.
+
+The worker makes groups all the time and puts their samples on the queue from which the trainer takes them.
+The trainer saves its weights every few steps, and the engines load them in mid-rollout. A sample says the
+oldest weights that sampled a token of it, so that the trainer can drop what is too old.
+
+A token segment is a sample, with the advantage of its rollout. A rollout that failed gives none, and its
+group's mean and deviation are those of the others.
+
+Source: TRL 1.16, ``trl/experimental/async_grpo``: ``RolloutWorkerProtocol``, ``WeightTransferProtocol``,
+``AsyncRolloutWorker`` for the advantages and the metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+import anyio
+from gym_runtime.client.client import Client
+from gym_runtime.client.standing_run import StandingRun
+from gym_runtime.client.sync import SyncClient
+from gym_runtime.errors import GymError, UsageError, leaf
+from gym_runtime.logs import logger
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_settings import RolloutSettings
+
+from gym_trainers.training_rollouts import why_failed
+from gym_trainers.trl_weights import Weights, write_shards
+
+EPSILON = 1e-8
+"""Added to the standard deviation, as TRL's worker adds it."""
+
+
+def version_name(number: int) -> str:
+    """How rows name the weights of the trainer's n-th transfer."""
+    return f"step-{number}"
+
+
+def _nothing() -> object:
+    return None
+
+
+class _Buffer(queue.Queue[Any]):
+    """A queue that tells the worker when the trainer has taken a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: Callable[[], object] = _nothing
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        sample = super().get(block, timeout)
+        self.taken()
+        return sample
+
+
+class RolloutWorker:
+    """For ``rollout_worker``. Made by `GymSpec.rollout_worker`.
+
+    Args:
+        rows: as JSON text; they are shuffled for each epoch.
+        settings: sample as the trainer assumes.
+        args: the trainer's ``AsyncGRPOConfig``: sizes of groups and queue, seed.
+
+    Attributes:
+        rollout_buffer: samples for the trainer.
+        metrics_queue: stays empty.
+    """
+
+    def __init__(
+        self,
+        gym: SyncClient,
+        rows: Sequence[str],
+        settings: RolloutSettings,
+        args: Any,
+        *,
+        environment: str | None = None,
+    ) -> None:
+        self.rollout_buffer = _Buffer()
+        self.metrics_queue: queue.Queue[Any] = queue.Queue()
+        self._gym = gym
+        self._rows = rows
+        self._settings = settings
+        self._args = args
+        self._environment = environment
+        self._version = 0
+        self._made_s = time.monotonic()
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._groups = 0
+        self._changed = anyio.Event()
+
+    def start(self) -> None:
+        """Begin to make rollouts. The engines have weights of the trainer's."""
+        self._made_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel the rollouts in progress, and return when that is done."""
+        self._stopping = True
+        self.rollout_buffer.taken()
+        if self._thread is not None:
+            self._thread.join()
+
+    def update_model_version(self, model_version: int) -> None:
+        """The engines have the weights of this transfer."""
+        self._version = model_version
+
+    def check_health(self, stale_after_s: float) -> None:
+        """
+        Raises:
+            GymError: no more rollouts are made, or for so long no group with a reward was.
+        """
+        if self._failure is not None:
+            raise GymError(f"rollouts are not made any more: {self._failure}") from self._failure
+        silent_s = time.monotonic() - self._made_s
+        if silent_s > stale_after_s:
+            raise GymError(f"no group of rollouts with a reward came for {silent_s:.0f} s: see the log")
+
+    def _run(self) -> None:
+        try:
+            self._gym.call(self._work)
+        except BaseException as error:  # noqa: BLE001 - not handled: `check_health` raises it in the trainer
+            self._failure = leaf(error)
+
+    async def _work(self, client: Client) -> None:
+        """Make groups, as many samples and rollouts at a time as the trainer wants, until `stop`."""
+        loop = asyncio.get_running_loop()
+        async with (
+            client.standing_run(self._settings, environment=self._environment) as run,
+            anyio.create_task_group() as tasks,
+        ):
+            # The trainer's thread takes samples.
+            self.rollout_buffer.taken = partial(loop.call_soon_threadsafe, self._look_again)
+            try:
+                for number, row in enumerate(_epochs(self._rows, self._args.seed)):
+                    while self._has_enough and not self._stopping:
+                        self._changed = anyio.Event()
+                        await self._changed.wait()
+                    if self._stopping:
+                        break
+                    self._groups += 1
+                    tasks.start_soon(self._group, run, number, row)
+                tasks.cancel_scope.cancel()
+            finally:
+                self.rollout_buffer.taken = _nothing
+
+    @property
+    def _has_enough(self) -> bool:
+        most, size = self._args.max_inflight_tasks, self._args.num_generations
+        return self.rollout_buffer.qsize() >= most or self._groups >= max(1, most // size)
+
+    def _look_again(self) -> None:
+        self._changed.set()
+
+    async def _group(self, run: StandingRun, number: int, row: str) -> None:
+        version = self._version
+        records: list[RolloutRecord] = []
+
+        async def one() -> None:
+            records.append(await run.rollout(row))
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(self._args.num_generations):
+                    tasks.start_soon(one)
+        finally:
+            self._groups -= 1
+            self._look_again()
+        from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # pyright: ignore
+
+        for fields in sample_fields(records, group=number, version=version):
+            self.rollout_buffer.put_nowait(RolloutSample(**fields, enqueued_at=time.time()))
+            self._made_s = time.monotonic()
+
+
+def _epochs(rows: Sequence[str], seed: int) -> Iterator[str]:
+    chance = random.Random(seed)
+    while True:
+        yield from chance.sample(rows, len(rows))
+
+
+def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int) -> list[dict[str, Any]]:
+    """The samples of a group, each as the fields of TRL's ``RolloutSample``.
+
+    Arrays have one entry per token of the whole sequence, the prompt included.
+
+    Args:
+        version: of the weights when the group began, for engines that do not say theirs.
+
+    Raises:
+        UsageError: the engine gives no log-probabilities, or numpy is not installed.
+    """
+    import numpy as np
+
+    scored = [record for record in records if record.reward is not None]
+    if len(scored) < len(records):
+        failed = next(record for record in records if record.reward is None)
+        counts = {"count": len(records) - len(scored), "of": len(records)}
+        logger().warning("rollouts without a reward", **counts, why=why_failed(failed))
+    rewards = np.array([record.reward for record in scored], float)
+    mean, deviation = (rewards.mean(), rewards.std()) if scored else (0.0, 0.0)
+    found: list[dict[str, Any]] = []
+    for record, reward in zip(scored, rewards.tolist(), strict=True):
+        messages = record.messages
+        prompted = sum(1 for _ in takewhile(lambda one: one["role"] != "assistant", messages))
+        metrics = {"reward": reward, "reward_std": float(deviation), "rewards/gym_reward": reward}
+        for one in record.sequences():
+            if np.isnan(one.log_probs).any():
+                raise UsageError("the engine gives no log-probabilities, and AsyncGRPOTrainer needs them")
+            before = np.zeros(len(one.prompt_ids))
+            found.append(
+                {
+                    "prompt": messages[:prompted],
+                    "completion": messages[prompted:],
+                    "input_ids": np.concatenate([one.prompt_ids, one.completion_ids]),
+                    "completion_mask": np.concatenate([before, one.mask]).astype(np.int64),
+                    "old_log_probs": np.concatenate([before, one.log_probs]).astype(np.float32),
+                    "advantage": float((reward - mean) / (deviation + EPSILON)),
+                    "model_version": _oldest(one.versions, version),
+                    "group_id": group,
+                    "metrics": dict(metrics),
+                }
+            )
+    return found
+
+
+def _oldest(names: Sequence[str], version: int) -> int:
+    """The oldest of the weights with these names; engines with weights of another origin name others.
+
+    >>> _oldest(["step-11", "step-9"], 8), _oldest(["default"], 8), _oldest([], 8)
+    (9, 8, 8)
+    """
+    numbers = [name.removeprefix("step-") for name in names]
+    return min(map(int, numbers)) if numbers and all(map(str.isdecimal, numbers)) else version
+
+
+class WeightTransfer:
+    """For ``weight_transfer``. Made by `GymSpec.weight_transfer`.
+
+    The weights are written to a folder, and all engines load them from there. Rollouts go on while they are
+    written, and wait while they are loaded.
+
+    Args:
+        model: the trainer's model, whose configuration engines need beside the weights.
+    """
+
+    def __init__(self, weights: Weights, model: str) -> None:
+        self._weights = weights
+        self._model = model
+        self._sent = 0
+
+    def init_weight_transfer(self) -> None:
+        """Nothing is to be set up."""
+
+    def pause(self) -> None:
+        """The engines pause while they load, and not before."""
+
+    def send_weights(self, iterator: Iterator[tuple[str, Any]]) -> None:
+        """Write the weights, and have all engines load them.
+
+        Raises:
+            GymError: not all engines have them.
+        """
+        from transformers import AutoConfig  # pyright: ignore
+
+        self._sent += 1
+        path = self._weights.folder(self._sent)
+        config: Any = AutoConfig.from_pretrained(self._model)  # pyright: ignore
+        config.save_pretrained(path)
+        write_shards(iterator, path)
+        self._weights.load(path, version_name(self._sent))
+
+    def resume(self) -> None:
+        """The engines go on already."""
+
+    def destroy(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,82 @@
+"""Rollouts as the columns that TRL takes of a ``rollout_func``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from gym_runtime.errors import NoWorker
+from gym_runtime.logs import logger
+from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
+
+from gym_trainers.training_rollouts import why_failed
+
+Columns = dict[str, list[Any]]
+_NAMES = (
+    "prompt_ids", "completion_ids", "logprobs", "env_mask",
+    "gym_reward", "gym_outcome", "gym_fields", "gym_versions",
+)  # fmt: skip
+
+
+class Batch:
+    """The rollouts of a batch. Groups are converted as they arrive, while the trainer waits for others.
+
+    Args:
+        end: the token that stands for a rollout without tokens; TRL takes no empty completion.
+    """
+
+    def __init__(self, *, end: int) -> None:
+        self._end = end
+        self._groups: dict[int, list[tuple[Any, ...]]] = {}
+        self._failures: Counter[str] = Counter()
+        self._rewritten = 0
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._groups
+
+    def add(self, key: int, records: Sequence[RolloutRecord]) -> None:
+        """Take the rollouts of the group at a place in the batch."""
+        self._groups[key] = [self._line(record) for record in records]
+
+    def columns(self) -> Columns:
+        """All rollouts, in the order of the groups' places; the log says which cannot be trained on."""
+        lines = [line for key in sorted(self._groups) for line in self._groups[key]]
+        for why, count in self._failures.items():
+            logger().warning("rollouts without a reward", count=count, of=len(lines), why=why)
+        if self._rewritten:
+            logger().warning(
+                "rollouts with several token segments: only their last ones are trained on",
+                count=self._rewritten,
+                of=len(lines),
+            )
+        return {name: [line[place] for line in lines] for place, name in enumerate(_NAMES)}
+
+    def _line(self, record: RolloutRecord) -> tuple[Any, ...]:
+        scored = record.reward is not None
+        sequences = record.sequences() if scored else []
+        if sequences:
+            last = sequences[-1]
+            self._rewritten += last.segments > 1
+            tokens = (last.prompt_ids, last.completion_ids, last.log_probs, last.mask.astype(int))
+            values, versions = [array.tolist() for array in tokens], last.versions
+        else:
+            values, versions = [[self._end], [self._end], [0.0], [0]], []
+        if not scored:
+            self._failures[why_failed(record)] += 1
+        return (*values, record.reward, _outcome(record), record.numbers, versions)
+
+
+def found_no_engine(record: RolloutRecord) -> bool:
+    """Whether a rollout failed because no worker served the model: one that died takes time to come back."""
+    return (
+        isinstance(record.outcome, Failed)
+        and record.outcome.fault.name == NoWorker.__name__
+        and record.outcome.fault.stage == "model"
+    )
+
+
+def _outcome(record: RolloutRecord) -> str:
+    if record.reward is None:
+        return "failed"
+    return "truncated" if isinstance(record.outcome, Truncated) else "completed"

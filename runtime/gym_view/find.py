@@ -1,0 +1,65 @@
+"""Finds one rollout: by its id, by its file and line, or by its file and numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gym_runtime.errors import UsageError
+from gym_runtime.files.index import IndexedRow
+from gym_runtime.files.manifest import load_manifest
+
+from gym_view.run_figures import indexed
+from gym_view.run_files import Run, find_runs
+
+_ID = re.compile(r"(?P<run>[\w-]+)\.(?P<task>\d+)\.(?P<rollout>\d+)")
+_IN_FILE = re.compile(r"(?P<file>.+):(?:(?P<task>\d+)\.(?P<rollout>\d+)|(?P<line>\d+))")
+
+
+def find_rollout(named: str, folder: Path) -> tuple[Path, bytes]:
+    """The file in which a rollout stands, and its row.
+
+    ``named`` is ``RUN.TASK.ROLLOUT``, looked for below ``folder``; ``FILE:LINE``, from 1; or
+    ``FILE:TASK.ROLLOUT``.
+
+    Raises:
+        UsageError: no run was found.
+    """
+    if found := _IN_FILE.fullmatch(named):
+        rows = Path(found["file"])
+        if not rows.is_file():
+            raise UsageError(f"there is no file {rows}")
+        if found["line"]:
+            return rows, _line(rows, int(found["line"]))
+        return _in_run(Run(id=rows.stem, rollouts=rows), int(found["task"]), int(found["rollout"]))
+    if found := _ID.fullmatch(named):
+        if not folder.is_dir():
+            raise UsageError(f"there is no folder {folder}; say where the rollouts are: --in FOLDER")
+        for run in find_runs([folder]):
+            manifest = load_manifest(run.manifest)
+            if manifest is not None and manifest.run == found["run"]:
+                return _in_run(run, int(found["task"]), int(found["rollout"]))
+        raise UsageError(f"no run below {folder} is {found['run']}; name the file: FILE:TASK.ROLLOUT")
+    raise UsageError(f"'{named}' names no rollout; give RUN.TASK.ROLLOUT, FILE:LINE or FILE:TASK.ROLLOUT")
+
+
+def _in_run(run: Run, task: int, rollout: int) -> tuple[Path, bytes]:
+    """The row with these numbers; of several the last, and one with a verdict before a failure."""
+    for rows in run.parts.values():
+        last: IndexedRow | None = None
+        for row in indexed(rows):
+            if (row.entry.task, row.entry.rollout) == (task, rollout):
+                last = row
+        if last is not None:
+            with rows.open("rb") as file:
+                file.seek(last.offset)
+                return rows, file.read(last.size)
+    raise UsageError(f"{run.rollouts} has no rollout {task}.{rollout}")
+
+
+def _line(rows: Path, number: int) -> bytes:
+    with rows.open("rb") as file:
+        for count, line in enumerate(file, 1):
+            if count == number:
+                return line
+    raise UsageError(f"{rows} has no line {number}")

@@ -1,0 +1,131 @@
+"""Makes and completes the indices of files of rows that others wrote.
+
+``python -m gym_view.indexing`` is the process that does so for the server: paths come in on
+standard input as JSON lines, progress goes out on standard output. It works on several files in turn, a
+slice each, so a small file does not wait for a large one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from gym_runtime.files.index import IndexFile, index_path
+from gym_runtime.files.index_entry import OUTCOMES, read_entry
+from gym_runtime.files.lines import MAX_LINE_BYTES
+
+SLICE_BYTES = 8 * 2**20
+FIRST_SLICE_BYTES = 2**19  # the first rows are to be there at once
+_UNREADABLE = OUTCOMES.index("unreadable")
+
+
+class IndexProgress(msgspec.Struct, frozen=True):
+    """How far a file is indexed, in bytes. ``done`` is said once."""
+
+    rows: str
+    end_bytes: int
+    done: bool = False
+
+
+def place_of_index(rows: Path) -> Path:
+    """Beside the rows; where nothing can be written there, in the user's cache."""
+    beside = index_path(rows)
+    if beside.exists() or os.access(rows.parent, os.W_OK):
+        return beside
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym-runtime" / "indices"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / f"{hashlib.sha256(bytes(rows.resolve())).hexdigest()[:32]}.idx"
+
+
+def complete_index(rows: Path) -> Iterator[int]:
+    """Index what is not indexed yet, slice by slice; yields up to where, in bytes.
+
+    Ends at the file's last whole row: the rest is a row that is being written, or what a crash left. Where
+    another process writes this index, it yields nothing.
+    """
+    index = IndexFile.open(rows, place_of_index(rows))
+    if index is None:
+        return
+    try:
+        with rows.open("rb", buffering=2**20) as file:
+            file.seek(index.end_bytes)
+            at = index.end_bytes
+            flushed, slice_bytes = at, FIRST_SLICE_BYTES if at == 0 else SLICE_BYTES
+            while row := _read_row(file):
+                line, size = row
+                if line.strip():
+                    if not line.endswith(b"\n") and size == len(line) and _torn(line):
+                        break
+                    index.append(line.rstrip(b"\r\n"), at, size)
+                at += size
+                if at - flushed >= slice_bytes:
+                    index.flush()
+                    flushed, slice_bytes = at, SLICE_BYTES
+                    yield at
+        index.flush()
+        yield at
+    finally:
+        index.close()
+
+
+def _read_row(file: BinaryIO) -> tuple[bytes, int] | None:
+    """The next line and its size; of a line that is too long only the beginning."""
+    line = file.readline(MAX_LINE_BYTES)
+    size = len(line)
+    if size == MAX_LINE_BYTES and not line.endswith(b"\n"):
+        line = line[:4096]
+        while rest := file.readline(2**20):
+            size += len(rest)
+            if rest.endswith(b"\n"):
+                break
+    return (line, size) if size else None
+
+
+def _torn(line: bytes) -> bool:
+    """Whether the file's last line, which has no newline, is only the beginning of a row."""
+    return read_entry(line, 0).outcome == _UNREADABLE
+
+
+def main() -> None:
+    """Serve one parent until it closes our standard input."""
+    asked: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin.buffer:
+            asked.put(msgspec.json.decode(line, type=str))
+        asked.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    active: dict[str, Iterator[int]] = {}
+    while True:
+        while not active or not asked.empty():
+            path = asked.get()
+            if path is None:
+                return
+            active.setdefault(path, complete_index(Path(path)))
+        for path, slices in list(active.items()):
+            end_bytes = _next(slices)
+            if end_bytes is None:
+                del active[path]
+            sys.stdout.buffer.write(
+                msgspec.json.encode(IndexProgress(path, end_bytes or 0, end_bytes is None)) + b"\n"
+            )
+            sys.stdout.buffer.flush()
+
+
+def _next(slices: Iterator[int]) -> int | None:
+    try:
+        return next(slices, None)
+    except OSError:  # the file is gone, or the disk is full: the server shows what is indexed
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Which hop is the limit of a system, in one sentence, and what would make it faster."""
+
+from __future__ import annotations
+
+from gym_view.live import View, WorkerView
+
+_SERVING = (
+    ("model", "The engines of model", "more engines, or more of their slots,"),
+    ("resource", "The workers of environment", "more of them"),
+)
+_AWAITED = {
+    "model": ("the model", "faster engines"),
+    "tool": ("tools", "faster tools"),
+    "verify": ("the verification", "a faster verifier"),
+}
+FULL = 0.95
+CPU_BOUND = 0.9
+MOSTLY = 0.5
+
+
+def limit(view: View) -> str:
+    """The sentence. What comes later in a rollout is looked at first: what is before it waits for it."""
+    active = [run for run in view.runs if run.state == "active"]
+    waiting = sum(depth for depth, _ in view.queues.values())
+    if not view.workers:
+        return "No worker is alive: 'gym-runtime start' starts some."
+    if view.unserved:
+        kind, name = view.unserved[0]
+        noun = {"resource": "environment"}.get(kind, kind)
+        return f"No worker serves {noun} '{name}', for which rollouts wait: gym-runtime start {kind}:{name}."
+    paused = [one for one in view.workers if one.state == "paused" and one.pools]
+    if paused:
+        return f"Model '{paused[0].pools[0]}' is paused: rollouts wait until its weights are resumed."
+    if not active and not waiting:
+        return "Nothing waits: no run is active."
+    by_kind = {
+        kind: [one for one in view.workers if one.kind == kind] for kind in ("model", "resource", "agent")
+    }
+    for kind, remedy in (
+        ("model", "more engines would help"),
+        ("resource", "more of these workers would help"),
+    ):
+        for pool, workers in _pools(by_kind[kind]).items():
+            if _full(workers):
+                noun = "The engines of model" if kind == "model" else "The workers of environment"
+                return f"{noun} '{pool}' are the limit, {_used(workers)}: {remedy}."
+    for kind in ("resource", "agent", "model"):
+        bound = [one for one in by_kind[kind] if one.busy is not None and one.busy >= CPU_BOUND]
+        if bound and len(bound) >= len(by_kind[kind]) / 2:
+            return (
+                f"The processor is the limit: {kind} worker {bound[0].worker} uses {bound[0].busy:.0%} of a "
+                f"core; more {kind} processes (--workers) would help."
+            )
+    if _full(by_kind["agent"]):
+        hop, share = _longest(view)
+        if share >= MOSTLY:
+            what, remedy = _AWAITED[hop]
+            return (
+                f"All agents are full, {_used(by_kind['agent'])}. {share:.0%} of the time they wait for "
+                f"{what}, which could take more: more --concurrency or {remedy} would help."
+            )
+        return f"The agents are the limit, {_used(by_kind['agent'])}: more --concurrency would help."
+    slow = [one for one in by_kind["agent"] if one.state == "slow link"]
+    if waiting and slow:
+        return (
+            f"The link of agent worker {slow[0].worker} on {slow[0].host} to the broker is slow, "
+            f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {waiting:,} rollouts wait."
+        )
+    if waiting:
+        return f"{waiting:,} rollouts wait, and the agents have places: they are just being taken up."
+    return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"
+
+
+def _longest(view: View) -> tuple[str, float]:
+    """The hop that agents wait for longest, and its share of their time."""
+    return max(view.shares.items(), key=lambda one: one[1], default=("", 0.0))
+
+
+def _mostly(view: View) -> str:
+    hop, share = _longest(view)
+    if share < MOSTLY:
+        return ""
+    return f" What is in progress waits for {_AWAITED[hop][0]} {share:.0%} of the time."
+
+
+def _pools(workers: list[WorkerView]) -> dict[str, list[WorkerView]]:
+    found: dict[str, list[WorkerView]] = {}
+    for one in workers:
+        for pool in one.pools:
+            found.setdefault(pool, []).append(one)
+    return found
+
+
+def _full(workers: list[WorkerView]) -> bool:
+    """Whether hardly a place is free, or what serves says itself that it is full."""
+    if not workers:
+        return False
+    free = sum(max(0, one.capacity - one.in_use) for one in workers)
+    return (
+        free <= (1 - FULL) * sum(one.capacity for one in workers) or min(one.load for one in workers) >= FULL
+    )
+
+
+def _used(workers: list[WorkerView]) -> str:
+    used, capacity = sum(one.in_use for one in workers), sum(one.capacity for one in workers)
+    return f"{used:,} of {capacity:,} places taken"

@@ -1,0 +1,122 @@
+"""Two runs, task by task: who wins, by how much, and whether that could be chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gym_view.run_figures import GroupFigures, Groups, mean
+
+_WORK = 2_000_000
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A task that both runs have rewards for; the task index may be another in the second run."""
+
+    environment: str
+    task_a: int
+    task_b: int
+    mean_a: float
+    mean_b: float
+
+    @property
+    def difference(self) -> float:
+        """Second minus first."""
+        return self.mean_b - self.mean_a
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A paired comparison over tasks; each task counts once, with its mean reward.
+
+    Attributes:
+        joined_by: ``task index`` or ``prompt``.
+        only_a, only_b: tasks with rewards that the other run has none for.
+        wins, losses, ties: tasks in which the second run's mean reward is higher, lower, equal.
+        difference: mean of second minus first; None without common tasks.
+        low, high: 95 % bootstrap interval of the difference (percentiles).
+        pairs: by environment and task of the first run.
+    """
+
+    joined_by: str
+    only_a: int
+    only_b: int
+    wins: int
+    losses: int
+    ties: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    resamples: int
+    pairs: list[Pair]
+
+
+def compare(a: Groups, b: Groups) -> Comparison:
+    """Join the tasks of two runs and compare them.
+
+    Tasks are joined by environment and index; when the prompts of these differ and no run has a prompt
+    twice, by prompt, also if the environments' names differ.
+    """
+    rated_a = {where: group for where, group in a.items() if group.rewards}
+    rated_b = {where: group for where, group in b.items() if group.rewards}
+    joined_by, found = _joined(rated_a, rated_b)
+    pairs = sorted(
+        (Pair(one.environment, one.task, other.task, one.mean, other.mean) for one, other in found),
+        key=lambda pair: (pair.environment, pair.task_a),
+    )
+    differences = [pair.difference for pair in pairs]
+    low, high, resamples = bootstrap(differences)
+    wins = sum(difference > 0 for difference in differences)
+    losses = sum(difference < 0 for difference in differences)
+    return Comparison(
+        joined_by=joined_by,
+        only_a=len(rated_a) - len(pairs),
+        only_b=len(rated_b) - len(pairs),
+        wins=wins,
+        losses=losses,
+        ties=len(pairs) - wins - losses,
+        difference=mean(differences),
+        low=low,
+        high=high,
+        resamples=resamples,
+        pairs=pairs,
+    )
+
+
+def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFigures]]]:
+    by_index = [(group, b[where]) for where, group in a.items() if where in b]
+    if by_index and all(one.key == other.key for one, other in by_index):
+        return "task index", by_index
+    keys_a = {group.key: group for group in a.values() if group.key}
+    keys_b = {group.key: group for group in b.values() if group.key}
+    if len(keys_a) == len(a) and len(keys_b) == len(b):
+        by_key = [(group, keys_b[key]) for key, group in keys_a.items() if key in keys_b]
+        if by_key:
+            return "prompt", by_key
+    return "task index", by_index
+
+
+def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]:
+    """The 2.5th and 97.5th percentile of the mean of ``values`` drawn with replacement; and how many draws.
+
+    The draws are the same each time, here and on the page: xorshift32 from a fixed seed.
+
+    Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; Marsaglia, "Xorshift
+    RNGs", 2003.
+    """
+    count = len(values)
+    if not count:
+        return None, None, 0
+    resamples = max(200, min(2000, _WORK // count))
+    state = 2463534242
+    means: list[float] = []
+    for _ in range(resamples):
+        total = 0.0
+        for _ in range(count):
+            state ^= state << 13 & 0xFFFFFFFF
+            state ^= state >> 17
+            state ^= state << 5 & 0xFFFFFFFF
+            total += values[state * count >> 32]
+        means.append(total / count)
+    means.sort()
+    return means[int(0.025 * resamples)], means[-int(0.025 * resamples) - 1], resamples

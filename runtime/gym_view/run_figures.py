@@ -1,0 +1,189 @@
+"""The figures of a run, from its index alone.
+
+The page computes the same ones (viewer-page/src/figures.js).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from gym_runtime.files.index import HEADER_BYTES, IndexedRow, matching_bytes, read_index
+from gym_runtime.files.index_entry import OUTCOMES
+from gym_runtime.files.scores import PassScores, steps
+
+from gym_view.indexing import complete_index, place_of_index
+from gym_view.run_files import Run
+
+
+class GroupFigures(msgspec.Struct):
+    """The rollouts of one task that have a reward.
+
+    ``rewards`` are pairs of rollout index and reward, as they came; ``key`` is the prompt's (`Entry.key`).
+    """
+
+    environment: str
+    task: int
+    key: int
+    rewards: list[tuple[int, float]] = []
+
+    @property
+    def ordered(self) -> list[float]:
+        """The rewards in the order of the rollouts."""
+        return [reward for _, reward in sorted(self.rewards, key=lambda pair: pair[0])]
+
+    @property
+    def mean(self) -> float:
+        """The mean reward; NaN without any."""
+        found = mean(self.ordered)
+        return math.nan if found is None else found
+
+
+Groups = Mapping[tuple[str, int], GroupFigures]
+
+
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a few numbers.
+
+    Attributes:
+        rollouts: all of them. A failed one that was made again and has a verdict now does not count.
+        mean_reward: over rollouts with a reward; None without any.
+        pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
+        all_zero, all_equal, mixed: tasks whose rewards are all 0, all the same and not 0, or differ. Only the
+            last give a gradient to group-relative training.
+        mean_duration_s: of an attempt, over rollouts that have one.
+    """
+
+    rollouts: int
+    outcomes: dict[str, int]
+    mean_reward: float | None
+    tasks: int
+    pass_at: dict[int, float]
+    all_zero: int
+    all_equal: int
+    mixed: int
+    input_tokens: int
+    output_tokens: int
+    turns: int
+    tool_calls: int
+    mean_duration_s: float | None
+
+
+def rows_of(run: Run) -> Iterator[tuple[Path, IndexedRow]]:
+    """Every rollout of a run with the file that it stands in: rollouts, then failures not made up for.
+
+    Indexes first what is not indexed yet.
+    """
+    done: set[tuple[int, int]] = set()
+    parts = run.parts
+    if "failures" not in parts:
+        for row in indexed(run.rollouts):
+            yield run.rollouts, row
+        return
+    for row in indexed(run.rollouts):
+        done.add((row.entry.task, row.entry.rollout))
+        yield run.rollouts, row
+    latest: dict[tuple[int, int], IndexedRow] = {}
+    for row in indexed(parts["failures"]):
+        where = (row.entry.task, row.entry.rollout)
+        if where not in done:
+            latest[where] = row
+    for row in latest.values():
+        yield parts["failures"], row
+
+
+def indexed(rows: Path) -> Iterator[IndexedRow]:
+    """The index of a file, completed."""
+    for _ in complete_index(rows):
+        pass
+    try:
+        with place_of_index(rows).open("rb") as file:
+            keep = matching_bytes(file.fileno(), rows)
+            records = file.read(keep)[HEADER_BYTES:]
+    except OSError:
+        records = b""
+    yield from read_index(records)
+
+
+def groups_of(rows: Iterable[IndexedRow]) -> dict[tuple[str, int], GroupFigures]:
+    """Rollouts by environment and task."""
+    groups: dict[tuple[str, int], GroupFigures] = {}
+    for row in rows:
+        entry = row.entry
+        where = (entry.environment, entry.task)
+        group = groups.get(where)
+        if group is None:
+            group = groups[where] = GroupFigures(entry.environment, entry.task, entry.key)
+        if entry.reward == entry.reward:
+            group.rewards.append((entry.rollout, entry.reward))
+    return groups
+
+
+def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
+    """A run's figures, and its groups."""
+    totals: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    durations_s = 0.0
+    timed = 0
+
+    def counted() -> Iterator[IndexedRow]:
+        nonlocal durations_s, timed
+        for row in rows:
+            entry = row.entry
+            outcomes[OUTCOMES[entry.outcome]] += 1
+            totals["input_tokens"] += entry.input_tokens
+            totals["output_tokens"] += entry.output_tokens
+            totals["turns"] += entry.turns
+            totals["tool_calls"] += entry.tool_calls
+            if entry.duration_s > 0:
+                durations_s += entry.duration_s
+                timed += 1
+            yield row
+
+    groups = groups_of(counted())
+    rated = [group.ordered for group in groups.values() if group.rewards]
+    # A best reward of 7, or of -0.2, is no share of passes.
+    shares = all(0 <= reward <= 1 for group in rated for reward in group)
+    scores = PassScores(steps(max(map(len, rated), default=0)))
+    for group in rated:
+        scores.add(group)
+    signal = signal_of(groups)
+    return (
+        RunFigures(
+            rollouts=outcomes.total(),
+            outcomes={name: outcomes[name] for name in OUTCOMES if outcomes[name]},
+            mean_reward=mean([reward for group in rated for reward in group]),
+            tasks=len(groups),
+            pass_at=scores.pass_at if shares else {},
+            all_zero=signal["all_zero"],
+            all_equal=signal["all_equal"],
+            mixed=signal["mixed"],
+            input_tokens=totals["input_tokens"],
+            output_tokens=totals["output_tokens"],
+            turns=totals["turns"],
+            tool_calls=totals["tool_calls"],
+            mean_duration_s=durations_s / timed if timed else None,
+        ),
+        groups,
+    )
+
+
+def signal_of(groups: Groups) -> dict[str, int]:
+    """How many tasks have all rewards 0, all the same, or different ones."""
+    counts = {"all_zero": 0, "all_equal": 0, "mixed": 0}
+    for group in groups.values():
+        values = {reward for _, reward in group.rewards}
+        if values:
+            counts["mixed" if len(values) > 1 else "all_zero" if values == {0.0} else "all_equal"] += 1
+    return counts
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The mean, added from left to right as the page adds; None of nothing."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total / len(values) if values else None

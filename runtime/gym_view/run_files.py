@@ -1,0 +1,140 @@
+"""Which runs there are to look at: the files of rows in a folder, with the manifests beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gym_runtime.errors import UNREADABLE, UsageError
+
+_SIDE_FILES = ("_failures", "_materialized_inputs", "_reward_profiling", "_prepare")
+_PEEK_BYTES = 2**18
+_MAX_RUNS = 2000
+_MAX_DEPTH = 5
+DEFAULT_FOLDER = Path("results")
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of rollouts, ours or NeMo Gym's, and what stands beside it.
+
+    ``id`` names the run in addresses: the file's path below the folder, without its suffix.
+    """
+
+    id: str
+    rollouts: Path
+
+    @property
+    def parts(self) -> dict[str, Path]:
+        """The files of rows that are there, by their part in the run."""
+        failures = self.rollouts.with_name(f"{self.rollouts.stem}_failures.jsonl")
+        found = {"rollouts": self.rollouts, "failures": failures}
+        return {name: path for name, path in found.items() if path.is_file()}
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest, whether or not it is there."""
+        return self.rollouts.with_name(f"{self.rollouts.stem}_run.json")
+
+
+def find_runs(places: Sequence[Path]) -> list[Run]:
+    """The runs in files and folders, the latest first. Without a place: ``results``, or this folder.
+
+    Raises:
+        UsageError: a place is not there, or there are no rollouts in any.
+    """
+    if not places:
+        places = [DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else Path()]
+    found: dict[Path, str] = {}
+    for place in places:
+        if place.is_file():
+            found[place] = place.stem
+        elif place.is_dir():
+            for path in _rollouts_below(place):
+                found.setdefault(path, "~".join(path.relative_to(place).with_suffix("").parts))
+        else:
+            raise UsageError(f"there is no file or folder {place}")
+    runs: list[Run] = []
+    taken: set[str] = set()
+    for path, name in sorted(found.items(), key=lambda item: -_modified_s(item[0])):
+        run_id, number = name, 1
+        while run_id in taken:
+            number += 1
+            run_id = f"{name}~{number}"
+        taken.add(run_id)
+        runs.append(Run(id=run_id, rollouts=path))
+    if not runs:
+        raise UsageError(
+            f"there are no rollouts in {', '.join(map(str, places))}; name a file of result rows, such as "
+            "results/mcqa.jsonl"
+        )
+    return runs
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """What the page is told of a run before it opens it."""
+    manifest: Any = None
+    if run.manifest.is_file() and run.manifest.stat().st_size < 2**20:
+        try:
+            manifest = msgspec.json.decode(run.manifest.read_bytes())
+        except (OSError, *UNREADABLE):
+            manifest = None  # it is being written, or is another program's
+    return {
+        "id": run.id,
+        "path": str(run.rollouts),
+        "modified_s": max((_modified_s(path) for path in run.parts.values()), default=0.0),
+        "parts": {name: {"bytes": path.stat().st_size} for name, path in run.parts.items()},
+        "manifest": manifest if isinstance(manifest, dict) else None,
+    }
+
+
+def _rollouts_below(folder: Path) -> Iterator[Path]:
+    count = 0
+    for path in _files_below(folder):
+        if not path.stem.endswith(_SIDE_FILES) and _has_rollouts(path):
+            yield path
+            count += 1
+            if count == _MAX_RUNS:
+                return
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """JSON lines in the folder and those within it, hidden ones apart, `_MAX_DEPTH` levels down."""
+    top = len(folder.parts)
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if len(Path(parent).parts) - top >= _MAX_DEPTH:
+            folders.clear()
+        for name in sorted(names):
+            if name.endswith(".jsonl") and not name.startswith("."):
+                yield Path(parent, name)
+
+
+def _has_rollouts(path: Path) -> bool:
+    """Whether it looks like a file of rollouts; one without rows does when a manifest stands beside it."""
+    try:
+        stat = path.stat()
+        if stat.st_size == 0:
+            return path.with_name(f"{path.stem}_run.json").is_file()
+        return _begins_with_rollouts(path, stat.st_ino, min(stat.st_size, _PEEK_BYTES))
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=4 * _MAX_RUNS)
+def _begins_with_rollouts(path: Path, inode: int, size: int) -> bool:
+    """The same for the same beginning, since the page asks for the list again and again."""
+    with path.open("rb") as file:
+        start = file.read(_PEEK_BYTES)
+    # A first row that is longer than this is taken for a rollout when it begins as one of ours or NeMo Gym's.
+    return b'"response"' in start or (b"\n" not in start and b'"responses_create_params"' in start)
+
+
+def _modified_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,159 @@
+"""The aggregates of a run while it goes on, from each record once; cheap to add and to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+from gym_runtime import clock
+from gym_runtime.errors import UNREADABLE
+from gym_runtime.files.run_metrics import Summary
+from gym_runtime.files.scores import PassScores, steps
+from gym_runtime.messages.metric_names import HOP_DURATION, ROLLOUT_DURATION
+from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.rpc.meter import Meter
+from msgspec import Raw
+
+HOPS = ("model", "tool", "verify")
+MOST_ENVIRONMENTS = 20
+_QUANTILES = {"p50": 0.5, "p99": 0.99}
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    model_s: float = 0.0
+    tool_s: float = 0.0
+
+
+class _Timing(msgspec.Struct, frozen=True):
+    turns: list[_Turn] = []
+    verify_s: float = 0.0
+
+
+class _Own(msgspec.Struct, frozen=True):
+    timing: _Timing = _Timing()
+
+
+class _Row(msgspec.Struct, frozen=True):
+    own: _Own = msgspec.field(name="_gym", default=_Own())
+
+
+_decode_row = msgspec.json.Decoder(_Row).decode
+
+
+class Curves:
+    """What is known of a run so far.
+
+    Args:
+        repeats: rollouts of each task. pass@k counts the tasks that have all of them.
+        before: what an interrupted part of the run came to; it is in all figures but pass@k and times.
+    """
+
+    def __init__(
+        self, repeats: int = 1, before: Summary | None = None, now: Callable[[], float] = clock.now
+    ) -> None:
+        self._repeats = repeats
+        self._now = now
+        self._outcomes: Counter[str] = Counter(before.outcomes if before else {})
+        self._failures: Counter[str] = Counter(before.failures if before else {})
+        self._totals: Counter[str] = Counter()
+        self._rewards: dict[str, tuple[int, float]] = {}
+        self._judged, self._reward_sum = 0, 0.0
+        if before is not None:
+            self._judged = before.outcomes["completed"] + before.outcomes["truncated"]
+            self._reward_sum = self._judged * (before.mean_reward or 0.0)
+            for name in ("turns", "tool_calls", "input_tokens", "output_tokens"):
+                self._totals[name] = getattr(before, name)
+        self._groups: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        self._scores = PassScores(steps(repeats))
+        self._shares = True
+        self._meter = Meter()
+        self._read = (now(), self.rollouts)
+
+    @property
+    def rollouts(self) -> int:
+        """How many have a result."""
+        return self._outcomes.total()
+
+    def add(self, record: RolloutRecord) -> None:
+        """Take a record in."""
+        outcome = record.outcome
+        self._outcomes[outcome.__struct_config__.tag] += 1  # pyright: ignore[reportArgumentType]
+        if isinstance(outcome, Failed):
+            self._failures[outcome.fault.kind] += 1
+        totals = self._totals
+        totals["turns"] += record.turns
+        totals["tool_calls"] += record.tool_calls
+        for name in ("input_tokens", "output_tokens"):
+            totals[name] += int(record.numbers.get(name, 0))
+        self._meter.observe(ROLLOUT_DURATION, record.duration_s, "")
+        self._time(record.row)
+        if record.reward is not None:
+            self._reward(record, record.reward)
+
+    def _time(self, row: Raw) -> None:
+        try:
+            timing = _decode_row(row).own.timing
+        except UNREADABLE:  # another program's row; it has no times of ours
+            return
+        for turn in timing.turns:
+            self._meter.observe(HOP_DURATION, turn.model_s, "model", "")
+            if turn.tool_s:
+                self._meter.observe(HOP_DURATION, turn.tool_s, "tool", "")
+        if timing.verify_s:
+            self._meter.observe(HOP_DURATION, timing.verify_s, "verify", "")
+
+    def _reward(self, record: RolloutRecord, reward: float) -> None:
+        self._judged += 1
+        self._reward_sum += reward
+        self._shares = self._shares and 0 <= reward <= 1
+        environment = record.environment
+        if environment in self._rewards or len(self._rewards) < MOST_ENVIRONMENTS:
+            count, total = self._rewards.get(environment, (0, 0.0))
+            self._rewards[environment] = count + 1, total + reward
+        task = environment, record.task_index
+        group = self._groups.setdefault(task, [])
+        group.append((record.rollout_index, reward))
+        if len(group) >= self._repeats:
+            del self._groups[task]
+            self._scores.add([one for _, one in sorted(group)])
+
+    def numbers(self) -> dict[str, float]:
+        """All figures now. The rate is that since the last call; what is not known is left out."""
+        done = self.rollouts
+        now = self._now()
+        since, earlier = self._read
+        self._read = now, done
+        found: dict[str, float] = {"rollouts/done": float(done)}
+        if now > since:
+            found["rollouts/per_s"] = (done - earlier) / (now - since)
+        for name in ("completed", "truncated", "failed", "cancelled"):
+            found[f"outcome/{name}"] = self._outcomes[name] / done if done else 0.0
+        found |= {f"failures/{kind}": float(count) for kind, count in self._failures.items()}
+        if self._judged:
+            found["reward/mean"] = self._reward_sum / self._judged
+        if len(self._rewards) > 1:
+            found |= {f"reward/{name}": total / count for name, (count, total) in self._rewards.items()}
+        if self._shares:
+            found |= {f"pass@{k}": share for k, share in self._scores.pass_at.items()}
+        found |= {f"tokens/{name}": float(self._totals[f"{name}_tokens"]) for name in ("input", "output")}
+        if done:
+            found["turns/mean"] = self._totals["turns"] / done
+            found["tool_calls/mean"] = self._totals["tool_calls"] / done
+        figures = self._meter.figures()
+        for name, share in _QUANTILES.items():
+            value = figures.distribution(ROLLOUT_DURATION).quantile(share, ROLLOUT_DURATION.bounds)
+            if value is not None:
+                found[f"rollout_s/{name}"] = value
+            for hop in HOPS:
+                times = figures.distribution(HOP_DURATION, {"gym.hop": hop})
+                value = times.quantile(share, HOP_DURATION.bounds)
+                if value is not None:
+                    found[f"{hop}_s/{name}"] = value
+        return found
+
+
+def final_numbers(summary: Summary) -> dict[str, float]:
+    """What the whole run came to, exactly, under the same names."""
+    found = {f"pass@{k}": share for k, share in summary.pass_at.items()}
+    return found if summary.mean_reward is None else {**found, "reward/mean": summary.mean_reward}

@@ -1,0 +1,220 @@
+"""Result rows as Parquet, with the columns that trainers want: one file, or a Hugging Face dataset.
+
+It streams: rows are chosen by the index (`selection`), read one at a time, and written in groups of at most
+`GROUP_ROWS` rows or about `GROUP_BYTES` (`parquet`).
+
+==============  ==========================================================================================
+``rollouts``    everything: numbers as columns, what is nested as JSON text
+``messages``    a conversation in ``messages``, as supervised fine-tuning takes it
+``completion``  the same in two parts, ``prompt`` and ``completion``, so that only the second is trained on
+``pairs``       ``prompt``, ``chosen`` and ``rejected``, as preference training (DPO) takes them
+==============  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files.index import IndexedRow
+from gym_runtime.files.index_entry import OUTCOMES
+from gym_runtime.messages.conversation import as_object
+from msgspec import Raw
+
+from gym_view import selection
+from gym_view.parquet import NESTED, Form, Writer, arrow
+from gym_view.row_messages import Unusable, completion, prompt, tools
+from gym_view.run_figures import indexed
+from gym_view.selection import Place
+
+NO_ROW = "the row is no JSON object in UTF-8"
+_NUMBERS = ("reward", "_ng_task_index", "_ng_rollout_index", "agent_ref")
+_decode_row = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export wrote.
+
+    Attributes:
+        rows: in all files.
+        left_out: rows that were chosen and have no such form, by the reason.
+        files: their paths.
+    """
+
+    rows: int
+    left_out: dict[str, int]
+    files: list[str]
+
+
+def export(
+    files: Sequence[Path],
+    target: Path,
+    *,
+    form: Form = "rollouts",
+    best_of: int | None = None,
+    min_reward: float | None = None,
+) -> Exported:
+    """Write the rollouts of result files that have a verdict.
+
+    ``target`` is one file if its name ends in ``.parquet``, else a folder that
+    ``datasets.load_dataset(FOLDER)`` reads. Nothing stands there before all is written.
+
+    Args:
+        best_of: of each task of a file, only the best of its first ``best_of`` rollouts; of pairs, the pair
+            that these make.
+        min_reward: only rollouts with at least this reward; of pairs, those whose better one has it.
+
+    Raises:
+        UsageError: a file is missing, no row is left, something stands at the target, pyarrow is not
+            installed, or the disk does not take it.
+    """
+    arrow()
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
+    if target.exists():
+        raise UsageError(f"{target} is there already; name a new file or folder")
+    draft = target.with_name(f".{target.name}.partial")
+    left_out: Counter[str] = Counter()
+    try:
+        _remove(draft)  # of an export that was killed
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with Writer(draft, form, one_file=target.suffix == ".parquet") as writer:
+            for record, size_bytes in _records(files, form, best_of, min_reward, left_out):
+                writer.add(record, size_bytes)
+        if not writer.rows:
+            none = "no task has rollouts with different rewards" if form == "pairs" else "no rollout is left"
+            reasons = "".join(f"; {count:,} left out: {reason}" for reason, count in left_out.items())
+            raise UsageError(f"there is nothing to export: {none}{reasons}")
+        draft.rename(target)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        _remove(draft)
+    written = [target] if target.is_file() else sorted(target.rglob("*.parquet"))
+    return Exported(rows=writer.rows, left_out=dict(left_out), files=[str(path) for path in written])
+
+
+# -- rows as records ----------------------------------------------------------------------------------
+
+
+def _records(
+    files: Sequence[Path],
+    form: Form,
+    best_of: int | None,
+    min_reward: float | None,
+    left_out: Counter[str],
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """The records to be written, each with the size of what it was made of, in bytes."""
+
+    def readable(path: Path) -> Iterator[IndexedRow]:
+        for row in indexed(path):
+            if OUTCOMES[row.entry.outcome] == "unreadable":
+                left_out[NO_ROW] += 1
+            else:
+                yield row
+
+    for path in files:
+        rows = readable(path)
+        places = (
+            selection.pairs(rows, best_of=best_of, min_reward=min_reward)
+            if form == "pairs"
+            else ((place,) for place in selection.judged(rows, best_of=best_of, min_reward=min_reward))
+        )
+        with path.open("rb") as file:
+            for taken in places:
+                try:
+                    record = _FORMS[form](*(_read(file, place) for place in taken))
+                except UNREADABLE:
+                    left_out[NO_ROW] += 1
+                except Unusable as reason:
+                    left_out[str(reason)] += 1
+                else:
+                    yield record, sum(place.size for place in taken)
+
+
+def _read(file: BinaryIO, place: Place) -> bytes:
+    file.seek(place.offset)
+    return file.read(place.size)
+
+
+def _rollout(line: bytes) -> dict[str, Any]:
+    fields = _decode_fields(line)
+    kept = {name: bytes(raw).decode() for name, raw in fields.items() if name in NESTED}
+    rest = {name: raw for name, raw in fields.items() if name not in NESTED and name not in _NUMBERS}
+    return {**_about(_decode_row(line)), **kept, "fields": _encode(rest).decode()}
+
+
+def _messages(line: bytes) -> dict[str, Any]:
+    row = _decode_row(line)
+    return {**_about(row), "messages": [*prompt(row), *completion(row)], "tools": tools(row)}
+
+
+def _completion(line: bytes) -> dict[str, Any]:
+    row = _decode_row(line)
+    return {**_about(row), "prompt": prompt(row), "completion": completion(row), "tools": tools(row)}
+
+
+def _pair(chosen_line: bytes, rejected_line: bytes) -> dict[str, Any]:
+    chosen, rejected = _decode_row(chosen_line), _decode_row(rejected_line)
+    about, other = _about(chosen), _about(rejected)
+    return {
+        "environment": about["environment"],
+        "_ng_task_index": about["_ng_task_index"],
+        "prompt": prompt(chosen),
+        "chosen": completion(chosen),
+        "rejected": completion(rejected),
+        "score_chosen": about["reward"],
+        "score_rejected": other["reward"],
+        "tools": tools(chosen),
+    }
+
+
+_FORMS: dict[str, Callable[..., dict[str, Any]]] = {
+    "rollouts": _rollout,
+    "messages": _messages,
+    "completion": _completion,
+    "pairs": _pair,
+}
+
+
+def _about(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns that say which rollout it is, and what it came to; None for what a row does not say."""
+    agent, own, response = (as_object(row.get(name)) for name in ("agent_ref", "_gym", "response"))
+    usage = as_object(response.get("usage"))
+    outcome = as_object(own.get("outcome")).get("type")
+    if not isinstance(outcome, str):
+        outcome = "truncated" if response.get("incomplete_details") else "completed"
+    return {
+        "rollout_id": _if(str, own.get("rollout_id")),
+        "environment": _if(str, agent.get("name")),
+        "_ng_task_index": _if(int, row.get("_ng_task_index")),
+        "_ng_rollout_index": _if(int, row.get("_ng_rollout_index")),
+        "reward": float(row["reward"]),  # the index says that there is one
+        "outcome": outcome,
+        "model": _if(str, response.get("model")),
+        "input_tokens": _if(int, usage.get("input_tokens")),
+        "output_tokens": _if(int, usage.get("output_tokens")),
+        "turns": _if(int, own.get("turns")),
+        "tool_calls": _if(int, own.get("tool_calls")),
+    }
+
+
+def _if(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return None
+    return value if kind is not int or abs(value) < 2**63 else None  # Parquet's integers have 64 bits
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,271 @@
+"""The server of the viewer's page: its files, the list of runs, index records, and ranges of bytes of rows.
+
+It answers from files and keeps nothing but which of them are being indexed; that is done by a process
+beside it (`indexing`), so no file, however large or broken, holds up an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+from aiohttp import web
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.files.index import HEADER_BYTES, RECORD_BYTES, end_of, matching_bytes
+
+from gym_view.access import Access
+from gym_view.indexing import IndexProgress, place_of_index
+from gym_view.run_files import Run, describe, find_runs
+from gym_view.search import offsets_of
+
+HOST = "127.0.0.1"
+MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
+MAX_MATCHES = 100_000
+SystemState = Callable[[], Awaitable[Any]]
+"""Asks a running system what ``gym-runtime status --json`` prints."""
+_PAGE_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
+_decode_progress = msgspec.json.Decoder(IndexProgress).decode
+
+
+class Indexer:
+    """The process that indexes, seen from the server. ``busy`` are the files that it works on."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self._process = process
+        self._asked: dict[Path, tuple[int, int]] = {}
+        self.busy: set[Path] = set()
+
+    async def ask(self, rows: Path, state: tuple[int, int]) -> None:
+        """Have a file indexed up to its end; once for each ``state`` of the file, since it may end torn."""
+        if rows not in self.busy and self._asked.get(rows) != state and self._process.stdin is not None:
+            self.busy.add(rows)
+            self._asked[rows] = state
+            await self._process.stdin.send(msgspec.json.encode(str(rows)) + b"\n")
+
+    async def listen(self) -> None:
+        """Take its progress in until it ends."""
+        assert self._process.stdout is not None
+        rest = b""
+        async for chunk in self._process.stdout:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                progress = _decode_progress(line)
+                if progress.done:
+                    self.busy.discard(Path(progress.rows))
+        self.busy.clear()
+
+
+class ViewerServer:
+    """The routes. ``places`` are looked through again whenever the list of runs is asked for."""
+
+    def __init__(self, places: Sequence[Path], indexer: Indexer, system: SystemState | None = None) -> None:
+        self._places = places
+        self._system = system
+        self._indexer = indexer
+        self._runs: dict[str, Run] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        """What can be asked for."""
+        return [
+            *(web.get(f"/{path}", partial(self._page, name)) for path, name in _PAGE_FILES.items()),
+            web.get("/data/runs.json", self._list),
+            web.get("/data/system.json", self._state),
+            web.get("/data/{run}/{part}.idx", self._index),
+            web.get("/data/{run}/{part}.jsonl", self._rows),
+            web.get("/data/{run}/{part}.found", self._found),
+        ]
+
+    async def find(self) -> list[Run]:
+        """Look for runs; raises UsageError if none is found."""
+        runs = await anyio.to_thread.run_sync(find_runs, self._places)
+        self._runs = {run.id: run for run in runs}
+        return runs
+
+    async def _page(self, name: str, request: web.Request) -> web.StreamResponse:
+        with resources.as_file(resources.files("gym_view") / "static" / name) as path:
+            return web.FileResponse(path)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        try:
+            runs = await self.find()
+        except UsageError:  # all of them were deleted while the page was open
+            runs = []
+        described = await anyio.to_thread.run_sync(lambda: [describe(run) for run in runs])
+        return web.json_response(
+            body=msgspec.json.encode(
+                {"mode": "server", "runs": described, "system": self._system is not None}
+            )
+        )
+
+    async def _state(self, request: web.Request) -> web.Response:
+        """The system's workers, queues and runs."""
+        if self._system is None:
+            raise web.HTTPNotFound(text="no system was named: gym-runtime view --nats URL\n")
+        try:
+            state = await self._system()
+        except GymError as error:
+            return web.Response(status=503, text=f"{error}\n")
+        return web.json_response(body=msgspec.json.encode(state))
+
+    async def _index(self, request: web.Request) -> web.Response:
+        """Index records from byte ``from`` on, at most `MAX_ANSWER_BYTES`; what is missing is being made.
+
+        ``X-Generation`` changes when the file is another than before; ``X-Rows-Bytes`` and
+        ``X-Indexed-Bytes`` say how far the index is.
+        """
+        rows = await self._file(request)
+        start = _number(request.query.get("from", "0"))
+        found = await anyio.to_thread.run_sync(_records, rows, start)
+        if found.end_bytes < found.state[0]:
+            await self._indexer.ask(rows, found.state)
+        return web.Response(
+            body=found.records,
+            content_type="application/octet-stream",
+            headers={
+                "X-Generation": found.generation,
+                "X-Rows-Bytes": str(found.state[0]),
+                "X-Indexed-Bytes": str(found.end_bytes),
+                "X-Indexing": str(int(rows in self._indexer.busy)),
+                "X-More-Bytes": str(found.more_bytes),
+            },
+        )
+
+    async def _rows(self, request: web.Request) -> web.StreamResponse:
+        rows = await self._file(request)
+        response = web.FileResponse(rows, chunk_size=2**18)
+        response.content_type = "application/octet-stream"  # never shown by the browser itself
+        return response
+
+    async def _found(self, request: web.Request) -> web.StreamResponse:
+        """Offsets in the file at which rows with the text ``q`` stand, a line each, while it looks."""
+        rows = await self._file(request)
+        text = request.query.get("q", "")
+        if not text:
+            raise web.HTTPBadRequest(text="q is empty\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        count = 0
+        blocks = offsets_of(rows, text)
+        while count < MAX_MATCHES:
+            offsets = await anyio.to_thread.run_sync(next, blocks, None)
+            if offsets is None:
+                break
+            count += len(offsets)
+            await response.write("".join(f"{offset}\n" for offset in offsets).encode() or b"\n")
+        return response
+
+    async def _file(self, request: web.Request) -> Path:
+        name = request.match_info["run"]
+        if name not in self._runs:
+            await self.find()
+        path = self._runs[name].parts.get(request.match_info["part"]) if name in self._runs else None
+        if path is None:
+            raise web.HTTPNotFound(text=f"there is no such file in the run {name}\n")
+        return path
+
+
+class _Records(msgspec.Struct, frozen=True):
+    """``state`` is the size and the time of change of the file of rows."""
+
+    state: tuple[int, int]
+    records: bytes = b""
+    generation: str = ""
+    end_bytes: int = 0
+    more_bytes: int = 0
+
+
+def _records(rows: Path, start: int) -> _Records:
+    """Index records from a byte on, and up to where in the file of rows they are, in all."""
+    stat = rows.stat()
+    state = stat.st_size, stat.st_mtime_ns
+    try:
+        fd = os.open(place_of_index(rows), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return _Records(state)
+    try:
+        keep = matching_bytes(fd, rows)
+        if keep <= HEADER_BYTES:
+            return _Records(state)
+        start = max(HEADER_BYTES, start)
+        return _Records(
+            state,
+            os.pread(fd, min(MAX_ANSWER_BYTES, max(0, keep - start)), start),
+            os.pread(fd, HEADER_BYTES, 0)[16:24].hex(),
+            end_of(os.pread(fd, RECORD_BYTES, keep - RECORD_BYTES)),
+            max(0, keep - start - MAX_ANSWER_BYTES),
+        )
+    finally:
+        os.close(fd)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise web.HTTPBadRequest(text="from is not a number of bytes\n")
+    return int(text)
+
+
+@asynccontextmanager
+async def serve(
+    places: Sequence[Path], port: int = 0, system: SystemState | None = None
+) -> AsyncGenerator[Access]:
+    """Serve the page on the loopback address while the block runs; gives what its address is.
+
+    With a ``system`` the page shows that too, and there need be no rollouts yet.
+
+    Raises:
+        UsageError: there is nothing to show, or the port is taken.
+    """
+    with _listen(port) as listener:
+        access = Access(listener.getsockname()[1])
+        if system is None:
+            await anyio.to_thread.run_sync(find_runs, places)
+        async with _indexer() as indexer:
+            server = ViewerServer(places, indexer, system)
+            app = web.Application(middlewares=[access.middleware])
+            app.on_response_prepare.append(access.protect)
+            app.add_routes(server.routes())
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+            await runner.setup()
+            try:
+                await web.SockSite(runner, listener).start()
+                yield access
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await runner.cleanup()
+
+
+@asynccontextmanager
+async def _indexer() -> AsyncGenerator[Indexer]:
+    command = [sys.executable, "-m", "gym_view.indexing"]
+    async with (
+        await anyio.open_process(command, stderr=None) as process,
+        anyio.create_task_group() as group,
+    ):
+        indexer = Indexer(process)
+        group.start_soon(indexer.listen)
+        try:
+            yield indexer
+        finally:
+            process.kill()  # an index is whole after every write
+            group.cancel_scope.cancel()
+
+
+def _listen(port: int) -> socket:
+    listener = socket()
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on port {port}: {error.strerror}; choose another --port") from None
+    return listener

@@ -1,0 +1,280 @@
+"""``gym-runtime broker`` by the real command: join files, one node, three, and a stop that awaits workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import anyio
+import pytest
+from deploy.brokers import serving, until_ready
+from gym_deploy.broker_plan import BrokerPlan, configure
+from gym_runtime import connect
+from gym_runtime.bus import nats
+from gym_runtime.bus.identity import read_keys
+from gym_runtime.bus.join import Join, read_join, write_join
+from gym_runtime.client import Client, make_pools
+from gym_runtime.errors import BrokerError, NotThereYet, UsageError
+from gym_runtime.messages.outcomes import Completed
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import System, launch
+from ports import free_port
+from runtime.cli.started import SCRIPT
+
+NAME = "example_session_state_mgmt"
+ROW = {
+    "responses_create_params": {"input": [{"role": "user", "content": "count"}]},
+    "initial_count": 3,
+    "expected_count": 3,
+}
+
+
+def workers(folder: Path, *, drain_s: float = 20.0) -> list[System]:
+    """One of each kind, each with the join file of its role."""
+    pools = make_pools([NAME], "scripted/message", concurrency=8)
+    return [
+        launch(SystemSpec(pools=(pool,), nats=(str(folder / "join" / f"{pool.kind}.join"),), drain_s=drain_s))
+        for pool in pools
+    ]
+
+
+async def make(gym: Client, count: int) -> list[Any]:
+    return [type(record.outcome) async for record in gym.rollouts([ROW] * count, environment=NAME)]
+
+
+def jetstream(host: str, port: int) -> dict[str, Any]:
+    with urlopen(f"http://{host}:{port}/jsz?acc=GYM&streams=true&config=true") as answer:
+        return json.load(answer)
+
+
+# -- join files -----------------------------------------------------------------------------------------
+
+
+def test_a_join_file_comes_back_as_it_was(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path, hosts=("broker.example", "10.0.0.5")))
+    path = tmp_path / "join" / "agent.join"
+    join = read_join(path)
+    assert join.urls == ("tls://broker.example:4222",)
+    assert join.seeds == {"agent": (tmp_path / "agent.seed").read_text()}
+    assert join.authority == (tmp_path / "ca.pem").read_text()
+    path.write_text(write_join(join))
+    assert read_join(path) == join
+    assert path.stat().st_mode & 0o077 == 0
+    before = join.seeds
+    configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b"))
+    assert read_join(path) == Join(
+        urls=("tls://a:4222", "tls://b:4222", "tls://c:4222"), authority=join.authority, seeds=before
+    )
+
+
+def test_certificates_keep_the_strict_rules_and_brokers_sign_none(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b"))
+    for purpose in ("sslserver", "sslclient"):
+        run_openssl("verify", "-x509_strict", "-purpose", purpose, "-CAfile", "ca.pem", "b.pem", cwd=tmp_path)
+    assert "CA:FALSE" in run_openssl("x509", "-noout", "-text", "-in", "b.pem", cwd=tmp_path)
+
+
+def test_an_authority_of_an_earlier_version_is_still_trusted(tmp_path: Path) -> None:
+    # It says nothing of its key's use, and Python 3.13 is strict by default.
+    own_authority(tmp_path, "basicConstraints=critical,CA:TRUE")
+    configure(BrokerPlan(folder=tmp_path, hosts=("broker.example",), listen="broker.example:4222"))
+    assert "Key Usage" not in run_openssl("x509", "-noout", "-text", "-in", "ca.pem", cwd=tmp_path)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    [certificate] = [path for path in tmp_path.glob("*.pem") if path.name != "ca.pem"]
+    own.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trust = read_join(tmp_path / "join" / "client.join").trust()
+    client = trust.wrap_bio(back, there, server_hostname="broker.example")
+    server = own.wrap_bio(there, back, server_side=True)
+    for side in (client, server, client):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert client.version() == "TLSv1.3"
+
+
+def test_nodes_are_told_of_by_the_names_that_their_certificates_hold(tmp_path: Path) -> None:
+    text = configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b")).read_text()
+    assert '  advertise: "b:6222"\n' in text
+    assert 'client_advertise: "b:4222"\n' in text
+
+
+def test_a_trainers_join_file_holds_the_keys_of_a_client_and_a_model(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path))
+    path = tmp_path / "join" / "trainer.join"
+    for role in ("client", "model"):
+        assert read_keys(path, role).seed == (tmp_path / f"{role}.seed").read_text()
+    with pytest.raises(UsageError, match="no key of role 'agent', only client, model"):
+        read_keys(path, "agent")
+    # A file of one role is what its broker takes it for.
+    assert read_keys(tmp_path / "join" / "model.join", "client") == read_keys(path, "model")
+
+
+def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NotThereYet, match=r"there is no join file .*: 'gym-runtime broker' writes it"):
+        read_join(tmp_path / "none.join")
+    (tmp_path / "half.join").write_text("url tls://a:4222\n")
+    with pytest.raises(UsageError, match="a certificate authority and a key"):
+        read_join(tmp_path / "half.join")
+    damaged = Join(urls=("tls://a",), authority="-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
+    with pytest.raises(UsageError, match="certificate authority of a join file is damaged"):
+        damaged.trust()
+    with pytest.raises(UsageError, match="expected HOST:PORT"):
+        configure(BrokerPlan(folder=tmp_path, listen="4222"))
+    with pytest.raises(UsageError, match="which of them is this"):
+        configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
+
+
+def own_authority(folder: Path, *extensions: str) -> None:
+    """An authority that is in the folder before the broker."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", "ca.key", "-out", "ca.pem")
+    more = [part for extension in extensions for part in ("-addext", extension)]
+    run_openssl("req", "-x509", "-nodes", "-subj", "/CN=own", *more, *key, cwd=folder)
+
+
+def run_openssl(*arguments: str, cwd: Path) -> str:
+    return subprocess.run(
+        ["openssl", *arguments], cwd=cwd, check=True, capture_output=True, text=True, timeout=30
+    ).stdout
+
+
+# -- the broker -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.timeout(120)
+async def test_workers_and_clients_join_by_files_and_the_broker_outlasts_them(tmp_path: Path) -> None:
+    folder, port = tmp_path / "broker", free_port()
+    with serving(folder, "--host", "127.0.0.1", port=port) as process:
+        until_ready(process)
+        streams = jetstream("127.0.0.1", port + 1)["account_details"][0]["stream_detail"]
+        assert {stream["name"] for stream in streams} == {
+            f"gym_{name}" for name in ("TASKS", "ROLLOUTS", "JOURNAL", "RUNS", "BLOBS")
+        }
+        systems = workers(folder)
+        try:
+            for system in systems:
+                await system.until("all_ready")
+            async with connect(str(folder / "join" / "client.join")) as gym:
+                assert await make(gym, 5) == [Completed] * 5
+                # New keys for all, in the middle of a run.
+                old = read_join(folder / "join" / "agent.join")
+                for seed in folder.glob("*.seed"):
+                    seed.unlink()
+                async with anyio.create_task_group() as tasks:
+                    made: list[Any] = []
+
+                    async def work() -> None:
+                        made.extend(await make(gym, 200))
+
+                    tasks.start_soon(work)
+                    process.send_signal(signal.SIGHUP)
+                assert made == [Completed] * 200
+                (tmp_path / "old.join").write_text(write_join(old))
+                with pytest.raises(BrokerError, match="refuses the credentials"):
+                    async with nats.connect(str(tmp_path / "old.join"), role="agent"):
+                        pass
+                # To every process at once, as a node's scheduler does it.
+                for one in (process, *process.children(recursive=True)):
+                    one.send_signal(signal.SIGTERM)
+                with anyio.fail_after(20):
+                    assert await make(gym, 5) == [Completed] * 5
+                assert process.poll() is None
+            for system in systems:
+                await system.stop()
+            with anyio.fail_after(15):
+                assert await anyio.to_thread.run_sync(process.wait) == 0
+        finally:
+            for system in systems:
+                system.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.timeout(180)
+async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_path: Path) -> None:
+    folder, port = tmp_path / "broker", free_port()
+    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(
+                serving(folder, "--nodes", ",".join(hosts), "--node", host, host=host, port=port)
+            )
+            for host in hosts
+        ]
+        for node in nodes:
+            until_ready(node)
+        details = jetstream(hosts[0], port + 1)["account_details"][0]["stream_detail"]
+        assert {stream["config"]["num_replicas"] for stream in details} == {3}
+        systems = workers(folder)
+        try:
+            for system in systems:
+                await system.until("all_ready")
+            async with connect(str(folder / "join" / "client.join")) as gym:
+                assert await make(gym, 5) == [Completed] * 5
+                for process in (nodes[0], *nodes[0].children(recursive=True)):
+                    process.kill()
+                with anyio.fail_after(60):
+                    assert await make(gym, 5) == [Completed] * 5
+        finally:
+            for system in systems:
+                await system.stop()
+
+
+@pytest.mark.slow
+def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> None:
+    port = free_port()
+    more = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
+    with serving(tmp_path / "broker", *more, port=port) as process:
+        end_s = time.monotonic() + 20
+        while not answers(port + 1):
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+        children = process.children(recursive=True)
+        process.terminate()
+        assert process.wait(30) == 0
+        assert not [child for child in children if child.is_running()]
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_ends_it_with_the_log(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [SCRIPT, "broker", "--dir", str(tmp_path / "b"), "--listen", listen, "--monitor", "127.0.0.1:-1"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gym-runtime: ")
+
+
+@pytest.mark.slow
+def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path: Path) -> None:
+    folder, port = tmp_path / "broker", free_port()
+    folder.mkdir(mode=0o700)
+    own_authority(folder, "basicConstraints=critical,CA:FALSE")
+    nodes = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
+    with serving(folder, *nodes, port=port) as process:
+        assert process.wait(30) == 1
+    assert "cannot connect to the broker" in (tmp_path / "broker-127.0.0.1.log").read_text()

@@ -1,0 +1,128 @@
+"""What ``deploy init`` writes is accepted by the programs it is for, and starts commands that exist."""
+
+from __future__ import annotations
+
+import configparser
+import py_compile
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gym_deploy.written import Values, write
+from gym_runtime.cli.app import app
+from gym_runtime.cli.config import load_config
+from gym_runtime.cli.main import run
+from gym_runtime.errors import UsageError
+
+VALUES = Values(
+    environments=("mcqa", "reasoning_gym"),
+    model="openai/Qwen/Qwen3-4B",
+    model_urls=("http://10.0.0.7:8000/v1", "http://10.0.0.8:8000/v1"),
+    concurrency=64,
+    prefix="lab",
+)
+
+
+def accepted(arguments: list[str]) -> bool:
+    """Whether the command line of ``gym-runtime`` takes these arguments."""
+    app.parse_args(arguments, exit_on_error=False, print_error=False)
+    return True
+
+
+@pytest.mark.parametrize("platform", ["slurm", "kubernetes", "compose", "systemd"])
+def test_every_value_is_filled_in_and_files_are_kept(platform: Any, tmp_path: Path) -> None:
+    paths = write(platform, tmp_path, VALUES)
+    assert paths
+    assert not [path for path in paths if re.search(r"@[A-Z_]+@", path.read_text())]
+    with pytest.raises(UsageError, match="exists; --overwrite replaces it"):
+        write(platform, tmp_path, VALUES)
+    assert write(platform, tmp_path, VALUES, overwrite=True) == paths
+
+
+def test_what_pip_compiled_at_installation_is_no_template(tmp_path: Path) -> None:
+    template = Path(str(files("gym_deploy"))) / "templates" / "slurm" / "autoscale.py"
+    compiled = py_compile.compile(str(template), doraise=True)
+    assert compiled
+    try:
+        names = {path.name for path in write("slurm", tmp_path, VALUES)}
+    finally:
+        Path(compiled).unlink()
+        Path(compiled).parent.rmdir()
+    assert names == {"system.sbatch", "workers.sbatch", "autoscale.py"}
+
+
+def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["deploy", "init", "systemd", "--dir", str(tmp_path / "here")]) == 0
+    written = capsys.readouterr().out.splitlines()
+    assert all(Path(line).exists() for line in written)
+    assert run(["deploy", "init", "systemd", "--dir", str(tmp_path), "--model", "a b"]) == 2
+
+
+def test_environments_may_be_named_with_commas(tmp_path: Path) -> None:
+    several = ("--environment", "mcqa,xstest", "--environment", "code_gen")
+    assert run(["deploy", "init", "compose", "--dir", str(tmp_path), *several]) == 0
+    services = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    assert services["gym-server"]["command"][:4] == ["gym-server", "mcqa", "xstest", "code_gen"]
+
+
+def test_values_that_a_shell_would_run_are_refused(tmp_path: Path) -> None:
+    for value in ("$(id)", "a;b", "a b", 'a"', "`id`", "a\nb", "@MODEL@|"):
+        with pytest.raises(UsageError, match="letters, digits"):
+            write("slurm", tmp_path, Values(model=value))
+
+
+def test_services_start_commands_that_exist(tmp_path: Path) -> None:
+    write("systemd", tmp_path, VALUES)
+    for path in tmp_path.glob("*.service"):
+        unit = configparser.ConfigParser(interpolation=None, strict=False)
+        unit.optionxform = str  # type: ignore[assignment,method-assign]
+        unit.read(path)
+        service = unit["Service"]
+        assert accepted(shlex.split(service["ExecStart"].replace("%i", "agent"))[1:])
+        assert float(service["TimeoutStopSec"]) >= 30
+    config = load_config(tmp_path / "system.toml")
+    assert [pool.kind for pool in config.pools] == ["agent", "resource", "model"]
+    assert config.pools[2].model is not None
+    assert config.pools[2].model.urls == VALUES.model_urls
+
+
+def test_the_image_has_the_python_that_made_the_wheels(tmp_path: Path) -> None:
+    write("compose", tmp_path, VALUES)
+    base = re.search(r"^ARG BASE=(.*)$", (tmp_path / "Containerfile").read_text(), re.M)
+    assert base
+    assert base[1].endswith(f"/python:{sys.version_info.major}.{sys.version_info.minor}-slim")
+
+
+def test_composed_services_are_commands_that_exist(tmp_path: Path) -> None:
+    write("compose", tmp_path, VALUES)
+    composed = yaml.safe_load((tmp_path / "compose.yaml").read_text())
+    services = composed["services"]
+    assert set(services) == {"broker", "resource", "model", "agent", "metrics", "gym-server"}
+    for service in services.values():
+        assert accepted([str(argument) for argument in service["command"]])
+    assert {services[name]["stop_grace_period"] for name in ("broker", "resource", "model", "agent")} == {
+        "30s"
+    }
+    assert services["resource"]["security_opt"] == ["seccomp=unconfined", "systempaths=unconfined"]
+    assert services["gym-server"]["profiles"] == ["gym-server"]
+    for name in ("metrics", "gym-server"):
+        assert services[name]["environment"]["GYM_NATS_URL"] == "/join/client.join"
+        assert all(port.startswith("127.0.0.1:") for port in services[name]["ports"])
+
+
+def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:
+    write("slurm", tmp_path, VALUES)
+    for name in ("system.sbatch", "workers.sbatch"):
+        subprocess.run(["bash", "-n", str(tmp_path / name)], check=True)
+    autoscale = runpy.run_path(str(tmp_path / "autoscale.py"))
+    wanted = autoscale["wanted"]
+    assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-autoscaled", "64")
+    assert [wanted(demand, 64, 64, 0, 4) for demand in (0, 64, 65, 128, 129, 10_000)] == [0, 0, 1, 1, 2, 4]
+    assert wanted(0, 64, 64, 2, 4) == 2

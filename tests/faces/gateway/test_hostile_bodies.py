@@ -1,0 +1,195 @@
+"""Bodies that do not end, are too large, or are not what they should be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from faces.gateway.hostile_requests import ALL, RESPONSES, connection, head, message_of
+from faces.gateway.running_gateway import RunningGateway, standing
+from gym_faces.gateway.admission import Admission
+from gym_faces.gateway.dialect import MAX_ITEMS, MAX_OBJECTS
+from gym_testing.background import settled
+from gym_testing.small_system import answer
+
+pytestmark = pytest.mark.anyio
+
+
+MIB = 2**20
+
+
+async def status_of(stream: SocketStream) -> int:
+    received = b""
+    while b"\r\n" not in received:
+        received += await stream.receive()
+    return int(received.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_unfinished_bodies_are_not_read_beyond_the_capacity(chunked: bool) -> None:
+    piece = b" " * MIB
+    statuses: list[int] = []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    async def send(stand: RunningGateway) -> None:
+        async with connection(stand) as stream:
+            more = ["transfer-encoding: chunked"] if chunked else []
+            await stream.send(head("/v1/responses", *more, length=None if chunked else 31 * MIB))
+
+            async def flood() -> None:
+                with suppress(anyio.BrokenResourceError):
+                    for _ in range(30):
+                        await stream.send(b"%x\r\n%b\r\n" % (MIB, piece) if chunked else piece)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(flood)
+                statuses.append(await status_of(stream))
+                tasks.cancel_scope.cancel()
+
+    async with standing(answer("x"), capacity=2) as stand, anyio.create_task_group() as clients:
+        for _ in range(25):
+            clients.start_soon(send, stand)
+        admission = stand.gateway.admission
+        await settled(lambda: len(statuses) == 23 and admission.held_bytes == 60 * MIB, within_s=15)
+        assert stand.gateway.admission.in_use == 2
+        clients.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await settled(lambda: stand.gateway.admission.in_use == 0)
+            assert stand.gateway.admission.held_bytes == 0
+    assert statuses == [429] * 23
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 250
+
+
+async def test_all_bodies_together_have_a_bound() -> None:
+    admission = Admission(1024, max_bytes=8 * MIB)
+    statuses: list[int] = []
+
+    async def send(stand: RunningGateway) -> None:
+        async with connection(stand) as stream:
+            with suppress(anyio.BrokenResourceError):
+                await stream.send(head(length=3 * MIB) + b" " * (2 * MIB))
+            statuses.append(await status_of(stream))
+
+    async with standing(answer("x"), admission=admission) as stand, anyio.create_task_group() as clients:
+        for _ in range(25):
+            clients.start_soon(send, stand)
+        await settled(lambda: len(statuses) >= 21, within_s=15)
+        assert 0 < admission.held_bytes <= 8 * MIB
+        clients.cancel_scope.cancel()
+    assert set(statuses) == {429}
+
+
+@pytest.mark.parametrize(("path", "body"), ALL)
+async def test_a_body_has_to_arrive_in_time(path: str, body: Any) -> None:
+    async with standing(answer("x"), admission=Admission(9, body_s=0.5)) as stand:
+        async with connection(stand) as stream:
+            await stream.send(head(path, length=100) + b"{")
+            assert await status_of(stream) == 408
+        assert stand.gateway.admission.in_use == 0
+        status, _, _ = await stand.post(path, body)
+        assert status == 200
+
+
+async def test_a_connection_that_asks_nothing_is_closed() -> None:
+    async with standing(answer("x"), headers_s=0.5) as stand, connection(stand) as stream:
+        await stream.send(head(length=9)[:-10])
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await stream.receive()
+        status, _, _ = await stand.post("/v1/responses", RESPONSES)  # one that asks stays
+        await anyio.sleep(0.6)
+        assert status == 200
+        assert (await stand.get("/health"))[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.slow
+async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) -> None:
+    async with (
+        standing(answer("x" * 48 * MIB), write_s=0.2) as stand,
+        connection(stand) as client,
+    ):
+        body = json.dumps({**RESPONSES, "stream": stream}).encode()
+        await client.send(head(length=len(body)) + body)
+        await stand.engine.calls.until(1)
+        await settled(lambda: stand.gateway.admission.in_use == 0, within_s=15)
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            while True:
+                await client.receive(MIB)
+
+
+async def test_captured_calls_that_are_not_read_have_a_bound() -> None:
+    admission = Admission(1024, max_bytes=16 * MIB)
+    async with standing(answer("x" * 5 * MIB), admission=admission, write_s=5.0) as stand:
+        await stand.post(f"{stand.at('r')}/v1/responses", RESPONSES)
+        request = f"GET {stand.at('r')}/calls HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        statuses: list[int] = []
+
+        async def ask_and_read_the_first_line() -> None:
+            async with connection(stand) as stream:
+                await stream.send(request)
+                statuses.append(await status_of(stream))
+                await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as clients:
+            for _ in range(12):
+                clients.start_soon(ask_and_read_the_first_line)
+            await settled(lambda: len(statuses) == 12)
+            assert sorted(statuses) == [200] * 3 + [429] * 9
+            clients.cancel_scope.cancel()
+        await settled(lambda: not admission.held_bytes)
+
+
+@pytest.mark.parametrize(("path", "body"), ALL)
+async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None:
+    field = "input" if "input" in body else "messages"
+    many = {**body, field: [{"role": "user", "content": ""}] * (MAX_ITEMS + 1)}
+    async with standing(answer("x")) as stand:
+        status, said, _ = await stand.post(path, many)
+        assert (status, field in message_of(said)) == (400, True)
+        for one in (b"{}", b"[]"):
+            status, said, _ = await stand.post(path, b'{"a":[' + (one + b",") * (MAX_OBJECTS + 1) + b"1]}")
+            assert (status, message_of(said)) == (
+                400,
+                f"the body has more than {MAX_OBJECTS} objects and lists",
+            )
+        large = {**body, field: [{"role": "user", "content": "x" * (2 * MIB)}]}
+        assert (await stand.post(path, large))[0] == 200
+
+
+@pytest.mark.parametrize(("path", "body"), ALL)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json"),
+        *("application/json; charset=latin-1", ""),
+    ],
+)
+async def test_a_body_is_json_and_says_so(path: str, body: Any, kind: str) -> None:
+    async with standing(answer("x")) as stand:
+        status, said, _ = await stand.post(path, body, content_type=kind)
+        assert (status, bool(message_of(said))) == (415, True)
+        for good in ("application/json; charset=UTF-8", "application/vnd.api+json"):
+            status, _, _ = await stand.post(path, body, content_type=good)
+            assert status == 200
+
+
+async def test_a_packed_body_is_not_unpacked() -> None:
+    async with standing(answer("x")) as stand:
+        packed = gzip.compress(json.dumps(RESPONSES).encode())
+        status, said, _ = await stand.post("/v1/responses", packed, content_encoding="gzip")
+    assert (status, message_of(said)) == (415, "the content-encoding 'gzip' is not supported")
+
+
+@pytest.mark.parametrize(("path", "body"), ALL)
+@pytest.mark.parametrize("text", ["caf\xe9".encode("latin-1"), b"\xff\xfe", b"\\ud800", b"\x00"])
+async def test_a_text_that_is_none_is_the_clients_fault(path: str, body: Any, text: bytes) -> None:
+    async with standing(answer("x")) as stand:
+        status, said, _ = await stand.post(path, json.dumps(body).encode().replace(b"hi", text))
+    assert status == 400
+    assert message_of(said)

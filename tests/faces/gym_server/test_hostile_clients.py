@@ -1,0 +1,85 @@
+"""Clients that send what no trainer sends, and several that use one session."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from faces.gym_server.running_server import (
+    RunningServer,
+    choice_row,
+    counter_row,
+    response,
+    running_server,
+)
+from gym_testing.background import settled
+from gym_testing.small_system import message
+
+pytestmark = pytest.mark.anyio
+KEY = "the key of this server"
+
+
+async def status(here: RunningServer, request: bytes) -> int:
+    host, _, port = here.url.removeprefix("http://").rpartition(":")
+    async with await anyio.connect_tcp(host, int(port)) as stream:
+        await stream.send(request)
+        said = b""
+        while b"\r\n" not in said:
+            said += await stream.receive()
+    return int(said.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["authorization: Bearer", "authorization: Basic", "cookie: gym_session=", "host:"]
+)
+async def test_a_header_of_other_bytes_is_the_clients_fault(name: str) -> None:
+    host = "" if name == "host:" else "host: localhost\r\n"
+    request = f"GET /global_config_dict_yaml HTTP/1.1\r\n{host}{name} KEY\r\n\r\n".encode()
+    async with running_server(key=KEY) as here:
+        assert await status(here, request.replace(b"KEY", b"\xff\xfe")) in (403, 422)
+
+
+@pytest.mark.parametrize("port", ["x", "65536", "99999999999"])
+async def test_a_host_with_a_port_that_is_none_is_refused(port: str) -> None:
+    request = f"GET /global_config_dict_yaml HTTP/1.1\r\nhost: localhost:{port}\r\n\r\n".encode()
+    async with running_server() as here:
+        assert await status(here, request) == 403
+
+
+async def test_a_response_that_is_not_utf_8_is_the_clients_fault() -> None:
+    said: dict[str, Any] = {**choice_row(), "response": response(message("hello"))}
+    async with running_server() as here:
+        for path in ("/verify", "/run"):
+            found = await here.post(path, json.dumps(said).encode().replace(b"hello", b"\xff"))
+            assert (found.status, "not UTF-8" in found.body["detail"]) == (422, True)
+
+
+async def test_a_session_that_has_its_verdict_is_not_opened_again() -> None:
+    async with running_server() as here:
+        row = counter_row()
+        cookies = (await here.post("/seed_session", row)).cookies
+        await here.post("/increment_counter", {"count": 1}, cookies)
+        judged = await here.post("/verify", {**row, "response": response(message("done"))}, cookies)
+        assert judged.body["reward"] == 1.0
+        await settled(lambda: not len(here.resource.sessions))
+        late = await here.post("/increment_counter", {"count": 1}, cookies)
+        assert (late.status, "the session is over" in late.body["detail"]) == (503, True)
+        assert not len(here.resource.sessions)
+
+
+async def test_clients_that_race_for_a_verdict_get_one() -> None:
+    async with running_server() as here:
+        row = counter_row()
+        cookies = (await here.post("/seed_session", row)).cookies
+        statuses: list[int] = []
+
+        async def judge(number: int) -> None:
+            body = {**row, "response": response(message(f"answer {number}"))}
+            statuses.append((await here.post("/verify", body, cookies)).status)
+
+        async with anyio.create_task_group() as clients:
+            for number in range(5):
+                clients.start_soon(judge, number)
+        assert sorted(statuses) == [200, 422, 422, 422, 422]

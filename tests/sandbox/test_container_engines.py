@@ -1,0 +1,137 @@
+"""How engines are commanded: a program of the engine's name notes what it is told, and runs it here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from gym_runtime.errors import ResourceError, UsageError
+from gym_sandbox import Container, container_engines, image_name
+
+pytestmark = pytest.mark.anyio
+FAKE = """#!/bin/sh
+# An engine without isolation: images are files in a folder, containers are processes.
+here=$(dirname "$0")
+echo "$(basename "$0") $*" >>"$here/told"
+case "$1" in
+image) [ -f "$here/images/$(echo "$3" | tr / _)" ] ;;
+pull)
+  case "$3" in *missing*) echo "manifest unknown" >&2; exit 125 ;; esac
+  : >"$here/images/$(echo "$3" | tr / _)" ;;
+rmi) rm -f "$here/images/$(echo "$3" | tr / _)" ;;
+run|exec|--quiet)
+  env | grep -c SECRET >>"$here/told"
+  while [ "$1" != /bin/sh ]; do shift; done
+  case "$here" in *broken*) exit 125 ;; esac
+  exec "$@" ;;
+esac
+"""
+
+
+class Fake:
+    """The engine of this test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def told(self) -> list[str]:
+        return (self.folder / "told").read_text().splitlines()
+
+    @property
+    def images(self) -> set[str]:
+        return {path.name for path in (self.folder / "images").iterdir()}
+
+
+@pytest.fixture(params=["docker", "podman", "apptainer"])
+def fake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    (tmp_path / "images").mkdir()
+    program = tmp_path / request.param
+    program.write_text(FAKE)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(container_engines.SETTING, request.param)
+    monkeypatch.setenv("MY_SECRET", "x")
+    monkeypatch.setattr(container_engines, "_images", {})
+    monkeypatch.setattr(container_engines, "_unused", {})
+    container_engines._counts.cache_clear()
+    return Fake(tmp_path)
+
+
+async def once(image: str, folder: Path) -> bytes:
+    async with Container(image, directory=str(folder / "work")) as box:
+        return (await box.run("echo on", timeout_s=20)).stdout
+
+
+async def test_an_image_is_pulled_once_and_removed_when_it_is_long_unused(fake: Fake) -> None:
+    if container_engines.chosen() == "apptainer":
+        pytest.skip("apptainer keeps images in a cache of its own")
+    for number in (0, 0, 1, 2, 3, 4):
+        assert await once(f"a/image{number}", fake.folder) == b"on\n"
+    assert len([line for line in fake.told if " pull " in line]) == 5
+    assert fake.images == {f"a_image{number}" for number in (1, 2, 3, 4)}
+    assert len([line for line in fake.told if " rm --force" in line]) == 6
+    container_engines.remove_images()
+    assert not fake.images
+
+
+async def test_an_image_that_was_there_before_stays(fake: Fake) -> None:
+    if container_engines.chosen() == "apptainer":
+        pytest.skip("apptainer keeps images in a cache of its own")
+    (fake.folder / "images/a_mine").touch()
+    await once("a/mine", fake.folder)
+    container_engines.remove_images()
+    assert fake.images == {"a_mine"}
+
+
+async def test_nothing_of_the_worker_reaches_an_engine_and_nothing_is_allowed(fake: Fake) -> None:
+    await once("a/image", fake.folder)
+    (started,) = [line for line in fake.told if line.split()[1:2] in (["run"], ["--quiet"])]
+    assert fake.told[fake.told.index(started) + 1 :][:1] != ["1"]
+    if container_engines.chosen() == "apptainer":
+        for flag in (
+            "--containall",
+            "--cleanenv",
+            "--no-home",
+            "--no-privs",
+            "--network none",
+            "docker://a/image",
+        ):
+            assert flag in started
+    else:
+        for flag in (
+            "--rm",
+            "--network=none",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+            "--pull=never",
+        ):
+            assert flag in started
+        assert "--privileged" not in started
+        assert "--volume" not in started
+
+
+async def test_an_image_that_cannot_be_pulled_is_a_failure_with_the_engines_words(fake: Fake) -> None:
+    if container_engines.chosen() == "apptainer":
+        pytest.skip("apptainer pulls by itself")
+    with pytest.raises(ResourceError, match="manifest unknown"):
+        await once("a/missing", fake.folder)
+
+
+def test_without_an_engine_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="apt-get install podman"):
+        container_engines.chosen()
+    monkeypatch.setenv(container_engines.SETTING, "rkt")
+    with pytest.raises(UsageError, match="one of podman, docker, apptainer"):
+        container_engines.chosen()
+
+
+def test_the_names_of_images(tmp_path: Path) -> None:
+    assert image_name("docker.io/a/b:latest") == "docker.io/a/b:latest"
+    assert image_name("/x/xingyaoww_sweb.eval.x86_64.dask_s_dask-9378.sif") == (
+        "docker.io/xingyaoww/sweb.eval.x86_64.dask_s_dask-9378"
+    )
+    (tmp_path / "a_b.sif").touch()
+    assert image_name(f"{tmp_path}/a_b.sif") == f"{tmp_path}/a_b.sif"

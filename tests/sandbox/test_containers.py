@@ -1,0 +1,227 @@
+"""Containers: commands, files that last, and the ways out, tried on every back end that this machine has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+from gym_runtime.environment.blocked_loop import watching
+from gym_runtime.errors import ResourceError, UsageError
+from gym_sandbox import Container, Limits, Result, bubblewrap, container_engines
+from sandbox import images
+
+pytestmark = pytest.mark.anyio
+SMALL = Limits(
+    memory_bytes=512 << 20, disk_bytes=32 << 20, file_bytes=8 << 20, output_bytes=100_000, open_files=256
+)
+BLOCKED_S = 0.25
+"""Five times the 50 ms of a worker, because the machine may be busy."""
+
+
+@pytest.fixture(
+    params=["bubblewrap", *(pytest.param(name, marks=pytest.mark.slow) for name in container_engines.ENGINES)]
+)
+def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str | None]:
+    """The image of a back end, None for bubblewrap; skipped with the reason where it does not work."""
+    if request.param == "bubblewrap":
+        try:
+            bubblewrap.check(os.getpid())
+        except UsageError as error:
+            pytest.skip(error.message)
+        yield None
+        return
+    if request.param == "apptainer":
+        pytest.skip(
+            "apptainer has no image of this machine's programs; see test_container_engines for its command"
+        )
+    engine = images.engine(request.param)
+    if engine.refusal:
+        pytest.skip(engine.refusal)
+    for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
+        monkeypatch.setenv(name, value)
+    container_engines._counts.cache_clear()
+    yield images.NAME
+    container_engines._counts.cache_clear()
+    left = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
+    assert not [name for name in left if name.startswith(f"gym-{os.getpid()}-")]
+
+
+def container(image: str | None, limits: Limits = SMALL) -> Container:
+    return Container(image, directory="/testbed" if image else "testbed", limits=limits)
+
+
+async def run(image: str | None, script: str, *, stdin: bytes = b"", timeout_s: float = 20) -> Result:
+    async with container(image) as box:
+        return await box.run(script, stdin=stdin, timeout_s=timeout_s)
+
+
+async def said(image: str | None, script: str) -> list[str]:
+    result = await run(image, script)
+    assert result.exit_code == 0, result
+    return result.stdout.decode().splitlines()
+
+
+async def test_commands_share_files_and_nothing_else(image: str | None) -> None:
+    async with container(image) as box, container(image) as other:
+        first = await box.run("variable=1; cat >kept; cd /; echo no >&2; exit 3", stdin=b"a\0b", timeout_s=20)
+        assert (first.exit_code, first.stdout, first.stderr) == (3, b"", b"no\n")
+        again = await box.run('cat kept; echo "$variable"; basename "$PWD" 2>/dev/null || pwd', timeout_s=20)
+        assert again.stdout.startswith(b"a\0b\n")
+        assert b"testbed" in again.stdout
+        assert (await other.run("ls", timeout_s=20)).stdout == b""
+    closed = await box.run("echo", timeout_s=20)
+    assert (closed.exit_code, closed.stderr) == (137, b"the container is closed")
+
+
+async def test_a_command_is_killed_at_its_time_limit_and_the_container_goes_on(image: str | None) -> None:
+    async with container(image) as box:
+        late = await box.run("echo begun; sleep 600", timeout_s=1)
+        assert (late.exit_code, late.timed_out, late.stdout) == (None, True, b"begun\n")
+        assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
+
+
+async def test_of_a_long_output_both_ends_are_kept_and_no_loop_is_blocked(image: str | None) -> None:
+    blocked: list[str] = []
+    async with container(image) as box, watching(BLOCKED_S, lambda place, _: blocked.append(place)):
+        script = "echo first; yes | head -c 1000000; echo last; yes error | head -c 3000000 >&2"
+        long = await box.run(script, timeout_s=60)
+        assert long.truncated
+        assert len(long.stdout) < SMALL.output_bytes + 100
+        assert (long.stdout[:6], long.stdout[-5:]) == (b"first\n", b"last\n")
+        endless = await box.run("yes", timeout_s=20)
+        assert endless.exit_code != 0  # its output file is as large as a file may be
+        assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
+    assert not blocked
+
+
+async def test_there_is_no_network(image: str | None) -> None:
+    connect = 'import socket; socket.create_connection(("1.1.1.1", 53), 2)'
+    script = f"cut -d: -f1 -s /proc/net/dev; python3 -c '{connect}'"
+    result = await run(image, script)
+    assert result.stdout.split() == [b"Inter-|", b"face", b"lo"] or result.stdout.split()[-1] == b"lo"
+    assert result.exit_code != 0
+
+
+async def test_files_variables_descriptors_and_processes_of_the_worker_are_hidden(
+    image: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("TOPSECRET")
+    monkeypatch.setenv("GYM_TEST_KEY", "TOPSECRET")
+    with tempfile.TemporaryFile() as file:
+        file.write(b"TOPSECRET")
+        file.flush()
+        os.set_inheritable(file.fileno(), True)
+        lines = await said(
+            image,
+            f"env; cat {secret} 2>&1; cat {Path(__file__)} 2>&1; ls -l /proc/self/fd; cat /proc/*/cmdline "
+            "/proc/*/environ 2>/dev/null | tr '\\0' '\\n'; cat /dev/fd/* 2>/dev/null; true",
+        )
+    shown = [line for line in lines if not line.startswith("cat:")]
+    assert not [line for line in shown if "TOPSECRET" in line or "pytest" in line]
+
+
+async def test_there_are_no_privileges_and_no_disks(image: str | None) -> None:
+    lines = await said(
+        image,
+        "grep -E 'CapEff|NoNewPrivs' /proc/self/status | cut -f2; "
+        "mount -t tmpfs none /tmp 2>/dev/null && echo mounted; "
+        "mknod /tmp/disk b 8 0 2>/dev/null && cat /tmp/disk >/dev/null 2>&1 && echo disk; "
+        "ls /dev | grep -E '^(sd|vd|nvme|xvd|kvm|mem|kmsg)' ; echo end",
+    )
+    capabilities = int(lines[0], 16)
+    # At most CHOWN, DAC_OVERRIDE and FOWNER, of its own files.
+    assert capabilities & ~0b1011 == 0
+    assert lines[1:] == ["1", "end"]
+
+
+async def test_what_signals_everything_reaches_only_its_own_container(image: str | None) -> None:
+    async with container(image) as box, container(image) as other:
+        await other.run("echo kept >kept", timeout_s=20)
+        await box.run("kill -9 -1; kill -9 1", timeout_s=20)
+        assert (await other.run("cat kept", timeout_s=20)).stdout == b"kept\n"
+        again = await box.run("echo on", timeout_s=20)  # alive, or ended with a reason
+        assert again.stdout == b"on\n" or (again.exit_code == 137 and b"has ended" in again.stderr)
+
+
+async def test_memory_and_files_are_limited(image: str | None) -> None:
+    async with container(image) as box:
+        hoard = await box.run("python3 -c 'x = bytearray(1 << 32)'", timeout_s=30)
+        assert b"MemoryError" in hoard.stderr
+        large = await box.run("head -c 100000000 /dev/zero >large; wc -c <large", timeout_s=30)
+        assert int(large.stdout or 0) <= SMALL.disk_bytes
+
+
+async def test_a_full_disk_is_told(image: str | None) -> None:
+    if image is not None:
+        pytest.skip("the files of an image are on the engine's disk, which has no limit of its own here")
+    async with container(image) as box:
+        fill = "for i in 1 2 3 4 5 6 7 8 9; do head -c 8000000 /dev/zero >/tmp/f$i 2>/dev/null; done"
+        await box.run(fill, timeout_s=30)
+        assert (await box.run("echo on", timeout_s=20)).exit_code == 1
+        await box.run("rm /tmp/f*", timeout_s=20)
+        assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
+
+
+async def test_processes_that_stay_end_with_the_container(image: str | None) -> None:
+    mark = f"86{os.getpid()}"
+    async with container(image) as box:
+        started = await box.run(
+            f"setsid sleep {mark} >/dev/null 2>&1 & nohup sleep {mark} & exit 0", timeout_s=20
+        )
+        assert started.exit_code == 0
+    assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or ())]
+
+
+async def test_starting_does_not_wait_and_cancelling_leaves_nothing(image: str | None) -> None:
+    box = container(image)
+    start_s = time.monotonic()
+    await box.start()
+    assert time.monotonic() - start_s < 5
+    with anyio.move_on_after(1):
+        await box.run("sleep 600", timeout_s=600)
+    assert box.ended
+    await box.close()
+
+
+async def test_an_image_that_cannot_be_had_is_a_failure(image: str | None) -> None:
+    if image is None:
+        pytest.skip("bubblewrap has no images")
+    async with Container("localhost/gym-runtime-test-missing:none", directory="/testbed") as box:
+        with pytest.raises(ResourceError, match="does not start"):
+            await box.run("echo", timeout_s=20)
+
+
+@pytest.mark.slow
+async def test_a_container_ends_when_its_worker_is_killed_in_the_middle_of_a_command(
+    image: str | None,
+) -> None:
+    mark = f"87{os.getpid()}"
+    code = f"""
+import anyio
+from gym_sandbox import Container
+async def main():
+    box = Container({image!r}, directory="testbed" if {image!r} is None else "/testbed")
+    await box.run("nohup sleep {mark} >/dev/null 2>&1 & sleep {mark}", timeout_s=600)
+anyio.run(main)
+"""
+
+    def commands() -> list[psutil.Process]:
+        return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", mark]]
+
+    async with await anyio.open_process([sys.executable, "-c", code]) as worker:
+        with anyio.fail_after(20):
+            while len(commands()) < 2:
+                await anyio.sleep(0.05)
+        worker.send_signal(signal.SIGKILL)
+    with anyio.fail_after(15):
+        while commands():
+            await anyio.sleep(0.1)

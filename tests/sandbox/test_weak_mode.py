@@ -1,0 +1,64 @@
+"""Without isolation: the refusal, and the weak mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gym_runtime.errors import UsageError
+from gym_sandbox import Interpreter, Sandbox, bubblewrap
+from gym_sandbox.processes.child import Child
+from runtime.bounds import bounds as bounds
+from sandbox.programs import MARK, NEEDS_ISOLATION, STUBBORN, living, run, said
+
+pytestmark = [pytest.mark.anyio, NEEDS_ISOLATION]
+
+
+async def test_without_isolation_it_refuses_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(text: str) -> Callable[[], str]:
+        path = tmp_path / "bwrap"
+        path.write_text(f"#!/bin/sh\necho {text} >&2; exit 1\n")
+        path.chmod(0o755)
+        return lambda: str(path)
+
+    monkeypatch.setattr(bubblewrap, "binary", broken("No permissions to create a new namespace"))
+    bubblewrap.check.cache_clear()
+    try:
+        with pytest.raises(
+            UsageError, match=r"No permissions to create a new namespace.*pip install.*GYM_SANDBOX=weak"
+        ):
+            async with Sandbox():
+                pass
+        with pytest.raises(UsageError, match="cannot isolate on this machine"):
+            await Interpreter().execute("1", 5)
+    finally:
+        bubblewrap.check.cache_clear()
+    monkeypatch.setenv("GYM_SANDBOX", "none")
+    with pytest.raises(UsageError, match="GYM_SANDBOX=none is unknown"):
+        async with Sandbox():
+            pass
+
+
+@pytest.mark.slow
+async def test_the_weak_mode_limits_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_SANDBOX", "weak")
+    monkeypatch.setenv("PLANTED_SECRET", "hunter2")
+    assert "hunter2" not in await said("import os; print(dict(os.environ))")
+    assert await said("try: bytearray(1 << 33)\nexcept MemoryError: print('memory')") == "memory"
+    result = await run(f"# {MARK}\n{STUBBORN}\nimport os\nos.fork()\nwhile True: pass", timeout_s=0.3)
+    assert result.timed_out
+    assert living(MARK) == []
+    async with Interpreter() as session:
+        assert (await session.execute("1 + 1", 5)).value == "2"
+
+
+async def test_a_child_is_closed_twice_in_peace() -> None:
+    async with Child(["cat"]) as child:
+        await child.write(b"x")
+        assert await child.read() == b"x"
+        child.close_input()
+        assert await child.wait() == 0
+        await child.close()

@@ -1,0 +1,125 @@
+"""The contract of an environment: examples, schemas, judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.schemas import schema_problems
+from gym_testing.checks import contract
+from testing.checks.goals import HEAD, VERIFY, broken, load, rows
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("lines", "detail"),
+    [
+        ([], "0 example rows instead of 5"),
+        (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
+        ([{"goal": "g"}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
+        ([{"gold": 1}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
+    ],
+)
+async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any], detail: str) -> None:
+    found = await broken(tmp_path, VERIFY, lines)
+    assert detail in "".join(found.values())
+
+
+async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
+    module = tmp_path / "own.py"
+    module.write_text(HEAD + VERIFY)
+    (finding,) = await contract.check(load(module))
+    assert not finding.passed
+    assert "own.jsonl is missing; write five example rows" in finding.detail
+
+
+async def test_the_time_to_verify_is_measured() -> None:
+    *_, last = await contract.check(catalogue.environment("example_single_tool_call"))
+    assert (last.rule, last.passed) == ("time to verify", True)
+    assert last.detail.endswith(" µs")
+
+
+@pytest.mark.parametrize(
+    ("schema", "problems"),
+    [
+        ({"type": "object", "properties": {}}, []),
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}, []),
+        ({"type": "object", "properties": {"a": {"anyOf": [{}]}, "b": True}}, []),
+        ({}, ["parameters must be of type object"]),
+        ({"type": "array"}, ["parameters must be of type object"]),
+        (
+            {"type": "object", "required": ["a"]},
+            ["parameters requires a, which its properties do not describe"],
+        ),
+        ({"type": "object", "properties": []}, ["parameters.properties is not an object"]),
+        (
+            {"type": "object", "properties": {"a": {"type": "int"}, "b": "string"}},
+            ["parameters.a has the unknown type 'int'", "parameters.b is not a schema"],
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "str"}}}},
+            ["parameters.a.[] has the unknown type 'str'"],
+        ),
+    ],
+)
+def test_a_schema_that_no_engine_takes_is_described(schema: dict[str, Any], problems: list[str]) -> None:
+    assert list(schema_problems(schema)) == problems
+
+
+JUDGED = """
+async def verify(task: GoalTask, reply: Reply, judge: Model) -> Verdict:
+    if not reply.text:
+        return Verdict(0.0)
+    said = await judge.ask(reply.text)
+    return Verdict(float("yes" in said.text))
+
+environment = Environment(resource=verify, description="Say the goal.", roles=("judge",))
+"""
+
+
+JUDGED_HEAD = HEAD.replace("Reply, Session", "Model, Reply, Session")
+
+
+def judged_rows() -> list[dict[str, Any]]:
+    return [{**row, "gold": {"turns": row["gold"], "roles": {"judge": ["yes"]}}} for row in rows()]
+
+
+async def test_an_environment_with_a_judge_is_checked_with_scripted_answers(tmp_path: Path) -> None:
+    assert await broken(tmp_path, JUDGED, judged_rows(), head=JUDGED_HEAD) == {}
+
+
+async def test_a_judge_that_is_asked_about_silence_is_found(tmp_path: Path) -> None:
+    asking = JUDGED.replace("if not reply.text", "if False")
+    found = await broken(tmp_path, asking, judged_rows(), head=JUDGED_HEAD)
+    assert found == {
+        "silence scores nothing": "; ".join(f"row {n} scores 1 instead of 0" for n in range(1, 6))
+    }
+
+
+async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Path) -> None:
+    swallowing = JUDGED.replace(
+        "    said = await judge.ask(reply.text)",
+        "    try:\n        said = await judge.ask(reply.text)\n    except Exception:\n"
+        "        return Verdict(0.0)",
+    )
+    found = await broken(tmp_path, swallowing, judged_rows(), head=JUDGED_HEAD)
+    assert list(found) == ["a role that fails is no reward"]
+    assert "row 1 scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
+
+
+async def test_a_judge_that_says_nothing_must_be_judged(tmp_path: Path) -> None:
+    fragile = JUDGED.replace('"yes" in said.text', "said.messages[0].text == 'yes'")
+    found = await broken(tmp_path, fragile, judged_rows(), head=JUDGED_HEAD)
+    assert "IndexError" in found["a role that fails is no reward"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "message"),
+    [({"roles": {}}, "missing required field `turns`"), ({"turns": "a", "role": {}}, "unknown field `role`")],
+)
+async def test_a_gold_that_is_none_is_said(tmp_path: Path, gold: dict[str, Any], message: str) -> None:
+    found = await broken(tmp_path, JUDGED, [{**row, "gold": gold} for row in rows()], head=JUDGED_HEAD)
+    assert message in found["its packages and example rows are there"]

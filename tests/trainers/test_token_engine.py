@@ -1,0 +1,196 @@
+"""A trainer's engine as a model of a small system, and its rollouts as trainers take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gym_runtime import Environment, Reply, RolloutRecord, Task, Verdict
+from gym_runtime.environment import catalogue
+from gym_runtime.messages.outcomes import Failed, Truncated
+from gym_testing.small_system import SmallSystem, environment, row, small_system
+from gym_trainers.hermes import Said, said
+from gym_trainers.token_engine import Read, Sampled, TokenEngine, serving
+from gym_trainers.training_rollouts import ROW, Piece, dataset_rows, pieces, standing_in, why_failed
+from trainers.trainers_engine import (
+    CALL,
+    COUNTER,
+    END_ID,
+    ByteTokenizer,
+    TurnEngine,
+    counter_row,
+    rows_text,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+class Made:
+    """A system whose model is a trainer's engine."""
+
+    def __init__(self, system: SmallSystem, engine: TurnEngine, pool: str) -> None:
+        self.engine = engine
+        self._system = system
+        self._pool = pool
+
+    async def rollouts(self, *rows: str, **settings: Any) -> list[RolloutRecord]:
+        settings = {"model_pool": self._pool, "return_tokens": True, "ordered": True, **settings}
+        return [record async for record in self._system.client.rollouts(rows, **settings)]
+
+
+@asynccontextmanager
+async def made(*texts: str, context: int = 1000, read: Read | None = None) -> AsyncIterator[Made]:
+    tokenizer = ByteTokenizer()
+    engine = TurnEngine(tokenizer)
+    left = list(texts)
+
+    async def generate(prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
+        ids = engine.sample(prompt, sampling, left[0])
+        left.pop(0)
+        return Sampled(ids, engine.log_probs(ids), cut=ids[-1] != END_ID, version="step-3")
+
+    async with small_system() as system:
+        await system.add_resource(catalogue.environment(COUNTER), environment(_SAYS, "says"))
+        await system.add_agent()
+        async with (
+            system.broker.connect("trainer") as bus,
+            serving(bus, TokenEngine(tokenizer, generate, context=context, read=read)) as pool,
+        ):
+            yield Made(system, engine, pool)
+
+
+async def _verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(float(reply.text == "yes"))
+
+
+_SAYS = Environment(resource=_verify, description="Says yes.")
+
+
+def says(**params: Any) -> str:
+    fields = json.loads(row())
+    fields["responses_create_params"].update(params)
+    return json.dumps({**fields, "agent_ref": {"name": "says"}})
+
+
+async def test_turns_are_one_sequence_of_what_the_engine_sampled() -> None:
+    async with made(CALL, "Done.") as here:
+        (record,) = await here.rollouts(*rows_text(counter_row()))
+    assert (record.reward, record.turns, record.tool_calls) == (1.0, 2, 1)
+    (piece,) = pieces(record)
+    (first_prompt, first), (second_prompt, second) = here.engine.seen
+    # Exactly: the second prompt begins with all ids before it, and no token was made again.
+    assert second_prompt[: len(first_prompt) + len(first)] == first_prompt + first
+    assert piece.prompt_ids == first_prompt
+    assert piece.prompt_ids + piece.response_ids == second_prompt + second
+    between = len(second_prompt) - len(first_prompt) - len(first)
+    assert piece.mask == [1] * len(first) + [0] * between + [1] * len(second)
+    expected = here.engine.log_probs(first) + [0.0] * between + here.engine.log_probs(second)
+    assert piece.log_probs == pytest.approx(expected)
+    text = ByteTokenizer().decode(piece.response_ids[len(first) : len(first) + between])
+    assert text == '\n<|im_start|>tool\n{"success":true}<|im_end|>\n<|im_start|>assistant\n'
+    (sequence,) = record.sequences()
+    assert sequence.versions == ["step-3"]
+
+
+async def test_sampling_is_that_of_the_rollout() -> None:
+    async with made("yes") as here:
+        await here.rollouts(says(), temperature=0.7, top_p=0.9, top_k=5, max_output_tokens=17)
+    assert here.engine.params == [{"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 17}]
+
+
+async def test_an_answer_that_was_cut_is_a_truncated_rollout() -> None:
+    async with made("yes, of course") as here:
+        (record,) = await here.rollouts(says(), max_output_tokens=3)
+    assert isinstance(record.outcome, Truncated)
+    assert pieces(record)[0].cut
+    assert pieces(record)[0].response_ids == list(b"yes")
+
+
+async def test_a_conversation_without_room_for_an_answer_ends_there() -> None:
+    async with made(CALL, "Done.") as here:
+        await here.rollouts(*rows_text(counter_row()))
+        prompt = len(here.engine.seen[1][0])
+    async with made(CALL, "Done.", context=prompt) as here:
+        (record,) = await here.rollouts(*rows_text(counter_row()))
+    assert isinstance(record.outcome, Truncated)
+    assert len(pieces(record)[0].turns) == 1
+
+
+async def test_a_row_that_does_not_fit_fails_and_says_so() -> None:
+    async with made("yes", context=10) as here:
+        (record,) = await here.rollouts(says())
+    assert isinstance(record.outcome, Failed)
+    assert "with its answer it may have 10" in why_failed(record)
+    assert pieces(record) == []
+
+
+async def test_an_engine_that_raises_is_asked_again() -> None:
+    async with made("yes") as here:
+        here.engine.failing = 1
+        (record,) = await here.rollouts(says())
+    assert record.reward == 1.0
+
+
+async def test_what_such_an_engine_cannot_do_is_refused() -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+    async with made("yes") as here:
+        (record,) = await here.rollouts(says(tools=[tool], tool_choice="required"))
+    assert "cannot enforce a tool_choice" in why_failed(record)
+
+
+async def test_thinking_is_not_part_of_the_answer() -> None:
+    async with made("<think>Is it?</think>yes") as here:
+        (record,) = await here.rollouts(says())
+    assert record.reward == 1.0
+    assert record.messages[-1]["reasoning_content"] == "Is it?"
+
+
+async def test_answers_are_parsed_as_the_trainer_says() -> None:
+    async def read(ids: list[int], tools: Any) -> Said:
+        return Said(ByteTokenizer().decode(ids[:-1]).lower())
+
+    async with made("YES", read=read) as here:
+        (record,) = await here.rollouts(says())
+    assert record.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "tools", "expected"),
+    [
+        ("plain", True, ("plain", 0, "")),
+        (f"a {CALL} {CALL}", True, ("a", 2, "")),
+        (CALL.removesuffix("</tool_call>"), True, ("", 1, "")),  # the end token came first
+        (CALL, False, (CALL, 0, "")),
+        (f"{CALL}<tool_call>no</tool_call>", True, (f"{CALL}<tool_call>no</tool_call>", 0, "")),
+        (f"hm</think>{CALL}", True, ("", 1, "hm")),
+        ("<think>never ends", True, ("", 0, "never ends")),
+    ],
+)
+def test_answers_in_the_hermes_format(text: str, tools: bool, expected: tuple[str, int, str]) -> None:
+    parts = said(text, tools=tools)
+    assert (parts.text, len(parts.calls), parts.thought) == expected
+
+
+def test_a_piece_is_cut_with_all_its_parts() -> None:
+    piece = Piece([1], [2, 3, 4, 5], [1, 0, 1, 1], [-0.1, 0.0, -0.2, -0.3], ((0, 1), (2, 4)))
+    assert piece.shortened(4) == piece
+    assert piece.shortened(3) == Piece([1], [2, 3, 4], [1, 0, 1], [-0.1, 0.0, -0.2], ((0, 1), (2, 3)), True)
+    assert piece.shortened(2).turns == ((0, 1),)
+
+
+def test_a_failed_rollout_does_not_move_its_groups_mean() -> None:
+    assert standing_in([1.0, None, 0.0, 0.5]) == 0.5
+    assert standing_in([None, None]) == 0.0
+
+
+def test_rows_of_a_trainers_dataset_name_their_environment() -> None:
+    bare = counter_row()
+    del bare["agent_ref"]
+    first, second = dataset_rows([bare, counter_row(5)], COUNTER, agent_name="gym_runtime")
+    assert first["prompt"] == [{"role": "user", "content": "Count."}]
+    assert first["agent_name"] == "gym_runtime"
+    assert json.loads(first[ROW])["agent_ref"] == {"name": COUNTER}
+    assert json.loads(second[ROW])["expected_count"] == 5

@@ -1,0 +1,169 @@
+"""TRL's batches from rollouts, made without TRL: nothing here needs torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from gym_runtime.client import SyncClient, connect_sync
+from gym_runtime.errors import GymError, NoWorker, UsageError
+from gym_runtime.messages.outcomes import Failed
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_trainers.trl import GymSpec, Part, parts_of, sampled_as
+from gym_trainers.trl_environment import gym_reward
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9))), st.integers(1, 4))
+def test_parts_are_the_prompts_again(drawn: list[tuple[str, int]], size: int) -> None:
+    prompts = [prompt for prompt, count in drawn for _ in range(count)]
+    parts = parts_of(prompts, size)
+    assert [part.prompt for part in parts for _ in range(part.size)] == prompts
+    assert all(1 <= part.size <= size for part in parts)
+
+
+def test_the_same_row_twice_in_a_batch_is_two_groups() -> None:
+    assert parts_of(["a"] * 4 + ["b"] * 2, 2) == [Part("a", 2), Part("a", 2), Part("b", 2)]
+
+
+def arguments(**more: Any) -> Any:
+    told: dict[str, Any] = {"temperature": 0.9, "top_p": 1.0, "top_k": 0, "min_p": None}
+    return SimpleNamespace(**{**told, "max_completion_length": 64, **more})
+
+
+def test_sampling_is_the_trainers() -> None:
+    settings = sampled_as(RolloutSettings(sampling={"seed": 3}), arguments())
+    assert settings.return_tokens
+    assert settings.sampling == {"seed": 3, "temperature": 0.9, "max_output_tokens": 64}
+    narrow = sampled_as(RolloutSettings(), arguments(top_p=0.5, top_k=7, min_p=0.1)).sampling
+    assert (narrow["top_p"], narrow["top_k"], narrow["min_p"]) == (0.5, 7, 0.1)
+    with pytest.raises(UsageError, match=r"temperature is 1\.0 and the trainer's 0\.9"):
+        sampled_as(RolloutSettings(sampling={"temperature": 1.0}), arguments())
+
+
+NAME = "example_session_state_mgmt"
+COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
+INCREMENT = {"type": "function", "name": "increment_counter", "parameters": COUNT}
+
+
+def row(expected: int) -> dict[str, Any]:
+    params = {"input": "Count.", "tools": [INCREMENT]}
+    return {"responses_create_params": params, "initial_count": 3, "expected_count": expected}
+
+
+class FakeTrainer(SimpleNamespace):
+    """What `GymSpec` reads of TRL's trainer."""
+
+    def __init__(self, generations: int) -> None:
+        super().__init__(
+            args=arguments(),
+            num_generations=generations,
+            num_generations_eval=1,
+            model=SimpleNamespace(training=True),
+            processing_class=SimpleNamespace(eos_token_id=9),
+        )
+
+
+@pytest.fixture(scope="module")
+def gym() -> Iterator[SyncClient]:
+    with connect_sync(model="scripted/tool-then-message", environments=[NAME]) as gym:
+        yield gym
+
+
+@pytest.mark.slow
+def test_a_batch_comes_back_in_the_order_of_its_prompts(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME)
+    right, wrong = json.dumps(row(4)), json.dumps(row(5))
+    prompts = [right, right, wrong, wrong, right, right, wrong]
+    columns = spec.rollout_func(prompts, FakeTrainer(2))
+    assert columns["gym_reward"] == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    for ids, mask in zip(columns["completion_ids"], columns["env_mask"], strict=True):
+        assert 0 < sum(mask) < len(ids) == len(mask)
+    evaluated = FakeTrainer(2)
+    evaluated.model.training = False
+    assert spec.rollout_func([right, wrong], evaluated)["gym_reward"] == [1.0, 0.0]
+
+
+@pytest.mark.slow
+def test_what_fails_for_good_keeps_its_place(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME, settings=RolloutSettings(timeout_s=0.0001))
+    columns = spec.rollout_func([json.dumps(row(4))] * 2, FakeTrainer(2))
+    assert (columns["gym_reward"], columns["completion_ids"]) == ([None] * 2, [[9]] * 2)
+
+
+@pytest.mark.slow
+def test_tools_and_the_verifier_of_a_session(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [row(4)], environment=NAME)
+    first, second = (spec.environment_factory() for _ in range(2))
+    said = [{"role": "assistant", "content": "Done."}]
+    for one in (first, second):
+        one.reset(row=json.dumps(row(4)), prompt="not used")
+    assert vars(type(first))["increment_counter"](first, count=1) == '{"success":true}'
+    assert gym_reward([], [said] * 2, environments=[first, second]) == [1.0, 0.0]
+    # A session is judged once; its environment has none until the next reset.
+    assert gym_reward([], [said], environments=[first]) == [None]
+    first.reset(row="{}")  # no such task: no session, and so no reward
+    assert "not available" in vars(type(first))["increment_counter"](first, count=1)
+    assert gym_reward([], [said], environments=[first]) == [None]
+
+
+class EngineAway:
+    """A client whose first groups fail as they do when the engine has died and is not back in time."""
+
+    def __init__(self, gym: SyncClient) -> None:
+        self._gym = gym
+        self.calls: list[list[int]] = []
+
+    def groups(self, rows: list[Any], settings: RolloutSettings, *, keys: list[int], **more: Any) -> Any:
+        self.calls.append(keys)
+        fault = NoWorker("no worker serves model 'policy' since 30 s", stage="model").fault()
+        for group in self._gym.groups(rows, settings, keys=keys, **more):
+            if len(self.calls) == 1 and group.key == 1:
+                lost = [msgspec.structs.replace(group.rollouts[0], outcome=Failed(fault=fault), reward=None)]
+                group = msgspec.structs.replace(group, rollouts=[*lost, *group.rollouts[1:]])
+            yield group
+
+
+@pytest.mark.slow
+def test_a_group_that_found_no_engine_is_made_again(gym: SyncClient) -> None:
+    away: Any = EngineAway(gym)
+    spec = GymSpec(away, [], environment=NAME)
+    right, wrong = json.dumps(row(4)), json.dumps(row(5))
+    columns = spec.rollout_func([right, right, wrong, wrong], FakeTrainer(2))
+    assert columns["gym_reward"] == [1.0, 1.0, 0.0, 0.0]
+    assert [sorted(keys) for keys in away.calls] == [[0, 1], [1]]
+
+
+@pytest.mark.slow
+def test_asynchronous_rollouts_are_one_step_old_at_most(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
+    trainer = FakeTrainer(2)
+    trainer.args.steps_per_generation = trainer.args.num_iterations = 1
+    rewards: list[list[float]] = []
+    for step, expected in enumerate((4, 5, 4, 5)):
+        trainer.state = SimpleNamespace(global_step=step, max_steps=4)
+        gym.update_weights(f"/weights/{step}", f"step-{step}")
+        columns = spec.rollout_func([json.dumps(row(expected))] * 2, trainer)
+        allowed = {f"step-{step - 1}", f"step-{step}"}
+        assert all(versions and set(versions) <= allowed for versions in columns["gym_versions"])
+        rewards.append(columns["gym_reward"])
+    # The first step's prompts are used twice; every other batch is made of the prompts of the step before.
+    assert rewards == [[1.0] * 2, [1.0] * 2, [0.0] * 2, [1.0] * 2]
+
+
+@pytest.mark.slow
+def test_asynchronous_batches_have_one_size(gym: SyncClient) -> None:
+    spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
+    trainer = FakeTrainer(1)
+    trainer.args.steps_per_generation = trainer.args.num_iterations = 1
+    trainer.state = SimpleNamespace(global_step=0, max_steps=2)
+    prompt = json.dumps(row(4))
+    spec.rollout_func([prompt], trainer)
+    trainer.state.global_step = 1
+    with pytest.raises(GymError, match="a batch of 2 prompts follows one of 1"):
+        spec.rollout_func([prompt] * 2, trainer)

@@ -1,0 +1,195 @@
+"""The figures of a whole system: exact for rollouts whatever is killed, never going down."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime.client.progress import Counter
+from gym_runtime.messages import metric_names
+from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rpc.meter import Meter
+from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
+from gym_runtime.timing import GATHER_S
+from gym_testing.background import hosting
+from gym_testing.virtual_clock import BACKEND
+from gym_view.metrics.gathering import SystemFigures
+from msgspec.structs import replace
+from runtime.client.running_client import NAME, RunningClient, running_client
+
+pytestmark = pytest.mark.anyio
+ROLLOUTS = metric_names.ROLLOUTS
+SOON_S = 15
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+@asynccontextmanager
+async def observed(here: RunningClient) -> AsyncGenerator[SystemFigures]:
+    async with here.system.broker.connect("metrics") as bus, hosting() as tasks:
+        figures = SystemFigures(bus)
+        tasks.start_soon(figures.follow)
+        yield figures
+
+
+async def count(figures: SystemFigures, wanted: int) -> Figures:
+    """The figures, once they have so many rollouts; fails if they never do."""
+    with anyio.fail_after(SOON_S):
+        while (found := figures.figures()).total(ROLLOUTS) != wanted:
+            await anyio.sleep(0.05)
+    return found
+
+
+async def test_rollouts_are_counted_as_the_client_gets_them() -> None:
+    async with running_client() as here, observed(here) as figures:
+        records = [record async for record in here.rollouts(10)]
+        found = await count(figures, 10)
+        environment = {"gym.environment": NAME}
+        assert found.total(ROLLOUTS, {"gym.outcome": "completed", **environment}) == 10
+        assert found.total(metric_names.ROLLOUT_TURNS) == sum(record.turns for record in records) == 20
+        assert found.total(metric_names.ROLLOUT_TOOL_CALLS, environment) == 10
+        assert found.total(metric_names.ROLLOUT_ROWS) == sum(len(record.row) for record in records)
+        rewards = found.distribution(metric_names.ROLLOUT_REWARD)
+        assert (rewards.count, rewards.total) == (10, sum(record.reward or 0 for record in records))
+        assert found.total(metric_names.ACTIVE_RUNS) == 0
+
+
+async def test_a_run_that_was_over_before_is_counted_once() -> None:
+    async with running_client() as here:
+        _ = [record async for record in here.rollouts(3)]
+        async with observed(here) as figures:
+            await count(figures, 3)
+            _ = [record async for record in here.rollouts(2)]
+            await count(figures, 5)
+
+
+async def test_what_workers_count_stays_when_they_are_gone() -> None:
+    async with running_client() as here, observed(here) as figures:
+        _ = [record async for record in here.rollouts(4)]
+        await here.system.add_agent(name="agent-2")
+        await anyio.sleep(2 * GATHER_S)
+        before = figures.figures()
+        assert before.total(metric_names.WORKERS, {"gym.worker.kind": "agent"}) == 2
+        assert before.distribution(metric_names.HOP_DURATION, {"gym.hop": "model"}).count == 8
+        assert before.distribution(metric_names.RESOURCE_DURATION, {"gym.operation": "tool"}).count == 4
+        assert before.distribution(metric_names.ENGINE_DURATION, {"error.type": ""}).count == 8
+        assert before.distribution(metric_names.QUEUE_WAIT).count == 4
+        here.system.kill("agent-1")
+        with anyio.fail_after(SOON_S):
+            while figures.figures().total(metric_names.WORKERS, {"gym.worker.kind": "agent"}) != 1:
+                await anyio.sleep(0.1)
+        after = figures.figures()
+        assert after.distribution(metric_names.HOP_DURATION) == before.distribution(metric_names.HOP_DURATION)
+        assert after.total(ROLLOUTS) == 4
+
+
+async def test_a_worker_that_leaves_in_order_tells_what_it_counted_last() -> None:
+    async with running_client() as here, observed(here) as figures:
+        await anyio.sleep(1.5 * GATHER_S)
+        _ = [record async for record in here.rollouts(4)]
+        here.system.stop("model-1")
+        with anyio.fail_after(GATHER_S / 2):
+            while figures.figures().distribution(metric_names.ENGINE_DURATION).count != 8:
+                await anyio.sleep(0.01)
+
+
+async def test_no_rollout_is_lost_or_counted_twice_when_an_agent_is_killed() -> None:
+    async with running_client(slots=4) as here, observed(here) as figures:
+        await here.system.add_agent(name="agent-2", slots=4)
+        records = 0
+        async with aclosing(here.rollouts(60)) as found:
+            async for _ in found:
+                records += 1
+                if records == 20:
+                    here.system.kill("agent-1")
+        assert records == 60
+        await count(figures, 60)
+        await anyio.sleep(3 * GATHER_S)
+        await count(figures, 60)
+
+
+async def test_a_published_run_is_counted_before_anyone_collects_it() -> None:
+    async with running_client() as here, observed(here) as figures:
+        info = RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"])
+        await here.gym.driver.open_run(info)
+        await here.gym.driver.publish(here.tasks("one", 5))
+        found = await count(figures, 5)
+        assert found.total(metric_names.ACTIVE_RUNS) == 1
+        assert len([record async for record in here.gym.collect("one")]) == 5
+        await here.gym.driver.finish_run(info)
+        with anyio.fail_after(SOON_S):
+            while figures.figures().total(metric_names.ACTIVE_RUNS):
+                await anyio.sleep(0.05)
+        await count(figures, 5)
+
+
+async def test_what_is_left_of_a_collected_run_counts_the_same() -> None:
+    async with running_client() as here:
+        info = RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"])
+        await here.gym.driver.open_run(info)
+        await here.gym.driver.publish(here.tasks("one", 5))
+        assert len([record async for record in here.gym.collect("one")]) == 5
+        await here.gym.driver.finish_run(info)
+        async with observed(here) as figures:
+            await count(figures, 5)
+
+
+async def test_a_client_that_takes_a_run_up_adds_to_what_the_dead_one_counted() -> None:
+    async with running_client() as here, observed(here) as figures:
+        [record] = [record async for record in here.rollouts(1)]
+        await count(figures, 1)
+        first = Counter()
+        await anyio.sleep(1)
+        second = Counter()
+        for counter, counted in ((first, 2), (second, 3)):
+            for _ in range(counted):
+                counter.add(record)
+        info = RunInfo(run="two", total=5, attached=True)
+        for counter in (first, second):
+            await here.gym.driver.open_run(counter.told(info))
+            await anyio.sleep(0.1)
+        await here.gym.driver.open_run(
+            second.told(RunInfo(run="two", total=5, attached=True, state="finished"))
+        )
+        await count(figures, 1 + 2 + 3)
+
+
+async def test_an_answer_that_was_overtaken_takes_nothing_back() -> None:
+    async with running_client() as here, observed(here) as figures:
+        [record] = [record async for record in here.rollouts(1)]
+        counter = Counter()
+        counter.add(record)
+        late = counter.figures()
+        counter.add(record)
+        info = RunInfo(run="two", total=2, attached=True, state="finished")
+        await here.gym.driver.open_run(counter.told(info))
+        await count(figures, 3)
+        meter = Meter()
+        meter.add(metric_names.RETRIES, "agent", "NoWorker", by=2)
+        counted = replace(meter.figures(), cpu_s=2.0)
+        before = replace(counted, counts=[], cpu_s=1.0)
+        for kind, name, told in (("client", "two", late), ("agent", "x", counted), ("agent", "x", before)):
+            heartbeat = Heartbeat(worker=name, kind=kind, pools=[], started_s=1.0, figures=told)
+            await here.gym.driver.bus.publish(f"gone.{kind}.{name}", encode_heartbeat(heartbeat))
+        with anyio.fail_after(SOON_S):
+            while not figures.figures().total(metric_names.RETRIES):
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        assert figures.figures().total(metric_names.RETRIES) == 2
+        assert figures.figures().total(ROLLOUTS) == 3
+
+
+async def test_queues_and_capacity_are_of_the_moment() -> None:
+    async with running_client() as here, observed(here) as figures:
+        await anyio.sleep(2 * GATHER_S)
+        found = figures.figures()
+        assert found.total(metric_names.CAPACITY, {"gym.worker.kind": "model", "gym.pool": "policy"}) == 100
+        assert found.total(metric_names.QUEUE, {"gym.agent": "tool_loop", "gym.state": "waiting"}) == 0
+        assert figures.looked_s > anyio.current_time() - 2 * GATHER_S

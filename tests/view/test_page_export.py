@@ -1,0 +1,83 @@
+"""The page and rows as files: every row can be taken out of them again."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.errors import UsageError
+from gym_runtime.files.index import HEADER_BYTES, read_index
+from gym_view import page_export
+from gym_view.run_files import find_runs
+
+
+def rows(count: int) -> list[bytes]:
+    text = "</script><script>alert(1)</script>" + "x" * 900
+    return [
+        json.dumps({"response": {"id": f"r{number}", "output": text}, "_ng_task_index": number}).encode()
+        for number in range(count)
+    ]
+
+
+def taken_out(index: bytes, starts: list[int], chunks: list[bytes]) -> list[bytes]:
+    found: list[bytes] = []
+    for row in read_index(index[HEADER_BYTES:]):
+        number = max(k for k, start in enumerate(starts) if start <= row.offset)
+        at = row.offset - starts[number]
+        found.append(chunks[number][at : at + row.size].rstrip())
+    return found
+
+
+def test_a_folder_has_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_export, "CHUNK_BYTES", 5000)
+    lines = rows(40)
+    lines[7] = lines[7].replace(b"x" * 900, b"y" * 20_000)
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n" + b'{"torn')
+    (tmp_path / "a_failures.jsonl").write_bytes(lines[0] + b"\n")
+    target = tmp_path / "shared"
+    written = page_export.export(find_runs([tmp_path]), target)
+    assert written.files == sum(path.is_file() for path in target.rglob("*"))
+    (about,) = json.loads((target / "data/runs.json").read_bytes())["runs"]
+    assert str(tmp_path) not in json.dumps(about)
+    for part, expected in (("rollouts", lines), ("failures", lines[:1])):
+        starts: list[int] = about["parts"][part]["chunks"]
+        folder = target / "data" / about["folder"]
+        chunks = [gzip.decompress((folder / f"{part}-{k}.gz").read_bytes()) for k in range(len(starts))]
+        index = gzip.decompress((folder / f"{part}.idx.gz").read_bytes())
+        assert taken_out(index, starts, chunks) == expected
+        assert len(chunks) > 5 or part == "failures"
+
+
+def test_one_file_has_every_row_and_no_markup_of_theirs(tmp_path: Path) -> None:
+    lines = rows(5)
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    target = tmp_path / "shared.html"
+    assert page_export.export(find_runs([tmp_path / "a.jsonl"]), target).files == 1
+    page = target.read_text()
+    assert "alert(1)" not in page
+    assert page.count("</script>") == 2
+    assert "script-src 'sha256-" in page
+    embedded = re.search(r'<script type="application/json" id="embedded">(.*?)</script>', page, re.DOTALL)
+    assert embedded is not None
+    document: dict[str, Any] = json.loads(embedded[1])
+    part = document["runs"][0]["parts"]["rollouts"]
+    unpack = [gzip.decompress(base64.b64decode(text)) for text in [part["index"], *part["data"]]]
+    assert taken_out(unpack[0], part["chunks"], unpack[1:]) == lines
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(rows(1)[0])
+    with pytest.raises(UsageError, match="is there already"):
+        page_export.export(find_runs([tmp_path]), tmp_path)
+
+
+def test_too_much_for_one_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_export, "MAX_PAGE_BYTES", 100)
+    (tmp_path / "a.jsonl").write_bytes(rows(1)[0])
+    with pytest.raises(UsageError, match="export to a folder"):
+        page_export.export(find_runs([tmp_path]), tmp_path / "x.html")

@@ -1,0 +1,228 @@
+"""The server: who may ask, what the records say, hostile and growing files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from gym_runtime.errors import UsageError
+from gym_runtime.files.index import index_path, read_index
+from gym_view import web_server
+from gym_view.access import Access
+
+pytestmark = pytest.mark.anyio
+
+
+def row(number: int, **changes: Any) -> bytes:
+    fields = {
+        "responses_create_params": {"input": f"task {number}"},
+        "response": {"id": f"r{number}", "output": []},
+        "reward": 1.0,
+        "_ng_task_index": number,
+        "_ng_rollout_index": 0,
+        "agent_ref": {"name": "mcqa"},
+    }
+    return json.dumps({**fields, **changes}).encode() + b"\n"
+
+
+class Client:
+    """Asks as the page does."""
+
+    def __init__(self, session: aiohttp.ClientSession, access: Access) -> None:
+        self.session = session
+        self.access = access
+        self.base = f"http://127.0.0.1:{access.port}"
+
+    async def get(self, path: str, **options: Any) -> tuple[int, bytes, Any]:
+        async with self.session.get(self.base + path, **options) as answer:
+            return answer.status, await answer.read(), answer.headers
+
+    async def records(self, run: str, part: str = "rollouts", start: int = 0) -> bytes:
+        """Index records up to the end of the file, as they come."""
+        found = b""
+        while True:
+            at = max(start, 56) + len(found) if found or start else 0
+            status, data, headers = await self.get(f"/data/{run}/{part}.idx?from={at}")
+            assert status == 200, data
+            found += data
+            if headers["X-Indexing"] == "0" and headers["X-More-Bytes"] == "0":
+                return found
+            await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def viewing(*places: Path) -> AsyncIterator[Client]:
+    async with (
+        web_server.serve(places) as access,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+    ):
+        client = Client(session, access)
+        assert (await client.get(f"/?token={access.token}"))[0] == 200
+        yield client
+
+
+async def test_the_token_opens_the_page_and_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    async with viewing(tmp_path) as client:
+        assert (await client.get("/data/runs.json"))[0] == 200
+        stranger = aiohttp.ClientSession()
+        async with stranger, stranger.get(client.base + "/data/runs.json") as answer:
+            assert answer.status == 403
+            assert "carries the token" in await answer.text()
+        for headers in (
+            {"Host": "evil.example:80"},
+            {"Host": f"127.0.0.1:{client.access.port + 1}"},
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
+        ):
+            for path in ("/", "/page.js", "/data/runs.json", "/data/a/rollouts.jsonl"):
+                assert (await client.get(path, headers=headers))[0] == 403, (path, headers)
+        assert (await client.get("/data/runs.json", headers={"Origin": client.base}))[0] == 200
+        async with client.session.post(client.base + "/data/runs.json") as answer:
+            assert answer.status == 403
+        assert (await client.get("/?token=wrong"))[0] == 403
+
+
+async def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    async with viewing(tmp_path) as client:
+        for path in (
+            "/",
+            "/page.js",
+            "/data/runs.json",
+            "/data/a/rollouts.jsonl",
+            "/nothing",
+            "/data/a/x.idx",
+        ):
+            _, _, headers = await client.get(path)
+            assert "default-src 'none'" in headers["Content-Security-Policy"], path
+            assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert headers["Cache-Control"] == "no-store"
+        _, page, _ = await client.get("/")
+        assert b"<script>" not in page
+        assert b"onclick" not in page
+
+
+async def test_only_files_of_runs_are_given_out(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    (tmp_path / "secret.txt").write_text("the content")
+    async with viewing(tmp_path) as client:
+        for path in (
+            "/data/..%2Fsecret/rollouts.jsonl",
+            "/data/secret.txt/rollouts.jsonl",
+            "/data/a/..%2F..%2Fsecret.jsonl",
+            "/data/a/failures.jsonl",
+            "/static/page.js",
+            "/page.js/../../access.py",
+        ):
+            status, data, _ = await client.get(path)
+            assert status == 404, path
+            assert b"the content" not in data
+
+
+async def test_a_row_is_read_by_its_range(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0) + row(1) + row(2))
+    async with viewing(tmp_path) as client:
+        rows = list(read_index(await client.records("a")))
+        assert [one.entry.task for one in rows] == [0, 1, 2]
+        where = f"bytes={rows[1].offset}-{rows[1].offset + rows[1].size - 1}"
+        status, data, _ = await client.get("/data/a/rollouts.jsonl", headers={"Range": where})
+        assert (status, data) == (206, row(1))
+
+
+async def test_a_growing_file_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0))
+    async with viewing(path) as client:
+        first = await client.records("a")
+        with path.open("ab") as file:
+            file.write(row(1) + row(2)[:30])
+        start = 56 + len(first)
+        grown = b""
+        with anyio.fail_after(15):
+            while not grown:
+                grown = await client.records("a", start=start)
+        assert [one.entry.task for one in read_index(first + grown)] == [0, 1]
+        with path.open("ab") as file:
+            file.write(row(2)[30:])
+        with anyio.fail_after(15):
+            while not (more := await client.records("a", start=start + len(grown))):
+                pass
+        assert [one.entry.task for one in read_index(first + grown + more)] == [0, 1, 2]
+
+
+async def test_another_file_under_the_name_has_another_generation(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0))
+    async with viewing(path) as client:
+        await client.records("a")
+        _, _, before = await client.get("/data/a/rollouts.idx?from=0")
+        path.write_bytes(row(7))
+        assert [one.entry.task for one in read_index(await client.records("a"))] == [7]
+        _, _, after = await client.get("/data/a/rollouts.idx?from=0")
+        assert before["X-Generation"] != after["X-Generation"]
+
+
+async def test_hostile_lines_are_rows_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    big = row(1, response={"id": "big", "output": [{"type": "message", "content": "x" * 50_000_000}]})
+    lines = [row(0), b"no json\n", b"\n", b"[1, 2]\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n", big, row(2)]
+    path.write_bytes(b"".join(lines) + row(3)[:-9])
+    async with viewing(path) as client:
+        rows = list(read_index(await client.records("a")))
+        assert [one.size for one in rows] == [len(line) for line in lines if line.strip()]
+        assert [one.entry.outcome for one in rows] == [0, 4, 4, 4, 4, 0, 0]
+        _, _, headers = await client.get("/data/a/rollouts.idx?from=0")
+        assert int(headers["X-Rows-Bytes"]) - int(headers["X-Indexed-Bytes"]) == len(row(3)) - 9
+
+
+async def test_a_text_is_found_where_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    said = [f'call "{number}" é' for number in range(50)]
+    path.write_text("".join(json.dumps({"response": text}, ensure_ascii=False) + "\n" for text in said))
+    async with viewing(path) as client:
+        rows = list(read_index(await client.records("a")))
+        _, data, _ = await client.get("/data/a/rollouts.found", params={"q": '"7" é'})
+        assert [int(line) for line in data.split()] == [rows[7].offset]
+        _, data, _ = await client.get("/data/a/rollouts.found", params={"q": "call"})
+        assert len(data.split()) == 50
+        assert (await client.get("/data/a/rollouts.found"))[0] == 400
+
+
+async def test_a_folder_that_cannot_be_written_is_indexed_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(row(0))
+    access = os.access
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # Root may write anywhere, so the answer of the system is replaced; the child process asks nothing.
+    monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and Path(path) != folder)
+    place = web_server.place_of_index(folder / "a.jsonl")
+    assert place.is_relative_to(tmp_path / "cache")
+    assert not index_path(folder / "a.jsonl").exists()
+
+
+async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there are no rollouts in"):
+        async with web_server.serve([tmp_path]):
+            pass
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        async with web_server.serve([tmp_path / "x"]):
+            pass
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    async with web_server.serve([tmp_path]) as access:
+        with pytest.raises(UsageError, match=rf"cannot listen on port {access.port}: .*--port"):
+            async with web_server.serve([tmp_path], access.port):
+                pass
