@@ -17,7 +17,7 @@ import structlog
 from gym_runtime.environment import catalogue
 from gym_runtime.system.private_broker import Broker
 
-pytest_plugins = ["time_limits", "leftovers"]
+pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
 # Hundreds of programs are started, and where no bytecode may be written, each compiles this package again.
 sys.dont_write_bytecode = False

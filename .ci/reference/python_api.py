@@ -4,60 +4,29 @@ from __future__ import annotations
 
 import inspect
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
 from typing import Any
 
-import gym_runtime
 import msgspec
 from docstrings import fields_table, one_line, parsed, prose, short, table
 
-CHAPTERS = {
-    "The client": ("client",),
-    "Settings and results": (
-        "messages.rollout_settings",
-        "messages.sampling",
-        "messages.outcomes",
-        "messages.run_info",
-        "rollout.groups",
-        "files.dataset",
-        "files.run_plan",
-        "files.recorded_run",
-    ),
-    "Training": (
-        "messages.sequences",
-        "rollout.advantage",
-        "trainers",
-    ),
-    "Writing environments": (
-        "environment.environment",
-        "environment.agent_choice",
-        "environment.benchmark",
-        "environment.dataset_source",
-        "environment.shapes",
-        "environment.tools",
-        "environment.tool_packs",
-        "environment.offered",
-        "environment.delegate",
-        "environment.verdict",
-        "environment.candidates",
-        "environment.prompt",
-        "environment.roles",
-        "environment.isolated",
-        "environment.schema_examples",
-        "environment.catalogue",
-        "assets.asset",
-    ),
-    "Running what models write": ("sandbox",),
-    "Writing agents": ("rollout.agent", "rollout.rollout", "rollout.turn"),
-    "Writing model adapters": ("workers.adapter", "messages.calls", "messages.packing"),
-    "Items and responses": ("messages.items", "messages.responses"),
-    "Errors": ("errors",),
-    "Logs": ("logs",),
-}
+CHAPTERS: tuple[tuple[str, str, str], ...] = (
+    # title, the module from which the names are imported, where they must be defined
+    ("The client", "gym_runtime", "gym_runtime.client."),
+    ("Settings and results", "gym_runtime", "gym_runtime.messages."),
+    ("Training", "gym_runtime.training", ""),
+    ("Writing environments", "gym_runtime", "gym_runtime.environment."),
+    ("Tools and prompts in detail", "gym_runtime.environment", ""),
+    ("Running what models write", "gym_sandbox", ""),
+    ("Writing agents and model adapters", "gym_runtime.adapters", ""),
+    ("Items and responses", "gym_runtime.messages", ""),
+    ("Errors", "gym_runtime", "gym_runtime.errors"),
+    ("Trainers", "gym_trainers", ""),
+)
 INTRODUCTION = """# Python
 
-Everything here is imported from `gym_runtime`. Importing the package loads nothing else: each name is loaded
-when it is first used.
+Importing a package loads nothing else: each name is loaded when it is first used.
 """
 
 
@@ -65,18 +34,37 @@ def page() -> str:
     """The page.
 
     Raises:
-        ValueError: a public name belongs to no chapter.
+        ValueError: a public name of ``gym_runtime`` belongs to no chapter.
     """
     parts = [INTRODUCTION]
-    homes = dict(gym_runtime._HOME)
-    for title, modules in CHAPTERS.items():
-        names = [name for module in modules for name, home in homes.items() if home == module]
-        parts += [f"## {title}", *(entry(name, getattr(gym_runtime, name)) for name in names)]
-        for name in names:
-            del homes[name]
-    if homes:
-        raise ValueError(f"name a chapter of .ci/reference/python_api.py for {sorted(homes)}")
+    shown: set[tuple[str, str]] = set()
+    for title, module, home in CHAPTERS:
+        names = [name for name in _names(module) if _home(module, name).startswith(home)]
+        parts += [f"## {title}", f"From `{module}`."]
+        parts += [entry(name, getattr(import_module(module), name)) for name in names]
+        shown |= {(module, name) for name in names}
+    names = set(_names("gym_runtime")) - {"adapters", "training"}
+    if left := sorted(name for name in names if ("gym_runtime", name) not in shown):
+        raise ValueError(f"name a chapter of .ci/reference/python_api.py for {left}")
     return "\n\n".join(parts)
+
+
+def _names(module: str) -> list[str]:
+    """The public names: the classes, functions and modules, but not constants and parts of the package."""
+    if module == "gym_trainers":
+        return ["GymSpec"]  # the other names import their trainer
+    loaded = import_module(module)
+    things = ((name, getattr(loaded, name)) for name in loaded.__all__)
+    return [
+        name
+        for name, thing in things
+        if callable(thing) or (inspect.ismodule(thing) and module != "gym_runtime")
+    ]
+
+
+def _home(module: str, name: str) -> str:
+    thing = getattr(import_module(module), name)
+    return getattr(thing, "__module__", "") or ""
 
 
 def entry(name: str, thing: Any) -> str:
@@ -92,7 +80,7 @@ def entry(name: str, thing: Any) -> str:
 
 def _class(name: str, cls: type) -> str:
     plain = not issubclass(cls, msgspec.Struct) and not hasattr(cls, "__dataclass_fields__")
-    bases = [base.__name__ for base in cls.__bases__ if base.__name__ in gym_runtime.__all__]
+    bases = [base.__name__ for base in cls.__bases__ if base in _public()]
     doc = parsed(cls)
     parts = [f"### `{name}`", f"A kind of `{bases[0]}`." if bases else "", prose(doc)]
     if plain and "__init__" in vars(cls) and not issubclass(cls, (BaseException, Enum)):
@@ -123,13 +111,17 @@ def _class(name: str, cls: type) -> str:
     return "\n\n".join(filter(None, parts))
 
 
+@cache
+def _public() -> frozenset[Any]:
+    modules = {module for _, module, _ in CHAPTERS}
+    return frozenset(getattr(import_module(module), name) for module in modules for name in _names(module))
+
+
 def _members(cls: type) -> dict[str, Any]:
     """The public members, with those of base classes that are not public themselves."""
-    public = {getattr(gym_runtime, name) for name in gym_runtime.__all__} - {cls}
+    public = _public() - {cls}
     bases = [
-        base
-        for base in reversed(cls.__mro__)
-        if base.__module__.startswith("gym_runtime") and base not in public
+        base for base in reversed(cls.__mro__) if base.__module__.startswith("gym_") and base not in public
     ]
     found = {name: value for base in bases for name, value in vars(base).items() if not name.startswith("_")}
     return dict(sorted(found.items(), key=lambda one: one[0] not in vars(cls)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from gym_runtime import Message, Rollout, Turn, decode_items, quoted
+from gym_runtime import quoted
+from gym_runtime.adapters import Rollout, Turn
+from gym_runtime.messages import Message, decode_items
 
 SHOWN_CHARS = 20_000
 """Of an answer that a later question quotes: what is longer is cut in its middle."""

@@ -39,21 +39,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_faces.recordings import Transcript, off_loop
-from gym_runtime import (
-    CreateParams,
-    GymError,
-    Message,
-    ModelAnswer,
-    ModelRefused,
-    ResourceError,
-    Rollout,
-    TaskError,
-    UsageError,
-    clock,
-    decode_items,
-)
-from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages import lay_over
+from gym_runtime import GymError, ResourceError, TaskError, UsageError, clock
+from gym_runtime.adapters import ModelAnswer, Rollout
+from gym_runtime.errors import UNREADABLE, ModelRefused
+from gym_runtime.messages import CreateParams, Message, decode_items, lay_over
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import Raw
 

@@ -24,17 +24,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from gym_runtime import (
-    Message,
-    ModelUnavailable,
-    Prompt,
-    Role,
-    Rollout,
-    TaskError,
-    decode_items,
-    user_message,
-)
-from gym_runtime.errors import UNREADABLE
+from gym_runtime import Prompt, Role, TaskError
+from gym_runtime.adapters import Rollout
+from gym_runtime.errors import UNREADABLE, ModelUnavailable
+from gym_runtime.messages import Message, decode_items, user_message
 
 from gym_agents.tool_loop import MAX_REASONING_ONLY
 

@@ -11,7 +11,9 @@ import re
 from typing import Annotated
 
 import msgspec
-from gym_runtime import Prompt, Rollout, user_message
+from gym_runtime import Prompt
+from gym_runtime.adapters import Rollout
+from gym_runtime.messages import user_message
 
 from gym_agents._asking import said, shown, stopped, task_of, turns_left
 

@@ -13,8 +13,10 @@ from typing import Annotated
 
 import anyio
 import msgspec
-from gym_runtime import Prompt, Role, Rollout, user_message
+from gym_runtime import Prompt, Role
+from gym_runtime.adapters import Rollout
 from gym_runtime.errors import leaf
+from gym_runtime.messages import user_message
 
 from gym_agents._asking import said, shown, stopped, task_of, turns_left
 

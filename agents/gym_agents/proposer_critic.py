@@ -6,7 +6,9 @@ accepts, or after `ROUNDS` critiques and the answer to the last. The last answer
 
 from __future__ import annotations
 
-from gym_runtime import Prompt, Rollout, quoted, user_message
+from gym_runtime import Prompt, quoted
+from gym_runtime.adapters import Rollout
+from gym_runtime.messages import user_message
 
 from gym_agents._asking import task_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gym_runtime import Rollout
+from gym_runtime.adapters import Rollout
 from msgspec import Raw
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_runtime import Rollout
+from gym_runtime.adapters import Rollout
 
 
 class Agent:

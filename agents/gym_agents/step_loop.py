@@ -6,7 +6,7 @@ answer is incomplete, or after ``max_turns`` answers.
 
 from __future__ import annotations
 
-from gym_runtime import Rollout
+from gym_runtime.adapters import Rollout
 
 
 class Agent:

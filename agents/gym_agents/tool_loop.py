@@ -21,7 +21,9 @@ from typing import Annotated, Literal
 
 import anyio
 import msgspec
-from gym_runtime import ModelUnavailable, Rollout, Turn, user_message
+from gym_runtime.adapters import Rollout, Turn
+from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages import user_message
 from msgspec import Meta, Raw
 
 MAX_REASONING_ONLY = 4

@@ -29,7 +29,7 @@ def tiny():
 def smollm2():
     """SmolLM2-135M-Instruct, served by vLLM in the model worker."""
     folder = str(smollm2_folder())
-    engine = gym_runtime.ModelSettings(provider="vllm", name=folder, options={"engine_args": ENGINE})
+    engine = gym_runtime.adapters.ModelSettings(provider="vllm", name=folder, options={"engine_args": ENGINE})
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     return model, AutoTokenizer.from_pretrained(folder), engine
 

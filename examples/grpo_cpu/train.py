@@ -15,6 +15,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "V
 os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_CPU_CI_ENV": "1"}
 
 import gym_runtime
+import gym_trainers
 from interruptions import Interruptions
 from served_models import MODELS
 from step_log import MeasuredTrainer, StepLog
@@ -51,7 +52,7 @@ def main():
     )  # fmt: skip
     with gym_runtime.connect_sync(model=engine, environments=[ENVIRONMENT]) as gym:
         made = {"weights": f"{asked.work}/weights", "asynchronous": asked.asynchronous}
-        spec = gym_runtime.GymSpec(gym, rows(TRAINED), environment="word_count", **made)
+        spec = gym_trainers.GymSpec(gym, rows(TRAINED), environment="word_count", **made)
         log = StepLog(gym, spec, rows(HELD_OUT), asked.log)
         made = {"train_dataset": spec.train_dataset, "rollout_func": log.watched(spec.rollout_func)}
         made |= {"processing_class": tokenizer, "callbacks": [log]}

@@ -28,7 +28,8 @@ import re
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime import ModelSettings, UsageError
+from gym_runtime import UsageError
+from gym_runtime.adapters import ModelSettings
 
 from gym_models.wire import endpoint, entra, parameters
 from gym_models.wire.chat_messages import Reasoning

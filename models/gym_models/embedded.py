@@ -35,16 +35,10 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import (
-    CallContext,
-    ModelAnswer,
-    ModelCall,
-    ModelSettings,
-    ModelUnavailable,
-    UsageError,
-    clock,
-    logger,
-)
+from gym_runtime import UsageError, clock
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
+from gym_runtime.errors import ModelUnavailable
+from gym_runtime.logs import logger
 
 from gym_models import llama_cpp
 from gym_models.llama_cpp.llama_process import Launch, ServerProcess

@@ -14,7 +14,8 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
-from gym_runtime import ModelSettings, UsageError
+from gym_runtime import UsageError
+from gym_runtime.adapters import ModelSettings
 
 from gym_models.wire import endpoint, parameters
 from gym_models.wire.chat_messages import Reasoning

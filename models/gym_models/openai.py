@@ -26,7 +26,8 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime import ModelSettings, UsageError
+from gym_runtime import UsageError
+from gym_runtime.adapters import ModelSettings
 
 from gym_models.wire import parameters
 from gym_models.wire.chat_messages import Reasoning

@@ -19,20 +19,18 @@ from uuid import uuid4
 
 import msgspec
 from gym_faces.recordings import CallsFile, make_entry
-from gym_runtime import (
+from gym_runtime import GymError, UsageError, clock
+from gym_runtime.adapters import (
     CallContext,
     Control,
     ControlAnswer,
     Controllable,
-    GymError,
     ModelAnswer,
     ModelCall,
-    ModelRefused,
     ModelSettings,
-    UsageError,
-    catalogue,
-    clock,
 )
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import ModelRefused
 
 DEFAULT_PATH = "calls.jsonl"
 

@@ -18,17 +18,11 @@ from typing import NamedTuple, Self
 
 import anyio.to_thread
 import msgspec
+from gym_faces import recordings
 from gym_faces.recordings import Recording, digests, fold
-from gym_runtime import (
-    CallContext,
-    ModelAnswer,
-    ModelCall,
-    ModelRefused,
-    ModelSettings,
-    UsageError,
-    recordings,
-)
-from gym_runtime.errors import UNREADABLE
+from gym_runtime import UsageError
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
+from gym_runtime.errors import UNREADABLE, ModelRefused
 
 _SHOWN_CHARS = 200
 

@@ -31,31 +31,30 @@ from typing import Any, Self
 
 import anyio
 import msgspec
-from gym_runtime import (
+from gym_runtime import UsageError
+from gym_runtime.adapters import (
     CallContext,
     Control,
     ControlAnswer,
-    FunctionCallOutput,
-    Item,
-    Message,
     ModelAnswer,
     ModelCall,
-    ModelRefused,
     ModelSettings,
-    ModelUnavailable,
-    Response,
     Tokens,
-    Usage,
-    UsageError,
     WeightSpan,
+)
+from gym_runtime.environment import example_call, suggest
+from gym_runtime.errors import UNREADABLE, ModelRefused, ModelUnavailable
+from gym_runtime.messages import (
+    FunctionCallOutput,
+    IncompleteDetails,
+    Item,
+    Message,
+    Response,
+    Usage,
     decode_item,
-    example_call,
     pack_ids,
     pack_logprobs,
-    suggest,
 )
-from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages import IncompleteDetails
 from msgspec import Raw
 
 JUDGES = (

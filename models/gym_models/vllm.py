@@ -28,19 +28,9 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_runtime import (
-    CallContext,
-    Control,
-    ControlAnswer,
-    GymError,
-    ModelAnswer,
-    ModelCall,
-    ModelSettings,
-    ModelUnavailable,
-    TaskError,
-    UsageError,
-)
-from gym_runtime.errors import UNREADABLE
+from gym_runtime import GymError, TaskError, UsageError
+from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
+from gym_runtime.errors import UNREADABLE, ModelUnavailable
 from msgspec import Raw
 from msgspec.structs import replace
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import Environment, FunctionCall, Message, Reply, Task, Verdict
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.messages import FunctionCall, Message
 
 from gym_resources.extract import jsons
 

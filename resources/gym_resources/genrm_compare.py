@@ -17,19 +17,9 @@ Source: the rule of NeMo Gym's ``genrm_compare``; the prompt and the rows are ou
 from __future__ import annotations
 
 import anyio
-from gym_runtime import (
-    Candidates,
-    Environment,
-    GymError,
-    Model,
-    ModelUnavailable,
-    Pending,
-    Reasoning,
-    Reply,
-    Role,
-    Verdict,
-)
-from gym_runtime.errors import leaf
+from gym_runtime import Candidates, Environment, GymError, Model, Pending, Reply, Role, Verdict
+from gym_runtime.errors import ModelUnavailable, leaf
+from gym_runtime.messages import Reasoning
 
 from gym_resources.judging import pairwise
 from gym_resources.judging.genrm import Conversation

@@ -20,17 +20,9 @@ from itertools import chain
 from typing import Annotated
 
 import msgspec
-from gym_runtime import (
-    Environment,
-    FunctionCallOutput,
-    Interpreter,
-    Reply,
-    Session,
-    Task,
-    Text,
-    Verdict,
-    tool,
-)
+from gym_runtime import Environment, Reply, Session, Task, Text, Verdict, tool
+from gym_runtime.messages import FunctionCallOutput
+from gym_sandbox import Interpreter
 from msgspec import Meta
 
 from gym_resources.extract import jsons

@@ -22,7 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import CreateParams, Environment, Episode, Reply, Step, Verdict
+from gym_runtime import Environment, Episode, Reply, Step, Verdict
+from gym_runtime.messages import CreateParams
 
 from gym_resources.swe import local_rows, shell, specs
 from gym_resources.swe.instances import Instance

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gym_runtime import Delegate, Environment, Reply, Role, Session, Task, Verdict, offered_packs
+from gym_runtime import Delegate, Environment, Reply, Role, Session, Task, Verdict
+from gym_runtime.environment import offered_packs
 
 
 class ToolsTask(Task):

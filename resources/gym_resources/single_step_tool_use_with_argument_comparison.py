@@ -27,7 +27,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
-from gym_runtime import Environment, FunctionCall, Reply, Task, Verdict, published
+from gym_runtime import Environment, Reply, Task, Verdict, published
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.expected_calls.arguments import alike
 from gym_resources.expected_calls.expected import (

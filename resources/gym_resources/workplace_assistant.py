@@ -29,17 +29,9 @@ from collections.abc import Iterable
 
 import anyio.lowlevel
 import msgspec
-from gym_runtime import (
-    Environment,
-    FunctionCall,
-    Reply,
-    Session,
-    Task,
-    Verdict,
-    collect_tools,
-    published,
-    render,
-)
+from gym_runtime import Environment, Reply, Session, Task, Verdict, published
+from gym_runtime.environment import collect_tools, render
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.workplace.analytics import Analytics
 from gym_resources.workplace.calendar_tools import Calendar

@@ -16,8 +16,9 @@ test needs no broker process, no network and no GPU. `Engine` is a model whose a
 >>> anyio.run(rewards)
 [1.0]
 
-`gym_runtime.catalogue.environment` loads an environment by its name or path, and `SmallSystem.client` makes
-rollouts of such environments as a trainer does. `SmallSystem.add_agent` takes your own agents.
+`gym_runtime.environment.catalogue.environment` loads an environment by its name or path, and
+`SmallSystem.client` makes rollouts of such environments as a trainer does.
+`SmallSystem.add_agent` takes your own agents.
 `SmallSystem.kill` and a policy of `gym_testing.memory.Faults` inject faults.
 """
 

@@ -12,7 +12,9 @@ from typing import Any
 import anyio
 import msgspec
 import numpy as np
-from gym_runtime import Agent, Environment, Reply, Rollout, Session, Task, Verdict, catalogue, tool
+from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime.adapters import Agent, Rollout
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.calls import Tokens
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.rollout.journal import journal_subject

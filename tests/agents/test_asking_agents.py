@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from gym_agents import parallel_thinking, proposer_critic
-from gym_runtime import Environment, ModelRefused, Reply, Task, Verdict
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, Truncated
 from gym_testing.small_system import Engine, answer, environment, rollout_spec, small_system
 from gym_testing.virtual_clock import BACKEND

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Agent, Environment, Episode, Reply, Step, Task
+from gym_runtime import Environment, Episode, Reply, Step, Task
+from gym_runtime.adapters import Agent
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated

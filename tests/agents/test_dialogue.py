@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from gym_agents.dialogue import GREETING, Agent
-from gym_runtime import Environment, ModelUnavailable, Reply, Role, Session, Task, Verdict, tool
+from gym_runtime import Environment, Reply, Role, Session, Task, Verdict, tool
+from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_testing.small_system import (
     Engine,

@@ -11,7 +11,7 @@ import pytest
 from agents.exact_engine import Exact, Watched, assert_exact, furnish, inputs, items, play, short, spec
 from gym_agents import orchestrator, parallel_thinking, rewoo
 from gym_agents._asking import SHOWN_CHARS
-from gym_runtime import catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
 from gym_testing.small_system import answer, small_system
 from gym_testing.virtual_clock import BACKEND

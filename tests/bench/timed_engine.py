@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 from gym_models import scripted
-from gym_runtime import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
+from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
 
 
 class Adapter(scripted.Adapter):

@@ -157,7 +157,7 @@ def step(count: int, repeats: int, calls: Path) -> None:
             ended_s = time.time()
             after = phases.used(phases.processes())
             cost_ms.append(sum(after[kind][0] - before[kind][0] for kind in before) / count)
-            gym.control(gym_runtime.Control(op="state"))
+            gym.control(gym_runtime.adapters.Control(op="state"))
             times.append(ended_s - began_s)
             busy.append(timed_engine.busy_s(calls, began_s, ended_s) / times[-1])
         middle = statistics.median(times[1:])
@@ -172,7 +172,7 @@ def step(count: int, repeats: int, calls: Path) -> None:
             began_s = time.time()
             spec.rollout_func(prompts, trainer)
             ended_s = time.time()
-        gym.control(gym_runtime.Control(op="state"))
+        gym.control(gym_runtime.adapters.Control(op="state"))
     starts, ends = zip(*timed_engine.calls_since(calls, began_s), strict=True)
     marks = {"before the first call": (began_s, min(starts)), "calls begin": (min(starts), max(starts))}
     marks |= {"calls end": (min(ends), max(ends)), "after the last call": (max(ends), ended_s)}
@@ -202,7 +202,7 @@ def ahead(count: int, repeats: int, calls: Path) -> None:
         since_s, until_s = ended_s[2], ended_s[-1]
         trainer.state.max_steps = trainer.state.global_step + 1
         spec.rollout_func(prompts, trainer)
-        gym.control(gym_runtime.Control(op="state"))
+        gym.control(gym_runtime.adapters.Control(op="state"))
     seconds = (until_s - since_s) / repeats
     share = timed_engine.work_s(calls, since_s, until_s) / (until_s - since_s) / count
     print_table(

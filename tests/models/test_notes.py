@@ -10,7 +10,8 @@ import pytest
 from gym_models.wire import chat_request, chat_tokens, media
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.native_responses import ForeignAnswer
-from gym_runtime import ConversationNotes, TaskError
+from gym_runtime import TaskError
+from gym_runtime.adapters import ConversationNotes
 from gym_runtime.messages.calls import ModelCall, Tokens
 from gym_runtime.messages.packing import unpack_ids
 from hypothesis import given

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from gym_resources.lean import checker, repl_pool
 from gym_resources.lean.program import build, proof_in
-from gym_runtime import Limits, Reply
+from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ResourceError, UsageError
-from gym_sandbox import bubblewrap
+from gym_sandbox import Limits, bubblewrap
 from gym_testing.checks import contract
 from resources.judging import NEMO_GYM_ROWS, judge, row
 from stubs.stub_lean import StubServer, lean_folder, stub_server

@@ -7,7 +7,10 @@ import importlib
 from typing import Any
 
 import pytest
-from gym_runtime import Environment, ModelRefused, Reply, Rollout, Task, Verdict, catalogue
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime.adapters import Rollout
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Completed, Failed
 from gym_testing.small_system import (
     Engine,

@@ -89,7 +89,7 @@ def test_three_steps(gym: Any, tmp_path: Path, attached: bool) -> None:
     # The engine's log-probabilities are read only where the spec stands for the engine.
     assert ("sampling/sampling_logp_difference/mean" in logs[0]) == attached
     # Each step sampled from the weights that the step before left.
-    answers = gym.control(gym_runtime.Control(op="state")).values()
+    answers = gym.control(gym_runtime.adapters.Control(op="state")).values()
     assert {(answer.version, answer.paused) for answer in answers} == {("step-2", False)}
     saved = sorted(path.name for path in (tmp_path / "weights").iterdir())
     assert saved == ["0", "1"]
@@ -148,12 +148,12 @@ def test_a_failed_rollout_leaves_its_groups_mean_alone_and_advantages_are_trls(
     trainer.model.train()
     inputs = [dict(trainer.train_dataset[0]) for _ in rewards]
     scored = trainer._generate_and_score_completions(inputs)
-    assert scored["advantages"].tolist() == pytest.approx(gym_runtime.advantages(rewards), abs=1e-5)
+    assert scored["advantages"].tolist() == pytest.approx(gym_runtime.training.advantages(rewards), abs=1e-5)
     assert scored["advantages"].tolist()[2] == 0.0
     assert trainer._metrics["train"]["reward"][-1] == pytest.approx(2 / 3)
 
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "grpo_cpu"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "grpo_cpu"
 
 
 def example(folder: Path, *options: str) -> list[dict[str, Any]]:

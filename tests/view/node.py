@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[3] / "viewer-page" / "src"
+PAGE = Path(__file__).parents[2] / "viewer-page" / "src"
 
 
 def executable() -> list[str]:

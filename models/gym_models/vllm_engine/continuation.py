@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gym_runtime import Prefix, Reasoning, decode_item, unpack_ids
+from gym_runtime.adapters import Prefix
+from gym_runtime.messages import Reasoning, decode_item, unpack_ids
 from gym_runtime.workers import splice
 from msgspec import Raw
 

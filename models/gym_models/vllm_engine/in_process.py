@@ -18,7 +18,9 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
-from gym_runtime import DeadlineExceeded, UsageError, clock, logger
+from gym_runtime import UsageError, clock
+from gym_runtime.errors import DeadlineExceeded
+from gym_runtime.logs import logger
 
 from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us

@@ -20,7 +20,9 @@ from typing import Any
 
 import anyio
 import msgspec
-from gym_runtime import Control, ControlAnswer, ModelRefused, clock
+from gym_runtime import clock
+from gym_runtime.adapters import Control, ControlAnswer
+from gym_runtime.errors import ModelRefused
 
 from gym_models.vllm_engine.vllm_server import VllmEngine
 from gym_models.wire.failures import failure

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from gym_runtime import Tokens, WeightSpan, pack_ids, pack_logprobs
+from gym_runtime.adapters import Tokens, WeightSpan
+from gym_runtime.messages import pack_ids, pack_logprobs
 from gym_runtime.workers import moved
 from msgspec import Raw
 

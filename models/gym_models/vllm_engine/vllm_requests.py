@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
-from gym_runtime import CallContext, ModelAnswer, ModelCall, unpack_ids
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import unpack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 

@@ -26,8 +26,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from gym_runtime import CallContext, ModelAnswer, ModelCall, WeightSpan, logger, pack_ids
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, WeightSpan
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.logs import logger
+from gym_runtime.messages import pack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 

@@ -14,15 +14,8 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from gym_runtime import (
-    IncompleteDetails,
-    InputTokensDetails,
-    ModelUnavailable,
-    OutputTokensDetails,
-    Response,
-    Usage,
-)
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, ModelUnavailable
+from gym_runtime.messages import IncompleteDetails, InputTokensDetails, OutputTokensDetails, Response, Usage
 from msgspec import Raw
 
 from gym_models.wire import chat_logprobs, pieces

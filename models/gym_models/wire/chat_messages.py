@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from gym_runtime import ConversationNotes, TaskError
+from gym_runtime import TaskError
+from gym_runtime.adapters import ConversationNotes
 from msgspec import Raw
 
 from gym_models.wire import pieces

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from gym_runtime import ConversationNotes, ModelCall, TaskError
+from gym_runtime import TaskError
+from gym_runtime.adapters import ConversationNotes, ModelCall
 from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 

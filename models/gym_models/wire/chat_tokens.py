@@ -14,7 +14,8 @@ from __future__ import annotations
 import struct
 
 import msgspec
-from gym_runtime import ConversationNotes, Tokens, pack_ids, pack_json_ids, pack_logprobs
+from gym_runtime.adapters import ConversationNotes, Tokens
+from gym_runtime.messages import pack_ids, pack_json_ids, pack_logprobs
 from msgspec import Raw
 
 from gym_models.wire.chat_answer import Choice, Completion, checked

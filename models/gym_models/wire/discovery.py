@@ -20,8 +20,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import NotThereYet, UsageError
-from gym_runtime.errors import UNREADABLE
+from gym_runtime import UsageError
+from gym_runtime.errors import UNREADABLE, NotThereYet
 
 HEAD_LIMIT_S = 10.0
 HEAD_BYTES = 16 * 2**20

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime import ModelSettings, UsageError, check_url
+from gym_runtime import UsageError
+from gym_runtime.adapters import ModelSettings, check_url
 
 from gym_models.wire.quoted import Quoted, secrets_of
 

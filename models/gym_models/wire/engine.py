@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
-from gym_runtime import CallContext, ModelAnswer, ModelCall, ModelRefused, logger
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.errors import UNREADABLE, ModelRefused
+from gym_runtime.logs import logger
 
 from gym_models.wire import (
     chat_answer,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import ModelRefused, ModelUnavailable, clock
-from gym_runtime.errors import UNREADABLE
+from gym_runtime import clock
+from gym_runtime.errors import UNREADABLE, ModelRefused, ModelUnavailable
 
 from gym_models.wire.quoted import Quoted
 

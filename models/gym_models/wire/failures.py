@@ -24,8 +24,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-from gym_runtime import ModelError, ModelRefused, ModelUnavailable
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, ModelError, ModelRefused, ModelUnavailable
 
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer

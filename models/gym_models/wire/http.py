@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
-from gym_runtime import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable, clock
+from gym_runtime import clock
+from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable
 
 from gym_models.wire import limited_answer, no_answer
 from gym_models.wire.endpoint import Endpoint

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-from gym_runtime import CallContext, ModelAnswer, ModelCall, ModelSettings
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
 
 from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint

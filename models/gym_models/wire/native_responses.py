@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from gym_runtime import IncompleteDetails, ModelCall, Response, TaskError, Usage, decode_response
+from gym_runtime import TaskError
+from gym_runtime.adapters import ModelCall
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages import NULL
+from gym_runtime.messages import NULL, IncompleteDetails, Response, Usage, decode_response
 from msgspec import Raw
 
 from gym_models.wire import pieces

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
-from gym_runtime import ModelRefused
+from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import BEYOND_RESPONSES
 from msgspec import Raw
 

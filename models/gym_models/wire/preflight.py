@@ -9,8 +9,8 @@ import difflib
 import re
 
 import msgspec
-from gym_runtime import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet, UsageError, clock
-from gym_runtime.errors import UNREADABLE
+from gym_runtime import UsageError, clock
+from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
 
 from gym_models.wire import native_responses
 from gym_models.wire.engine import NO_SUCH_API, Engine

@@ -22,7 +22,8 @@ from math import inf
 
 import anyio
 import msgspec
-from gym_runtime import ModelUnavailable, clock
+from gym_runtime import clock
+from gym_runtime.errors import ModelUnavailable
 
 from gym_models.wire.failures import duration_s, retry_after_s
 

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import anyio
-from gym_runtime import DeadlineExceeded, ModelUnavailable, clock
+from gym_runtime import clock
+from gym_runtime.errors import DeadlineExceeded, ModelUnavailable
 
 from gym_models.wire import load, routing
 from gym_models.wire.engine import Engine

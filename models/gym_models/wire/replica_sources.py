@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import anyio.to_thread
-from gym_runtime import ModelSettings
+from gym_runtime.adapters import ModelSettings
 
 from gym_models.wire import discovery
 from gym_models.wire.endpoint import Endpoint

@@ -17,17 +17,10 @@ from typing import Generic, Self
 
 import anyio
 import anyio.to_thread
-from gym_runtime import (
-    CallContext,
-    DeadlineExceeded,
-    ModelError,
-    ModelSettings,
-    ModelUnavailable,
-    NotThereYet,
-    UsageError,
-    clock,
-    logger,
-)
+from gym_runtime import UsageError, clock
+from gym_runtime.adapters import CallContext, ModelSettings
+from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
+from gym_runtime.logs import logger
 
 from gym_models.wire import endpoint, preflight, routing
 from gym_models.wire.replica import E, Replica, T

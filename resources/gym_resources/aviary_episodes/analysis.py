@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-from gym_runtime import Episode, FunctionCall, Reply, Step, Task, collect_tools
+from gym_runtime import Episode, Reply, Step, Task
+from gym_runtime.environment import collect_tools
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.aviary_episodes.notebook_kernel import Kernel
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
-from gym_runtime import Episode, FunctionCall, Reply, Step, Task, TaskError
+from gym_runtime import Episode, Reply, Step, Task, TaskError
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import FunctionCall
 
 if TYPE_CHECKING:
     from aviary.core import Environment, Message, Tool, ToolCall

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from gym_runtime import Interpreter, Limits, ResourceError
+from gym_runtime import ResourceError
+from gym_sandbox import Interpreter, Limits
 
 PACKAGES = (
     *("ipython", "matplotlib", "numpy", "openpyxl", "pandas", "scikit-learn", "scipy", "seaborn"),

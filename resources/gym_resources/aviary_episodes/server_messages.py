@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from gym_runtime import FunctionCall, Reply
+from gym_runtime import Reply
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.aviary_episodes.task_server import ServerMessage, ServerTool
 

@@ -14,8 +14,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import to_thread
-from gym_runtime import Sandbox
-from gym_sandbox import python_command, slots
+from gym_sandbox import Sandbox, python_command, slots
 from gym_sandbox.processes import EndOfProcess, undisturbed
 
 from gym_resources.code.called_inside import ANSWER_BYTES_AT_MOST, tagged, untagged

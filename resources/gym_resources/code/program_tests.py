@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import anyio
 import msgspec
 from anyio import to_thread
-from gym_runtime import Limits, Sandbox
 from gym_runtime.errors import UNREADABLE
-from gym_sandbox import python_command, slots
+from gym_sandbox import Limits, Sandbox, python_command, slots
 from gym_sandbox.processes import Child, EndOfProcess, undisturbed
 
 from gym_resources.code.output_comparison import same_output, same_value

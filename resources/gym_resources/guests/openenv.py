@@ -17,18 +17,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime import (
-    Environment,
-    Episode,
-    FunctionCall,
-    Reply,
-    ResourceError,
-    Step,
-    Task,
-    UsageError,
-    Verdict,
-)
+from gym_runtime import Environment, Episode, Reply, ResourceError, Step, Task, UsageError, Verdict
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.open_env.openenv_connection import Connection, InvalidAction, Seen
 

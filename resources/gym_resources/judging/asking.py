@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from gym_runtime import Answer, Model, Task, create_params
+from gym_runtime import Answer, Model, Task
+from gym_runtime.environment import create_params
 from msgspec import Raw
 
 from gym_resources.judging.labels import LabelRule

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from gym_runtime import Message, Prompt, Task, create_params, decode_items, quoted
+from gym_runtime import Prompt, Task, quoted
+from gym_runtime.environment import create_params
+from gym_runtime.messages import Message, decode_items
 
 from gym_resources.judging import pairwise
 from gym_resources.judging.texts import message_lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gym_runtime import Message, Reply, Task
-from gym_runtime.messages import decode_items
+from gym_runtime import Reply, Task
+from gym_runtime.messages import Message, decode_items
 
 
 def message_lines(message: Message) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 
 import anyio
 import msgspec
-from gym_runtime import Limits, ResourceError, Sandbox
+from gym_runtime import ResourceError
 from gym_runtime.errors import UNREADABLE
+from gym_sandbox import Limits, Sandbox
 from gym_sandbox.processes import EndOfProcess
 
 from gym_resources.lean.lean_messages import Checked, Message, moved

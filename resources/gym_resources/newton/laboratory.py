@@ -6,7 +6,8 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 
-from gym_runtime import Interpreter, Session, Text, tool
+from gym_runtime import Session, Text, tool
+from gym_sandbox import Interpreter
 from msgspec import Meta
 
 from gym_resources.judging.asking import JudgedTask

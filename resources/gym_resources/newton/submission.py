@@ -11,9 +11,9 @@ from random import Random
 
 import msgspec
 from anyio import to_thread
-from gym_runtime import Reply, Sandbox
+from gym_runtime import Reply
 from gym_runtime.errors import UNREADABLE
-from gym_sandbox import python_command
+from gym_sandbox import Sandbox, python_command
 
 from gym_resources.extract.tagged import last_tagged
 from gym_resources.newton.apparatus import APPARATUS

@@ -10,7 +10,8 @@ from itertools import product
 from random import Random
 from typing import Any, NamedTuple
 
-from gym_runtime import Prompt, collect_tools
+from gym_runtime import Prompt
+from gym_runtime.environment import collect_tools
 
 from gym_resources.newton.apparatus import APPARATUS, SYSTEMS, System
 from gym_resources.newton.laboratory import PREFIX, Laboratory

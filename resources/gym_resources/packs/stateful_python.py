@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import anyio
-from gym_runtime import Interpreter, Text, ToolPack, tool
+from gym_runtime import Text, ToolPack, tool
+from gym_sandbox import Interpreter
 from msgspec import Meta
 
 LIMIT_S = 10.0

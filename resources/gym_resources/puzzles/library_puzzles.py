@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from gym_runtime import UsageError, catalogue
+from gym_runtime import UsageError
+from gym_runtime.environment import catalogue
 
 ASK = "\n\nGive your final answer between <answer> and </answer>."
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import CreateParams, Limits, Task
-from gym_sandbox import Container, image_name
+from gym_runtime import Task
+from gym_runtime.messages import CreateParams
+from gym_sandbox import Container, Limits, image_name
 
 from gym_resources.swe import specs
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gym_runtime import FunctionCall, Model, Reply, ResourceError, TaskError, Verdict
+from gym_runtime import Model, Reply, ResourceError, TaskError, Verdict
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.judging.asking import Judging
 from gym_resources.judging.labels import label

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
-from gym_runtime import FunctionCall, FunctionCallOutput, Message, Prompt, Reply, Task, decode_items, quoted
+from gym_runtime import Prompt, Reply, Task, quoted
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import FunctionCall, FunctionCallOutput, Message, decode_items
 
 from gym_resources.judging.texts import message_lines
 

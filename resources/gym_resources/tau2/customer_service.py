@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, ClassVar
 
 import msgspec
-from gym_runtime import Reply, Session, TaskError, Text, Verdict, collect_tools, tool
+from gym_runtime import Reply, Session, TaskError, Text, Verdict, tool
+from gym_runtime.environment import collect_tools
 from gym_runtime.errors import UNREADABLE
 
 from gym_resources.tau2.arithmetic import value

@@ -11,18 +11,10 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from gym_runtime import (
-    Episode,
-    FunctionCall,
-    ModelUnavailable,
-    Prompt,
-    Reply,
-    Step,
-    TaskError,
-    ToolError,
-    Verdict,
-    collect_tools,
-)
+from gym_runtime import Episode, Prompt, Reply, Step, TaskError, ToolError, Verdict
+from gym_runtime.environment import collect_tools
+from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.judging.texts import message_lines
 from gym_resources.tau2 import published

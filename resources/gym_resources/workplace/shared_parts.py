@@ -11,7 +11,8 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gym_runtime import ToolError, render, tool
+from gym_runtime import ToolError, tool
+from gym_runtime.environment import render
 
 from gym_resources.workplace.office import Fields
 from gym_resources.workplace.tables import Table, Tables

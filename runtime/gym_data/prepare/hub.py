@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, cast
 
 import msgspec
-from gym_runtime import __version__
 from gym_runtime.environment.dataset_source import DatasetSource
 from gym_runtime.errors import UsageError
+from gym_runtime.version import VERSION
 
 Report = Callable[[int, int], None]
 
@@ -59,7 +59,7 @@ def fetch(source: DatasetSource, *, commit: str | None = None, report: Report | 
             token=os.environ.get("HF_TOKEN") or None,
             cache_dir=os.environ.get("HF_HUB_CACHE") or None,
             library_name="gym-runtime",
-            library_version=__version__,
+            library_version=VERSION,
             tqdm_class=_bar(report),
         )
     except errors.GatedRepoError as error:

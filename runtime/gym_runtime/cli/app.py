@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from cyclopts import App, Group, Parameter
 
-from gym_runtime import __version__
 from gym_runtime.cli.syntax.author_syntax import bench, check, export, new, prepare, reverify
 from gym_runtime.cli.syntax.rollout_syntax import (
     broker,
@@ -23,6 +22,7 @@ from gym_runtime.cli.syntax.rollout_syntax import (
     weights,
 )
 from gym_runtime.cli.syntax.viewing_syntax import compare, ls, metrics, show, status, top, view
+from gym_runtime.version import VERSION
 
 COMMANDS: dict[str, list[Callable[..., int | None]]] = {
     "Make rollouts": [
@@ -53,7 +53,7 @@ def flag(name: str) -> str:
 app = App(
     name="gym-runtime",
     help="Make verified rollouts of language models, on this machine or on many.",
-    version=f"gym-runtime {__version__}",
+    version=f"gym-runtime {VERSION}",
     default_parameter=Parameter(negative=(), name_transform=flag),
     suppress_keyboard_interrupt=False,  # an interrupted run says how it is resumed
     name_transform=flag,

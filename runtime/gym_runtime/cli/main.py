@@ -15,9 +15,9 @@ import traceback
 from contextlib import nullcontext
 from contextvars import ContextVar
 
-from gym_runtime import __version__
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable, was_interrupt
 from gym_runtime.system import ahead
+from gym_runtime.version import VERSION
 
 _as_json = ContextVar("as_json", default=False)
 
@@ -87,7 +87,7 @@ def report(error: BaseException, *, resumable: bool = False) -> int:
         said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
         return _complain(said, 2 if isinstance(cause, UsageError) else 1)
     traceback.print_exception(error)
-    return _complain(f"this is a bug of gym-runtime {__version__}; please report it with the lines above", 1)
+    return _complain(f"this is a bug of gym-runtime {VERSION}; please report it with the lines above", 1)
 
 
 def _interrupted(resumable: bool) -> int:

@@ -6,11 +6,6 @@ items travel as `msgspec.Raw`: code that only passes them on does not decode the
 change.
 """
 
-from gym_runtime.messages.calls import HOSTED_TOOLS as HOSTED_TOOLS
-from gym_runtime.messages.calls import OPTIONAL as OPTIONAL
-from gym_runtime.messages.items import decode_items as decode_items
-from gym_runtime.messages.responses import NULL as NULL
-from gym_runtime.messages.responses import IncompleteDetails as IncompleteDetails
-from gym_runtime.messages.sampling import BEYOND_RESPONSES as BEYOND_RESPONSES
-from gym_runtime.messages.sampling import lay_over as lay_over
-from gym_runtime.messages.sampling import refused as refused
+from gym_runtime.public import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -26,7 +26,7 @@ from gym_faces.gateway.listener import serving
 from gym_faces.gateway.question import Question
 from gym_faces.gym_server.agent_directory import agents_yaml
 from gym_models.scripted import Adapter
-from gym_runtime import CallContext, ModelAnswer, ModelSettings
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelSettings
 from gym_runtime.messages.rollout_settings import RolloutSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(180)]

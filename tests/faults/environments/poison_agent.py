@@ -2,7 +2,7 @@
 
 import os
 
-from gym_runtime import Rollout
+from gym_runtime.adapters import Rollout
 
 
 class Agent:

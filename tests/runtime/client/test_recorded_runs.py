@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime import open_dataset
 from gym_runtime.errors import UsageError
 from gym_runtime.files.lock import Lock
+from gym_runtime.training import open_dataset
 from runtime.client.running_client import NAME, rows, running_client
 
 pytestmark = pytest.mark.anyio

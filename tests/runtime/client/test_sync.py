@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import gym_runtime
 import pytest
+from gym_runtime.adapters import Control
 from gym_runtime.client import Client, SyncClient
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from runtime.client.worker_process import make_rollouts
@@ -101,8 +102,8 @@ def test_sessions_verdicts_and_weights(gym: SyncClient) -> None:
     assert gym.verify(row(0), "done", environment=NAME).reward == 0.0
     gym.update_weights("/weights/1", "step-1")
     with gym.weights_paused("step-2"):
-        assert {answer.paused for answer in gym.control(gym_runtime.Control(op="state")).values()} == {True}
-    assert {answer.version for answer in gym.control(gym_runtime.Control(op="state")).values()} == {"step-2"}
+        assert {answer.paused for answer in gym.control(Control(op="state")).values()} == {True}
+    assert {answer.version for answer in gym.control(Control(op="state")).values()} == {"step-2"}
     assert {worker.kind for worker in gym.workers()} == {"agent", "model", "resource"}
     assert gym.status().runs
 

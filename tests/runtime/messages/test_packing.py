@@ -8,7 +8,7 @@ import struct
 
 import msgspec
 import pytest
-from gym_runtime import pack_ids, pack_json_ids, unpack_ids
+from gym_runtime.messages import pack_ids, pack_json_ids, unpack_ids
 from gym_runtime.messages.packing import json_ids
 
 MANY = 20_000

@@ -147,7 +147,7 @@ def test_without_numpy_the_remedy_is_named() -> None:
     code = (
         "import sys; sys.modules['numpy'] = None\n"
         "import gym_runtime\n"
-        "try: gym_runtime.token_sequences(b'{}')\n"
+        "try: gym_runtime.training.token_sequences(b'{}')\n"
         "except gym_runtime.UsageError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

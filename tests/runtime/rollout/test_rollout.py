@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime import Rollout, clock
+from gym_runtime import clock
+from gym_runtime.adapters import Rollout
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.items import FunctionCall, user_message

@@ -7,12 +7,13 @@ import anyio
 import msgspec
 import pytest
 from gym_resources.judging.genrm import Conversation
-from gym_runtime import Reply, Role, create_params, user_message
-from gym_runtime.environment import catalogue
+from gym_runtime import Reply, Role
+from gym_runtime.environment import catalogue, create_params
 from gym_runtime.environment.replayed_session import executed, turns
 from gym_runtime.environment.roles import question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
+from gym_runtime.messages import user_message
 from gym_runtime.messages.items import decode_items
 from gym_runtime.messages.responses import decode_response
 from gym_testing.checks.reverification import (

@@ -7,18 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-from gym_runtime import (
-    Episode,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reply,
-    ResourceError,
-    Step,
-    Task,
-    Verdict,
-    run_isolated,
-)
+from gym_runtime import Episode, Reply, ResourceError, Step, Task, Verdict, run_isolated
+from gym_runtime.messages import FunctionCallOutput, Item, Message
 
 from gym_resources.guests.played.fork_messages import POLICY, Given, Played
 

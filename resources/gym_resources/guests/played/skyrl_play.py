@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import msgspec
 import skyrl_gym
-from gym_runtime import CreateParams, ResourceError, Task, TaskError, UsageError
+from gym_runtime import ResourceError, Task, TaskError, UsageError
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import CreateParams
 from msgspec import UNSET, UnsetType
 from omegaconf import OmegaConf
 from skyrl_gym.envs.registration import load_env_creator, registry

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import verifiers.v1 as vf
-from gym_runtime import Reasoning, Reply
+from gym_runtime import Reply
+from gym_runtime.messages import Reasoning
 
 _ANSWERED = {"max_output_tokens": "length"}
 

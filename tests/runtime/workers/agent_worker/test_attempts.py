@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from gym_runtime import Environment, Reply, Rollout, Session, Task, Verdict, clock, tool
+from gym_runtime import Environment, Reply, Session, Task, Verdict, clock, tool
+from gym_runtime.adapters import Rollout
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import ModelUnavailable, SessionLost
 from gym_runtime.messages import calls

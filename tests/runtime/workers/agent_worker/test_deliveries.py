@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from gym_runtime import Rollout, clock
+from gym_runtime import clock
+from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.run_info import RunInfo, encode_run

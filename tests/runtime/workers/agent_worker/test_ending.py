@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime import CallContext, ModelAnswer, ModelCall, Rollout, clock
+from gym_runtime import clock
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, Rollout
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed
 from gym_runtime.messages.run_info import RunInfo, encode_run

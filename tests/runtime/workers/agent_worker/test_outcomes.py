@@ -6,7 +6,8 @@ from typing import Any
 
 import anyio
 import pytest
-from gym_runtime import Rollout, clock
+from gym_runtime import clock
+from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.messages.outcomes import Completed, Truncated
 from gym_testing.background import Mailbox, settled

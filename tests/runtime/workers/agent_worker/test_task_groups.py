@@ -8,7 +8,7 @@ from random import Random
 
 import anyio
 import pytest
-from gym_runtime import Rollout
+from gym_runtime.adapters import Rollout
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import Fenced, ModelRefused, ModelUnavailable

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from gym_runtime import Model, ModelRefused, ModelUnavailable, Reply, Session, Task, Verdict, tool
-from gym_runtime.errors import ResourceError
+from gym_runtime import Model, Reply, Session, Task, Verdict, tool
+from gym_runtime.errors import ModelRefused, ModelUnavailable, ResourceError
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_testing.small_system import Engine, SmallSystem, answer, function_call, small_system
 from gym_testing.virtual_clock import BACKEND

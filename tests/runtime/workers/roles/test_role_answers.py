@@ -8,20 +8,10 @@ import anyio
 import msgspec
 import pytest
 from gym_agents.step_loop import Agent as StepLoop
-from gym_runtime import (
-    Episode,
-    Model,
-    Reply,
-    Role,
-    Rollout,
-    Session,
-    Step,
-    Task,
-    Verdict,
-    tool,
-    user_message,
-)
+from gym_runtime import Episode, Model, Reply, Role, Session, Step, Task, Verdict, tool
+from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages import user_message
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.rollout.journal import journal_subject
 from gym_testing.small_system import (

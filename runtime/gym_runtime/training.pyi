@@ -1,0 +1,13 @@
+from .client.environment_session import EnvironmentSession as EnvironmentSession
+from .client.environment_session import Observation as Observation
+from .client.standing_run import StandingRun as StandingRun
+from .client.status import Status as Status
+from .files.dataset import Dataset as Dataset
+from .files.dataset import open_dataset as open_dataset
+from .files.recorded_run import RecordedRun as RecordedRun
+from .files.run_plan import RunPlan as RunPlan
+from .messages.run_info import RunInfo as RunInfo
+from .messages.sequences import TokenSequence as TokenSequence
+from .messages.sequences import token_sequences as token_sequences
+from .rollout.advantage import advantages as advantages
+from .rollout.groups import Group as Group

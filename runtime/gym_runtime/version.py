@@ -1,0 +1,3 @@
+"""The version of the package, which manifests, pages and requests to hubs carry."""
+
+VERSION = "0.1.0"
