@@ -21,6 +21,7 @@ CHAPTERS: tuple[tuple[str, str, str], ...] = (
     ("Running what models write", "gym_sandbox", ""),
     ("Writing agents and model adapters", "gym_runtime.adapters", ""),
     ("Items and responses", "gym_runtime.messages", ""),
+    ("Files that are not shipped", "gym_runtime", "gym_runtime.assets"),
     ("Errors", "gym_runtime", "gym_runtime.errors"),
     ("Trainers", "gym_trainers", ""),
 )

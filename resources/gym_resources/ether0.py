@@ -26,8 +26,7 @@ from __future__ import annotations
 import re
 
 import msgspec
-from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment import assets
+from gym_runtime import Environment, Reply, Task, Verdict, assets
 
 from gym_resources.chemistry import solution
 from gym_resources.chemistry.filters import FILTERS, NAMES

@@ -1,11 +1,11 @@
 from . import adapters as adapters
 from . import training as training
+from .assets import Asset as Asset
 from .client.client import Client as Client
 from .client.connecting import connect as connect
 from .client.sync import SyncClient as SyncClient
 from .client.sync import connect_sync as connect_sync
 from .environment.agent_choice import AgentChoice as AgentChoice
-from .environment.assets import Asset as Asset
 from .environment.benchmark import Benchmark as Benchmark
 from .environment.benchmark import ScoredRollout as ScoredRollout
 from .environment.candidates import Candidates as Candidates

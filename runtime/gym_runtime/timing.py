@@ -554,7 +554,7 @@ TRACKER_OPENING_S = 60.0
 TRACKER_CLOSING_S = 60.0
 """How long it may take to store what it was told."""
 
-# -- assets (`gym_data.assets`) ---
+# -- assets (`gym_data.prepare.fetch`) ---
 
 FETCH_SILENCE_S = 60.0
 """How long a server may send nothing while a file is fetched."""

@@ -16,8 +16,9 @@ GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
 WALKS = ROOT / "docs" / "explanation" / "walks.md"
 VARIABLES = ROOT / "docs" / "reference" / "environment-variables.md"
 SECURITY = ROOT / "SECURITY.md"
-CODE = ("runtime", "agents", "models", "resources")
+CODE = ("runtime", "agents", "models", "resources", "deploy")
 ROOMS = {path.name for path in (ROOT / "runtime" / "gym_runtime").iterdir() if path.is_dir()}
+PACKAGES = {path.name for path in (ROOT / "runtime").iterdir() if path.is_dir()}
 TOP = {path.name for path in ROOT.iterdir()}
 
 
@@ -44,6 +45,8 @@ def named_paths(page: Path) -> list[str]:
             found += spelled(path)
         elif first in ROOMS and (path.endswith((".py", "/")) or "{" in path):
             found += [f"runtime/gym_runtime/{one}" for one in spelled(path)]
+        elif first in PACKAGES:
+            found += [f"runtime/{one}" for one in spelled(path)]
     return found
 
 

@@ -19,7 +19,7 @@ import pytest
 from gym_models.embedded import Adapter
 from gym_models.llama_cpp import weight_files
 from gym_models.llama_cpp.weight_files import PACKAGED, Packaged, fetch_weights
-from gym_runtime.environment.assets import cache_folder
+from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 

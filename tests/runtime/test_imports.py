@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gym_runtime
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
-    "gym_runtime": ROOT / "runtime" / "gym_runtime",
+    **{path.name: path for path in sorted((ROOT / "runtime").glob("gym_*"))},
+    "gym_deploy": ROOT / "deploy" / "gym_deploy",
     "gym_agents": ROOT / "agents" / "gym_agents",
     "gym_resources": ROOT / "resources" / "gym_resources",
     "gym_models": ROOT / "models" / "gym_models",
@@ -63,7 +65,7 @@ def relative(path: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("package", SOURCES)
 def test_imports_point_towards_the_runtime(package: str) -> None:
-    others = set(SOURCES) - {package, "gym_runtime"}
+    others = {"gym_agents", "gym_models", "gym_resources"} - {package}
     wrong = {relative(path): imported(path) & others for owner, path in modules() if owner == package}
     assert {path: names for path, names in wrong.items() if names} == {}
 
@@ -126,13 +128,18 @@ def runtime_modules(source: str) -> set[str]:
             found.update(name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
-            folder = SOURCES["gym_runtime"].parent / Path(*node.module.split("."))
+            if node.module.partition(".")[0] not in SOURCES:
+                continue
+            folder = SOURCES[node.module.partition(".")[0]].joinpath(*node.module.split(".")[1:])
+            stub = folder / "__init__.pyi"
+            public = stub.read_text() if stub.is_file() else ""
             found.update(
                 f"{node.module}.{name.name}"
                 for name in node.names
                 if (folder / f"{name.name}.py").is_file() or (folder / name.name).is_dir()
+                if f"import {name.name} as" not in public
             )
-    return {name for name in found if name.partition(".")[0] == "gym_runtime"}
+    return {name for name in found if name.partition(".")[0] in SOURCES}
 
 
 def test_a_deep_import_is_found_in_each_form() -> None:
@@ -146,11 +153,16 @@ def test_a_deep_import_is_found_in_each_form() -> None:
     assert runtime_modules("from gym_faces.recordings import make_entry") == {"gym_faces.recordings"}
 
 
+def is_deep(place: str, module: str) -> bool:
+    """Whether a module of another package is inside a room."""
+    return module.count(".") > 1 and f"/{module.partition('.')[0]}/" not in place
+
+
 def test_authors_import_from_the_package_or_from_a_room_of_it() -> None:
     deep = {
         place: names
         for place, source in authors_code()
-        if (names := {name for name in runtime_modules(source) if name.count(".") > 1})
+        if (names := {name for name in runtime_modules(source) if is_deep(place, name)})
     }
     assert deep == {}, "import these names from gym_runtime, or from the room's package"
 
@@ -180,7 +192,7 @@ def watch(event, arguments):
     elif event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
         seen.append(f"open {arguments[0]}")
 
-class Environment(dict):
+class Watch(dict):
     def note(self, name):
         frame = sys._getframe(2)
         while frame is not None and frame.f_globals.get("__name__") == "os":
@@ -193,10 +205,10 @@ import os, threading
 real = os.environ
 class Reading(type(real)):
     def __getitem__(self, name):
-        Environment().note(name)
+        Watch().note(name)
         return super().__getitem__(name)
     def get(self, name, default=None):
-        Environment().note(name)
+        Watch().note(name)
         return super().get(name, default)
 real.__class__ = Reading
 sys.addaudithook(watch)
@@ -226,20 +238,21 @@ NAMES = ["Environment", "Episode", "Reply", "Session", "Task", "Text", "ToolErro
 
 
 def test_what_authors_import_is_light() -> None:
-    assert watched(f"from gym_runtime import {', '.join(NAMES)}, Agent, Adapter, Rollout, GymError") <= {
-        "rich"
-    }
+    names = f"from gym_runtime import {', '.join(NAMES)}, GymError"
+    assert watched(f"{names}\nfrom gym_runtime.adapters import Agent, Adapter, Rollout") <= {"rich"}
 
 
 @pytest.mark.slow
 def test_every_public_name_is_there() -> None:
-    program = (
-        "import gym_runtime; print(*[name for name in gym_runtime.__all__ if getattr(gym_runtime, name)])"
-    )
-    assert set(NAMES) <= set(run(program).split())
-    assert run("from gym_runtime import catalogue; print(catalogue.__name__)").split() == [
-        "gym_runtime.environment.catalogue"
-    ]
+    modules = ("gym_runtime", *(f"gym_runtime.{one}" for one in ("adapters", "training", "messages")))
+    for module in modules:
+        assert run(f"import {module} as m; print(*[n for n in m.__all__ if getattr(m, n)])").split()
+    assert len(run("import gym_runtime; print(*dir(gym_runtime))").split()) <= 50
+
+
+def test_a_name_that_moved_says_where_to_look() -> None:
+    with pytest.raises(AttributeError, match=r"look in gym_runtime\.adapters"):
+        gym_runtime.Adapter  # noqa: B018
 
 
 def all_modules(package: str) -> list[str]:
@@ -251,11 +264,11 @@ def all_modules(package: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("package", ["gym_agents", "gym_runtime"])
+@pytest.mark.parametrize("package", sorted(set(SOURCES) - {"gym_models", "gym_resources"}))
 @pytest.mark.slow
 def test_importing_any_module_does_nothing(package: str) -> None:
     # Some adapters to trainers derive from a trainer's classes, so they import it where it is installed.
-    left_out = (".scaffold.", *(f"trainers.{name}" for name in ("openrlhf", "verl", "skyrl")))
+    left_out = (".scaffold.", *(f"gym_trainers.{name}" for name in ("openrlhf", "verl", "skyrl")))
     modules = [one for one in all_modules(package) if not any(part in one for part in left_out)]
     statement = "\n".join(f"import {module}" for module in modules)
     watched(statement)

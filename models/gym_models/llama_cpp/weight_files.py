@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 from gym_runtime import UsageError
-from gym_runtime.environment.assets import cache_folder
+from gym_runtime.assets import cache_folder
 
 Report = Callable[[int, int], None]
 _POLL_S = 0.1

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 from gym_runtime import Asset, TaskError
-from gym_runtime.environment.assets import find, folder, missing
+from gym_runtime.assets import find, folder, missing
 from gym_runtime.errors import UNREADABLE
 
 SHIPPED = Path(__file__).parent / "capsules"

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from gym_runtime.environment import assets
+from gym_runtime import assets
 
 from gym_resources.chemistry.filters import FILTERS
 from gym_resources.chemistry.molecules import Molecule, environments, parts, rings

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from anyio.lowlevel import RunVar
 from gym_runtime import Asset, UsageError
-from gym_runtime.environment.assets import folder
+from gym_runtime.assets import folder
 
 from gym_resources.lean import server
 from gym_resources.lean.lean_messages import Checked

@@ -8,8 +8,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gym_runtime import Asset, TaskError
-from gym_runtime.environment import assets
+from gym_runtime import Asset, TaskError, assets
 
 SHIPPED = Path(__file__).parent / "data"
 MAX_HEAP_BYTES = 256 << 20

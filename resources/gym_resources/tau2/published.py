@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 from gym_runtime import Asset, DatasetSource
-from gym_runtime.environment.assets import find
+from gym_runtime.assets import find
 
 from gym_resources.tau2.phone import Phone
 from gym_resources.tau2.shared_records import Record, Tables

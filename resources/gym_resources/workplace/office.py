@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from gym_runtime import Asset
-from gym_runtime.environment import assets
+from gym_runtime import Asset, assets
 
 DATA = Path(__file__).parent / "data"
 COMMIT = "5675816c20454ea9449eb47ea3935605b4d7461e"

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from gym_runtime.assets import Asset, cached, digest_of, find, folder
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.assets import Asset, cached, digest_of, find, folder
 from gym_runtime.environment.dataset_source import DatasetSource, Split
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
 from gym_runtime.files.results import write_whole
 
-from gym_data.assets.fetch import fetch
 from gym_data.prepare import hub, installed
+from gym_data.prepare.fetch import fetch
 from gym_data.prepare.records import make_rows
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")

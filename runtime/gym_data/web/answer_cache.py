@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyio.to_thread
 import msgspec
-from gym_runtime.environment.assets import cache_folder
+from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.timing import ANSWER_KEPT_S
 

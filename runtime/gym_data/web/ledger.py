@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime.environment.assets import cache_folder
+from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.timing import SERVICE_RESTS_LONGEST_S
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gym_runtime.environment.assets import Asset
+from gym_runtime.assets import Asset
 
 Split = Literal["train", "validation", "example", "benchmark"]
 Records = Iterator[dict[str, Any]]

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.assets import Asset
 from gym_runtime.environment.agent_choice import AgentChoice
-from gym_runtime.environment.assets import Asset
 from gym_runtime.environment.candidates import Candidates
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.roles import Role

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from gym_runtime.environment import assets
+from gym_runtime import assets
+from gym_runtime.assets import Asset
 from gym_runtime.environment.agent_choice import AgentChoice, fitting
-from gym_runtime.environment.assets import Asset
 from gym_runtime.environment.benchmark import Benchmark
 from gym_runtime.environment.candidates import CompareFunction
 from gym_runtime.environment.dataset_source import DatasetSource

@@ -32,7 +32,7 @@ class Task(msgspec.Struct, kw_only=True):
     responses_create_params: CreateParams
 
     def check_assets(self) -> None:
-        """Override this to find the files that a row needs, with `gym_runtime.environment.assets.find`.
+        """Override this to find the files that a row needs, with `gym_runtime.assets.find`.
 
         It runs in a thread of the resource worker each time a session opens; if the environment declares
         ``assets``, this is before the first model call.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from gym_runtime.assets import cache_folder
 from gym_runtime.environment import requirements
-from gym_runtime.environment.assets import cache_folder
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.files.results import write_whole

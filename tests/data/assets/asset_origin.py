@@ -5,7 +5,7 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gym_runtime.environment.assets import Asset
+from gym_runtime.assets import Asset
 
 HELLO, DEEP = b"hello\n", b"x" * 3000
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from data.assets.asset_origin import HELLO, Origin
+from gym_runtime import assets as cache
 from gym_runtime.cli import main
-from gym_runtime.environment import assets as cache
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import AssetMissing
 from gym_runtime.files.rows import expand
@@ -19,8 +19,8 @@ from resources.judging import row
 
 ENVIRONMENT = """
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.assets import Asset
-from gym_runtime.environment.assets import find
+from gym_runtime.assets import Asset
+from gym_runtime.assets import find
 
 THINGS = Asset(name="things", description="some things", licence="CC0-1.0", setting="GYM_TEST_THINGS",
                urls={"x.csv": "https://files.invalid/x.csv"}, size_bytes=10)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from data.assets.asset_origin import DEEP, HELLO, Origin
-from gym_data.assets.fetch import fetch
-from gym_runtime.environment.assets import find
+from gym_data.prepare.fetch import fetch
+from gym_runtime.assets import find
 from gym_runtime.errors import AssetMissing, UsageError
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gym_data.assets.install import install
-from gym_runtime.environment import assets as cache
-from gym_runtime.environment.assets import Asset
+from gym_data.prepare.install import install
+from gym_runtime import assets as cache
+from gym_runtime.assets import Asset
 from gym_runtime.errors import UsageError
 
 

@@ -13,7 +13,7 @@ MODULE = '''"""Executes replies."""
 import os
 
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.assets import Asset
+from gym_runtime.assets import Asset
 
 RIGHT = "42"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gym_resources.sql import database
 from gym_resources.sql.query import MAX_BYTES, QueryFailed, execute
-from gym_runtime.environment.assets import Asset
+from gym_runtime.assets import Asset
 from gym_runtime.errors import AssetMissing, TaskError
 
 VARIABLE = "GYM_TEST_DATABASES"

@@ -27,10 +27,10 @@ def fetch_assets(names: tuple[str, ...], *, as_json: bool = False) -> int:
     Raises:
         UsageError: a name is unknown, or has no assets; a file cannot be fetched, or by no program.
     """
-    from gym_data.assets.fetch import fetch
-    from gym_data.assets.install import install
+    from gym_data.prepare.fetch import fetch
+    from gym_data.prepare.install import install
 
-    from gym_runtime.environment import assets as cache
+    from gym_runtime import assets as cache
 
     if not names:
         raise UsageError("name the environments whose assets you want: gym-runtime prepare --assets NAME...")

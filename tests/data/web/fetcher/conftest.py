@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from data.web.site import site
-from gym_data.web import dialling, usage
+from gym_data.web import dialling
 from gym_data.web import fetcher as fetcher_module
 from gym_data.web import outside_service as service_module
+from gym_runtime.environment import usage
 
 
 @pytest.fixture(autouse=True)

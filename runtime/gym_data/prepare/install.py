@@ -9,7 +9,7 @@ import hashlib
 import subprocess
 
 import msgspec
-from gym_runtime.environment.assets import LOCK, Asset, Fetched, cached, read_lock
+from gym_runtime.assets import LOCK, Asset, Fetched, cached, read_lock
 from gym_runtime.errors import UsageError
 
 INSTALLED = "install"

@@ -18,7 +18,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_runtime.environment.assets import LOCK, Asset, Fetched, cached, digest_of, read_lock
+from gym_runtime.assets import LOCK, Asset, Fetched, cached, digest_of, read_lock
 from gym_runtime.errors import UsageError
 from gym_runtime.timing import FETCH_SILENCE_S
 
