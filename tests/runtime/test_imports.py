@@ -155,7 +155,8 @@ def test_a_deep_import_is_found_in_each_form() -> None:
 
 def is_deep(place: str, module: str) -> bool:
     """Whether a module of another package is inside a room."""
-    return module.count(".") > 1 and f"/{module.partition('.')[0]}/" not in place
+    package = module.partition(".")[0]
+    return module.count(".") > 1 and package not in SATELLITES and f"/{package}/" not in place
 
 
 def test_authors_import_from_the_package_or_from_a_room_of_it() -> None:
