@@ -84,6 +84,10 @@ METRICS = """## Aggregate metrics
 
 A list with one object per agent: `agent_ref`; `agent_metrics` (`mean/FIELD`, `max/FIELD`, `min/FIELD`,
 `median/FIELD`, `std/FIELD` of every numeric field, and `pass@K`); `key_metrics`; `group_level_metrics`.
+`standard_errors` has those of the means and of pass@k, clustered by task; `tasks` says how many tasks there
+are (`all`), how many have a reward (`rated`), and over how many each pass@k is: those with K rewards. A value
+that is undefined, or larger than a double, is `null`. With `--failures-as-zero` failed rollouts count with a
+reward of 0, and `failures_as_zero` is true. NeMo Gym's files have none of these three.
 Failed and cancelled rollouts are counted; their numbers enter no statistic but the totals of tokens, turns
 and tool calls.
 

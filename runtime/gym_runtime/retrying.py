@@ -1,6 +1,7 @@
 """How long to wait before something is tried again: pauses as data, jittered, in one place.
 
-What may be tried again, and how often, is decided where it is tried: by a budget of retries, a deadline, or both.
+What may be tried again, and how often, is decided where it is tried: by a budget of retries, a deadline, or
+both.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Pauses(msgspec.Struct, frozen=True):
 class Backoff:
     """The pauses of one sequence of tries.
 
-    Each pause is jittered to between half and one and a half of its length, so that many who failed at the same
-    moment do not try again at the same moment.
+    Each pause is jittered to between half and one and a half of its length, so that many callers that failed at
+    the same moment do not try again at the same moment.
     """
 
     def __init__(self, pauses: Pauses) -> None:

@@ -17,6 +17,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.chat import conversation
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.statistics import mean
 
 ROW = "gym_row"
 """The column of a trainer's dataset that holds the row, as JSON text."""
@@ -139,8 +140,7 @@ def standing_in(rewards: Iterable[float | None]) -> float:
     >>> standing_in([1.0, None, 0.5]), standing_in([None])
     (0.75, 0.0)
     """
-    known = [reward for reward in rewards if reward is not None]
-    return sum(known) / len(known) if known else 0.0
+    return mean([reward for reward in rewards if reward is not None]) or 0.0
 
 
 def dataset_rows(

@@ -31,6 +31,7 @@ from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.statistics import bounded, deviation, mean
 
 from gym_trainers.training_rollouts import why_failed
 from gym_trainers.trl_weights import Weights, write_shards
@@ -207,13 +208,14 @@ def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int)
         failed = next(record for record in records if record.reward is None)
         counts = {"count": len(records) - len(scored), "of": len(records)}
         logger().warning("rollouts without a reward", **counts, why=why_failed(failed))
-    rewards = np.array([record.reward for record in scored], float)
-    mean, deviation = (rewards.mean(), rewards.std()) if scored else (0.0, 0.0)
+    rewards = [record.reward for record in scored if record.reward is not None]
+    center = mean(rewards) or 0.0
+    spread = deviation(rewards, ddof=0) or 0.0
     found: list[dict[str, Any]] = []
-    for record, reward in zip(scored, rewards.tolist(), strict=True):
+    for record, reward in zip(scored, rewards, strict=True):
         messages = record.messages
         prompted = sum(1 for _ in takewhile(lambda one: one["role"] != "assistant", messages))
-        metrics = {"reward": reward, "reward_std": float(deviation), "rewards/gym_reward": reward}
+        metrics = {"reward": reward, "reward_std": spread, "rewards/gym_reward": reward}
         for one in record.sequences():
             if np.isnan(one.log_probs).any():
                 raise UsageError("the engine gives no log-probabilities, and AsyncGRPOTrainer needs them")
@@ -225,7 +227,7 @@ def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int)
                     "input_ids": np.concatenate([one.prompt_ids, one.completion_ids]),
                     "completion_mask": np.concatenate([before, one.mask]).astype(np.int64),
                     "old_log_probs": np.concatenate([before, one.log_probs]).astype(np.float32),
-                    "advantage": float((reward - mean) / (deviation + EPSILON)),
+                    "advantage": bounded((reward - center) / (spread + EPSILON)),
                     "model_version": _oldest(one.versions, version),
                     "group_id": group,
                     "metrics": dict(metrics),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from gym_runtime.statistics import bounded, difference, mean
 
-from gym_view.run_figures import GroupFigures, Groups, mean
+from gym_view.run_figures import GroupFigures, Groups
 
 _WORK = 2_000_000
 
@@ -21,9 +22,9 @@ class Pair(msgspec.Struct, frozen=True):
     mean_b: float
 
     @property
-    def difference(self) -> float:
-        """Second minus first."""
-        return self.mean_b - self.mean_a
+    def difference(self) -> float | None:
+        """Second minus first; None beyond a double."""
+        return difference(self.mean_b, self.mean_a)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +34,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         joined_by: ``task index`` or ``prompt``.
         only_a, only_b: tasks with rewards that the other run has none for.
         wins, losses, ties: tasks in which the second run's mean reward is higher, lower, equal.
-        difference: mean of second minus first; None without common tasks.
-        low, high: 95 % bootstrap interval of the difference (percentiles).
+        difference: mean of second minus first; None without common tasks, or if one of a task is None.
+        low, high: 95 % bootstrap interval of the difference (percentiles); None as the difference is.
         pairs: by environment and task of the first run.
     """
 
@@ -64,10 +65,12 @@ def compare(a: Groups, b: Groups) -> Comparison:
         (Pair(one.environment, one.task, other.task, one.mean, other.mean) for one, other in found),
         key=lambda pair: (pair.environment, pair.task_a),
     )
-    differences = [pair.difference for pair in pairs]
+    differences = [one for pair in pairs if (one := pair.difference) is not None]
+    if len(differences) < len(pairs):
+        differences = []
     low, high, resamples = bootstrap(differences)
-    wins = sum(difference > 0 for difference in differences)
-    losses = sum(difference < 0 for difference in differences)
+    wins = sum(pair.mean_b > pair.mean_a for pair in pairs)
+    losses = sum(pair.mean_b < pair.mean_a for pair in pairs)
     return Comparison(
         joined_by=joined_by,
         only_a=len(rated_a) - len(pairs),
@@ -108,6 +111,9 @@ def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]
     if not count:
         return None, None, 0
     resamples = max(200, min(2000, _WORK // count))
+    # The sum of large values is no double; of smaller ones it is, and a power of two changes no digit.
+    unit = 1.0 if max(map(abs, values)) < 2.0**900 else 2.0**64
+    scaled = [value / unit for value in values]
     state = 2463534242
     means: list[float] = []
     for _ in range(resamples):
@@ -116,7 +122,7 @@ def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]
             state ^= state << 13 & 0xFFFFFFFF
             state ^= state >> 17
             state ^= state << 5 & 0xFFFFFFFF
-            total += values[state * count >> 32]
-        means.append(total / count)
+            total += scaled[state * count >> 32]
+        means.append(bounded(total / count * unit))
     means.sort()
     return means[int(0.025 * resamples)], means[-int(0.025 * resamples) - 1], resamples

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 from gym_runtime.files.index import HEADER_BYTES, IndexedRow, matching_bytes, read_index
 from gym_runtime.files.index_entry import OUTCOMES
 from gym_runtime.files.scores import PassScores, steps
+from gym_runtime.statistics import Total, mean
 
 from gym_view.indexing import complete_index, place_of_index
 from gym_view.run_files import Run
@@ -51,7 +52,12 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rollouts: all of them. A failed one that was made again and has a verdict now does not count.
         mean_reward: over rollouts with a reward; None without any.
+        mean_error: its standard error, clustered by task (`gym_runtime.statistics.Clusters`); None with less
+            than two tasks.
+        tasks: all of them, also those without a reward.
         pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
+        pass_error: the standard error of each; None with one task.
+        pass_tasks: how many tasks each is computed over: those with k rewards.
         all_zero, all_equal, mixed: tasks whose rewards are all 0, all the same and not 0, or differ. Only the
             last give a gradient to group-relative training.
         mean_duration_s: of an attempt, over rollouts that have one.
@@ -60,8 +66,11 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: int
     outcomes: dict[str, int]
     mean_reward: float | None
+    mean_error: float | None
     tasks: int
     pass_at: dict[int, float]
+    pass_error: dict[int, float | None]
+    pass_tasks: dict[int, int]
     all_zero: int
     all_equal: int
     mixed: int
@@ -108,8 +117,10 @@ def indexed(rows: Path) -> Iterator[IndexedRow]:
     yield from read_index(records)
 
 
-def groups_of(rows: Iterable[IndexedRow]) -> dict[tuple[str, int], GroupFigures]:
-    """Rollouts by environment and task."""
+def groups_of(
+    rows: Iterable[IndexedRow], *, failures_as_zero: bool = False
+) -> dict[tuple[str, int], GroupFigures]:
+    """Rollouts by environment and task. ``failures_as_zero``: failed ones count with a reward of 0."""
     groups: dict[tuple[str, int], GroupFigures] = {}
     for row in rows:
         entry = row.entry
@@ -119,18 +130,18 @@ def groups_of(rows: Iterable[IndexedRow]) -> dict[tuple[str, int], GroupFigures]
             group = groups[where] = GroupFigures(entry.environment, entry.task, entry.key)
         if entry.reward == entry.reward:
             group.rewards.append((entry.rollout, entry.reward))
+        elif failures_as_zero and OUTCOMES[entry.outcome] == "failed":
+            group.rewards.append((entry.rollout, 0.0))
     return groups
 
 
-def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
-    """A run's figures, and its groups."""
+def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) -> tuple[RunFigures, Groups]:
+    """A run's figures, and its groups. ``failures_as_zero``: failed rollouts count with a reward of 0."""
     totals: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    durations_s = 0.0
-    timed = 0
+    durations = Total()
 
     def counted() -> Iterator[IndexedRow]:
-        nonlocal durations_s, timed
         for row in rows:
             entry = row.entry
             outcomes[OUTCOMES[entry.outcome]] += 1
@@ -139,25 +150,27 @@ def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
             totals["turns"] += entry.turns
             totals["tool_calls"] += entry.tool_calls
             if entry.duration_s > 0:
-                durations_s += entry.duration_s
-                timed += 1
+                durations.add(entry.duration_s)
             yield row
 
-    groups = groups_of(counted())
-    rated = [group.ordered for group in groups.values() if group.rewards]
+    groups = groups_of(counted(), failures_as_zero=failures_as_zero)
+    rewards = [group.ordered for group in groups.values()]
     # A best reward of 7, or of -0.2, is no share of passes.
-    shares = all(0 <= reward <= 1 for group in rated for reward in group)
-    scores = PassScores(steps(max(map(len, rated), default=0)))
-    for group in rated:
+    shares = all(0 <= reward <= 1 for group in rewards for reward in group)
+    scores = PassScores(steps(max(map(len, rewards), default=0)))
+    for group in rewards:
         scores.add(group)
     signal = signal_of(groups)
     return (
         RunFigures(
             rollouts=outcomes.total(),
             outcomes={name: outcomes[name] for name in OUTCOMES if outcomes[name]},
-            mean_reward=mean([reward for group in rated for reward in group]),
-            tasks=len(groups),
+            mean_reward=scores.rewards.mean,
+            mean_error=scores.rewards.standard_error,
+            tasks=scores.tasks,
             pass_at=scores.pass_at if shares else {},
+            pass_error=scores.pass_error if shares else {},
+            pass_tasks=scores.pass_tasks if shares else {},
             all_zero=signal["all_zero"],
             all_equal=signal["all_equal"],
             mixed=signal["mixed"],
@@ -165,7 +178,7 @@ def figures_of(rows: Iterable[IndexedRow]) -> tuple[RunFigures, Groups]:
             output_tokens=totals["output_tokens"],
             turns=totals["turns"],
             tool_calls=totals["tool_calls"],
-            mean_duration_s=durations_s / timed if timed else None,
+            mean_duration_s=durations.mean,
         ),
         groups,
     )
@@ -179,11 +192,3 @@ def signal_of(groups: Groups) -> dict[str, int]:
         if values:
             counts["mixed" if len(values) > 1 else "all_zero" if values == {0.0} else "all_equal"] += 1
     return counts
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean, added from left to right as the page adds; None of nothing."""
-    total = 0.0
-    for value in values:
-        total += value
-    return total / len(values) if values else None

@@ -21,11 +21,13 @@ DEFAULT_FOLDER = Path("results")
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A file of rollouts, ours or NeMo Gym's, and what stands beside it.
 
-    ``id`` names the run in addresses: the file's path below the folder, without its suffix.
+    ``id`` names the run in addresses: the file's path below the folder, without its suffix. With
+    ``failures_as_zero`` the page counts failed rollouts with a reward of 0.
     """
 
     id: str
     rollouts: Path
+    failures_as_zero: bool = False
 
     @property
     def parts(self) -> dict[str, Path]:
@@ -40,7 +42,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.rollouts.with_name(f"{self.rollouts.stem}_run.json")
 
 
-def find_runs(places: Sequence[Path]) -> list[Run]:
+def find_runs(places: Sequence[Path], *, failures_as_zero: bool = False) -> list[Run]:
     """The runs in files and folders, the latest first. Without a place: ``results``, or this folder.
 
     Raises:
@@ -65,7 +67,7 @@ def find_runs(places: Sequence[Path]) -> list[Run]:
             number += 1
             run_id = f"{name}~{number}"
         taken.add(run_id)
-        runs.append(Run(id=run_id, rollouts=path))
+        runs.append(Run(id=run_id, rollouts=path, failures_as_zero=failures_as_zero))
     if not runs:
         raise UsageError(
             f"there are no rollouts in {', '.join(map(str, places))}; name a file of result rows, such as "
@@ -88,6 +90,7 @@ def describe(run: Run) -> dict[str, Any]:
         "modified_s": max((_modified_s(path) for path in run.parts.values()), default=0.0),
         "parts": {name: {"bytes": path.stat().st_size} for name, path in run.parts.items()},
         "manifest": manifest if isinstance(manifest, dict) else None,
+        "failures_as_zero": run.failures_as_zero,
     }
 
 

@@ -67,10 +67,12 @@ class Indexer:
 
 
 class ViewerServer:
-    """The routes. ``places`` are looked through again whenever the list of runs is asked for."""
+    """The routes. ``find_runs`` is called again whenever the list of runs is asked for."""
 
-    def __init__(self, places: Sequence[Path], indexer: Indexer, system: SystemState | None = None) -> None:
-        self._places = places
+    def __init__(
+        self, find_runs: Callable[[], list[Run]], indexer: Indexer, system: SystemState | None = None
+    ) -> None:
+        self._find_runs = find_runs
         self._system = system
         self._indexer = indexer
         self._runs: dict[str, Run] = {}
@@ -88,7 +90,7 @@ class ViewerServer:
 
     async def find(self) -> list[Run]:
         """Look for runs; raises UsageError if none is found."""
-        runs = await anyio.to_thread.run_sync(find_runs, self._places)
+        runs = await anyio.to_thread.run_sync(self._find_runs)
         self._runs = {run.id: run for run in runs}
         return runs
 
@@ -217,21 +219,27 @@ def _number(text: str) -> int:
 
 @asynccontextmanager
 async def serve(
-    places: Sequence[Path], port: int = 0, system: SystemState | None = None
+    places: Sequence[Path],
+    port: int = 0,
+    system: SystemState | None = None,
+    *,
+    failures_as_zero: bool = False,
 ) -> AsyncGenerator[Access]:
     """Serve the page on the loopback address while the block runs; gives what its address is.
 
-    With a ``system`` the page shows that too, and there need be no rollouts yet.
+    With a ``system`` the page shows that too, and there need be no rollouts yet. With ``failures_as_zero``
+    failed rollouts count with a reward of 0.
 
     Raises:
         UsageError: there is nothing to show, or the port is taken.
     """
     with _listen(port) as listener:
         access = Access(listener.getsockname()[1])
+        find = partial(find_runs, places, failures_as_zero=failures_as_zero)
         if system is None:
-            await anyio.to_thread.run_sync(find_runs, places)
+            await anyio.to_thread.run_sync(find)
         async with _indexer() as indexer:
-            server = ViewerServer(places, indexer, system)
+            server = ViewerServer(find, indexer, system)
             app = web.Application(middlewares=[access.middleware])
             app.on_response_prepare.append(access.protect)
             app.add_routes(server.routes())

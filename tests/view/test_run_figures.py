@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import random
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 from gym_runtime.files.index import HEADER_BYTES, index_path
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
+from gym_runtime.statistics import Clusters, mean
 from gym_view.run_comparison import bootstrap, compare
 from gym_view.run_figures import figures_of, rows_of
 from gym_view.run_files import Run
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from view import node
 
@@ -74,7 +76,7 @@ def write(folder: Path, name: str, rollouts: list[Rollout]) -> Run:
     return Run(id=name, rollouts=path)
 
 
-def on_the_page(*runs: Run) -> Any:
+def on_the_page(*runs: Run, script: str = PAGE_FIGURES) -> Any:
     """The figures of the first run and the comparison with the second, by the page's own code."""
     records = [
         [
@@ -83,7 +85,7 @@ def on_the_page(*runs: Run) -> Any:
         ]
         for run in runs
     ]
-    return node.run(PAGE_FIGURES, records)
+    return node.run(script, records)
 
 
 REWARDS = st.sampled_from([0.0, 1.0, 0.0, 1.0, 0.5, -1.0, 0.1]) | st.none()
@@ -108,7 +110,10 @@ def test_a_run_has_the_figures_of_its_metrics(rollouts: list[Rollout], tmp_path:
     assert figures.rollouts == summary.rollouts
     assert figures.outcomes == {name: count for name, count in summary.outcomes.items() if count}
     assert figures.mean_reward == pytest.approx(summary.mean_reward)
+    assert figures.mean_error == pytest.approx(summary.mean_reward_error)
     assert figures.pass_at == pytest.approx(summary.pass_at)
+    assert figures.pass_error == pytest.approx(summary.pass_error)
+    assert (figures.pass_tasks, figures.tasks) == (summary.pass_tasks, summary.all_tasks)
     assert (figures.turns, figures.tool_calls) == (summary.turns, summary.tool_calls)
     assert (figures.input_tokens, figures.output_tokens) == (summary.input_tokens, summary.output_tokens)
 
@@ -124,7 +129,11 @@ def test_the_page_has_the_same_figures(a: list[Rollout], b: list[Rollout], tmp_p
     assert shown["rollouts"] == figures.rollouts
     assert shown["outcomes"] == figures.outcomes
     assert shown["mean"] == pytest.approx(figures.mean_reward, abs=1e-12)
+    assert shown["meanError"] == pytest.approx(figures.mean_error, abs=1e-12)
     assert {one["k"]: one["value"] for one in shown["pass"]} == pytest.approx(figures.pass_at, abs=1e-12)
+    assert {one["k"]: one["error"] for one in shown["pass"]} == pytest.approx(figures.pass_error, abs=1e-12)
+    assert {one["k"]: one["groups"] for one in shown["pass"]} == figures.pass_tasks
+    assert all(one["of"] == figures.tasks for one in shown["pass"])
     assert shown["signal"] == {"zero": figures.all_zero, "equal": figures.all_equal, "mixed": figures.mixed}
     for name in ("wins", "losses", "ties", "resamples"):
         assert page["comparison"][name] == getattr(result, name)
@@ -134,6 +143,77 @@ def test_the_page_has_the_same_figures(a: list[Rollout], b: list[Rollout], tmp_p
     assert [(pair["env"], pair["taskA"], pair["taskB"]) for pair in page["comparison"]["pairs"]] == [
         (pair.environment, pair.task_a, pair.task_b) for pair in result.pairs
     ]
+
+
+PAGE_STATISTICS = """
+const { mean, standardError } = await import(src + "/statistics.js");
+const { groupsOf, histogram, compare } = await import(src + "/figures.js");
+const group = (rewards, task) => ({ env: "e", task, key: 0, rewards, mean: mean(rewards) });
+const finite = (value) => value === null || Number.isFinite(value);
+const answer = (cases) => cases.map((groups) => {
+  const values = groups.flat(), other = groups.map((one) => one.map((value) => -value));
+  histogram(values);
+  const { pairs, ...result } = compare(groups.map(group), other.map(group));
+  const ends = [result.difference, result.low, result.high, ...pairs.map((pair) => pair.difference)];
+  return { mean: mean(values), error: standardError(groups), finite: ends.every(finite) };
+});
+"""
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.lists(st.lists(FINITE, max_size=8), max_size=14), min_size=12, max_size=12))
+@example([[[1e308, 1e308]], [[1.7e308], [-1.7e308]], [[float(n)] for n in range(14)], [[0.1, 0.1, 0.1]]])
+@example([[[1.7e308 * (n / 7 - 1)] for n in range(14)], [[5e-324 * n] for n in range(14)]])
+@settings(deadline=None, max_examples=12)
+def test_the_page_takes_every_finite_reward(cases: list[list[list[float]]]) -> None:
+    for groups, found in zip(cases, node.run(PAGE_STATISTICS, cases), strict=True):
+        values, clusters = [value for group in groups for value in group], Clusters()
+        for group in groups:
+            clusters.add(group)
+        assert found["finite"]
+        true = mean(values)
+        assert found["mean"] == (true if true is None else pytest.approx(true, rel=1e-15, abs=1e-323))
+        most = max(map(abs, values), default=0.0)
+        if found["error"] is None or clusters.standard_error is None:
+            assert clusters.standard_error is None or clusters.standard_error > 1e308
+        else:
+            assert found["error"] == pytest.approx(clusters.standard_error, rel=1e-9, abs=1e-12 * most)
+
+
+@given(
+    a=st.lists(st.tuples(st.integers(0, 3), FINITE), min_size=1, max_size=8), factor=st.sampled_from([1, -1])
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@example(a=[(0, 1e308), (0, 1e308), (1, 1.7e308)], factor=-1)
+def test_runs_of_any_finite_rewards_are_compared(
+    a: list[tuple[int, float]], factor: int, tmp_path: Path
+) -> None:
+    one = [Rollout(task, number, reward=reward) for number, (task, reward) in enumerate(a)]
+    other = [Rollout(task, number, reward=reward * factor) for number, (task, reward) in enumerate(a)]
+    # A folder each: an index takes a file of the same size and time for the one that it has read.
+    runs = [
+        write(Path(tempfile.mkdtemp(dir=tmp_path)), name, rollouts)
+        for name, rollouts in (("a", one), ("b", other))
+    ]
+    (figures, groups_a), (_, groups_b) = (figures_of(row for _, row in rows_of(run)) for run in runs)
+    result = compare(groups_a, groups_b)
+    for value in (figures.mean_reward, figures.mean_error, result.difference, result.low, result.high):
+        assert value is None or math.isfinite(value)
+    assert result.wins + result.losses + result.ties == len(result.pairs) == len(groups_a)
+    if factor == 1:
+        assert result.ties == len(result.pairs)
+
+
+def test_failures_count_as_zero_where_that_is_asked_for(tmp_path: Path) -> None:
+    run = write(tmp_path, "run", [Rollout(0, 0), Rollout(0, 1, reward=None), Rollout(1, 0, reward=None)])
+    plain, _ = figures_of(row for _, row in rows_of(run))
+    assert (plain.mean_reward, plain.pass_tasks, plain.tasks) == (1.0, {1: 1}, 2)
+    zeros, _ = figures_of((row for _, row in rows_of(run)), failures_as_zero=True)
+    assert (zeros.mean_reward, zeros.pass_tasks, zeros.tasks) == (pytest.approx(1 / 3), {1: 2, 2: 1}, 2)
+    page = PAGE_FIGURES.replace("new Columns();", "Object.assign(new Columns(), { failuresAsZero: true });")
+    shown = on_the_page(run, script=page)["figures"]
+    assert shown["mean"] == pytest.approx(zeros.mean_reward)
+    assert {one["k"]: one["groups"] for one in shown["pass"]} == zeros.pass_tasks
 
 
 def test_a_failure_that_was_made_again_does_not_count(tmp_path: Path) -> None:

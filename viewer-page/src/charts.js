@@ -28,7 +28,7 @@ export function Line({ points, low, high, labels = [], height = 96, format = (va
   const shown = points.filter((point) => point.value !== null);
   if (!shown.length) return html`<p class="quiet">no values</p>`;
   const x = (k) => (points.length === 1 ? 50 : (100 * k) / (points.length - 1));
-  const y = (value) => 100 - (100 * (value - low)) / (high - low || 1);
+  const y = (value) => 100 - 100 * ((value / 2 - low / 2) / (high / 2 - low / 2 || 1));
   const path = points.flatMap((point, k) => (point.value === null ? [] : [`${x(k).toFixed(2)},${y(point.value).toFixed(2)}`])).join(" ");
   return html`<div class="line">
     <div class="scale"><span>${format(high)}</span><span>${format(low)}</span></div>
@@ -45,7 +45,7 @@ export function Line({ points, low, high, labels = [], height = 96, format = (va
 
 // A difference with its interval, on a line with zero in the middle.
 export function Interval({ value, low, high }) {
-  const most = Math.max(Math.abs(low), Math.abs(high), 1e-9) * 1.15, at = (x) => 50 + (50 * x) / most;
+  const most = Math.max(Math.abs(low), Math.abs(high), 1e-9) * 1.15, at = (x) => 50 + 50 * (x / most);
   return html`<div class="interval" role="img" aria-label=${`between ${low.toFixed(3)} and ${high.toFixed(3)}`}>
     <span class="zero"></span>
     <span class=${`range ${low > 0 ? "good" : high < 0 ? "bad" : ""}`} style=${{ left: `${at(low)}%`, width: `${at(high) - at(low)}%` }}></span>

@@ -1,12 +1,7 @@
 // The figures of a run. Those that the command line prints too are computed as in gym_view/figures.py and
 // comparison.py, which a test compares with these.
 import { OUTCOMES } from "./columns.js";
-
-export function mean(values) {
-  let total = 0;
-  for (const value of values) total += value;
-  return values.length ? total / values.length : null;
-}
+import { bounded, finite, mean, standardError, unitOf } from "./statistics.js";
 
 // Rollouts by environment and task: [{ env, task, key, rows, rewards }], the rewards in the order of the rollouts.
 export function groupsOf(columns, rows) {
@@ -21,7 +16,10 @@ export function groupsOf(columns, rows) {
   for (const group of all) {
     if (group.rows.length > 1) group.rows.sort((a, b) => columns.rollout[a] - columns.rollout[b] || a - b);
     group.rewards = [];
-    for (const i of group.rows) if (columns.reward[i] === columns.reward[i]) group.rewards.push(columns.reward[i]);
+    for (const i of group.rows) {
+      if (columns.reward[i] === columns.reward[i]) group.rewards.push(columns.reward[i]);
+      else if (columns.failuresAsZero && OUTCOMES[columns.outcome[i]] === "failed") group.rewards.push(0);
+    }
     group.mean = mean(group.rewards);
   }
   return all;
@@ -55,7 +53,8 @@ export function passAt(groups) {
   const most = rated.reduce((found, group) => Math.max(found, group.rewards.length), 0);
   return steps(most).map((k) => {
     const large = rated.filter((group) => group.rewards.length >= k);
-    return { k, value: mean(large.map((group) => groupPass(group.rewards, k))), groups: large.length };
+    const shares = large.map((group) => groupPass(group.rewards, k));
+    return { k, value: mean(shares), error: standardError(shares.map((one) => [one])), groups: large.length, of: groups.length };
   });
 }
 
@@ -80,10 +79,9 @@ export function figuresOf(columns, rows) {
     if (columns.duration[i] > 0) { time += columns.duration[i]; timed++; }
   }
   const groups = groupsOf(columns, rows);
-  let total = 0, rated = 0;
-  for (const group of groups) for (const one of group.rewards) { total += one; rated++; }
+  const rewards = groups.map((group) => group.rewards), all = rewards.flat();
   return {
-    rollouts: rows.length, outcomes, groups, rated, mean: rated ? total / rated : null, pass: passAt(groups), signal: signalOf(groups),
+    rollouts: rows.length, outcomes, groups, rated: all.length, mean: mean(all), meanError: standardError(rewards), pass: passAt(groups), signal: signalOf(groups),
     ...totals, duration: timed ? time / timed : null, failed: (outcomes.failed ?? 0) + (outcomes.cancelled ?? 0) + (outcomes.unreadable ?? 0),
   };
 }
@@ -109,7 +107,7 @@ export function histogram(values, bins = 20) {
     for (const value of finite) counts.set(value, counts.get(value) + 1);
     return [...counts].map(([value, n]) => ({ low: value, high: value, count: n, exact: true }));
   }
-  const width = niceStep((most - least) / bins), start = Math.floor(least / width);
+  const width = niceStep(most / bins - least / bins) || Number.MIN_VALUE, start = Math.floor(least / width);
   const counts = new Array(Math.floor(most / width) - start + 1).fill(0);
   for (const value of finite) counts[Math.floor(value / width) - start]++;
   return counts.map((n, k) => ({ low: round((start + k) * width), high: round((start + k + 1) * width), count: n, exact: false }));
@@ -137,10 +135,10 @@ export function course(columns, rows, name, buckets = 60) {
 export function compare(a, b) {
   const ratedA = a.filter((group) => group.rewards.length), ratedB = b.filter((group) => group.rewards.length);
   const [joinedBy, found] = joined(ratedA, ratedB);
-  const pairs = found.map(([one, other]) => ({ env: one.env, taskA: one.task, taskB: other.task, a: one, b: other, difference: other.mean - one.mean }));
+  const pairs = found.map(([one, other]) => ({ env: one.env, taskA: one.task, taskB: other.task, a: one, b: other, difference: finite(other.mean - one.mean) }));
   pairs.sort((x, y) => (x.env < y.env ? -1 : x.env > y.env ? 1 : x.taskA - y.taskA));
-  const differences = pairs.map((pair) => pair.difference);
-  const wins = differences.filter((one) => one > 0).length, losses = differences.filter((one) => one < 0).length;
+  const all = pairs.map((pair) => pair.difference), differences = all.includes(null) ? [] : all;
+  const wins = pairs.filter((pair) => pair.b.mean > pair.a.mean).length, losses = pairs.filter((pair) => pair.b.mean < pair.a.mean).length;
   return {
     joinedBy, pairs, wins, losses, ties: pairs.length - wins - losses, difference: mean(differences), ...bootstrap(differences),
     onlyA: ratedA.length - pairs.length, onlyB: ratedB.length - pairs.length,
@@ -164,6 +162,7 @@ export function bootstrap(values) {
   const n = values.length;
   if (!n) return { low: null, high: null, resamples: 0 };
   const resamples = Math.max(200, Math.min(2000, Math.floor(2_000_000 / n))), means = new Float64Array(resamples);
+  const unit = unitOf(values), scaled = values.map((value) => value / unit);
   let state = 2463534242;
   for (let r = 0; r < resamples; r++) {
     let total = 0;
@@ -172,9 +171,9 @@ export function bootstrap(values) {
       state ^= state >>> 17;
       state ^= state << 5;
       state >>>= 0;
-      total += values[Math.floor((state * n) / 4294967296)];
+      total += scaled[Math.floor((state * n) / 4294967296)];
     }
-    means[r] = total / n;
+    means[r] = bounded((total / n) * unit);
   }
   means.sort();
   const cut = Math.floor(0.025 * resamples);

@@ -5,6 +5,11 @@ export const count = (value) => whole.format(value);
 export const reward = (value) => (value === null || Number.isNaN(value) ? "–" : String(Number(value.toPrecision(4))));
 export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
 
+export const rewardError = (value, error) => `${reward(value)}${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`}`;
+// pass@k with its standard error, and of how many tasks it is.
+export const passed = (pass) => (pass ? `${percent(pass.value)}${pass.error === null ? "" : ` ± ${percent(pass.error)}`}` : "–");
+export const passedTasks = (pass) => (pass ? `of ${count(pass.groups)} of ${plural(pass.of, "task")}` : "");
+
 export function short(value) {
   if (Math.abs(value) >= 1e9) return `${trim(value / 1e9)}G`;
   if (Math.abs(value) >= 1e6) return `${trim(value / 1e6)}M`;

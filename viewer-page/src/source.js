@@ -39,6 +39,7 @@ export class Run {
   constructor(id) {
     this.id = id;
     this.columns = new Columns();
+    this.columns.failuresAsZero = this.about?.failures_as_zero ?? false; // as 'view --failures-as-zero' says
     this.version = signal(0); // counts every growth
     this.state = signal({ loading: true, indexed: 0, bytes: 0, torn: 0, error: "", live: false });
     this.memo = new Map();
@@ -93,6 +94,7 @@ export class Run {
     if (place.generation && generation !== place.generation) {
       // Another file has taken its place: read both parts from the start.
       this.columns = new Columns();
+    this.columns.failuresAsZero = this.about?.failures_as_zero ?? false; // as 'view --failures-as-zero' says
       this.places = PARTS.map(() => ({ next: 0, generation: "", bytes: 0, indexed: 0, busy: true }));
       await answer.body?.cancel();
       return true;

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, cast
 
 import msgspec
+from gym_runtime.statistics import deviation, mean
 
 Strategy = Literal["circular", "all_pairs"]
 
@@ -176,7 +176,7 @@ def mean_scores(count: int, comparisons: Sequence[Compared]) -> list[float | Non
     for one in comparisons:
         for place, score in zip((one.response_i, one.response_j), one.scores.untied(), strict=True):
             scores[place].append(score)
-    return [statistics.fmean(each) if each else None for each in scores]
+    return [mean(each) for each in scores]
 
 
 def rewards(
@@ -220,8 +220,8 @@ def _relative(values: Sequence[float], coefficient: float) -> list[float]:
     if not coefficient or low == high:
         return [0.0] * len(values)
     weights = [1.0 - (value - low) / (high - low) for value in values]
-    mean = statistics.fmean(weights)
-    return [coefficient * (weight - mean) for weight in weights]
+    center = mean(weights) or 0.0
+    return [coefficient * (weight - center) for weight in weights]
 
 
 def group_metrics(bases: Sequence[float | None], comparisons: Sequence[Compared]) -> dict[str, float]:
@@ -229,7 +229,7 @@ def group_metrics(bases: Sequence[float | None], comparisons: Sequence[Compared]
     scores = [base for base in bases if base is not None]
     tied = sum(one.scores.tied for one in comparisons)
     return {
-        "mean_individual_score": statistics.fmean(scores) if scores else 0.0,
-        "std_individual_score": statistics.pstdev(scores) if scores else 0.0,
+        "mean_individual_score": mean(scores) or 0.0,
+        "std_individual_score": deviation(scores, ddof=0) or 0.0,
         "tiebreak_usage_rate": tied / len(comparisons) if comparisons else 0.0,
     }

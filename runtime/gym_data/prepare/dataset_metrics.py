@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.results import write_whole
+from gym_runtime.statistics import Clusters
 
 _PARAMS = "responses_create_params"
 _NOT_COUNTED = {_PARAMS, "response"}
@@ -32,30 +33,29 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Figures:
-    """Statistics of numbers as they come. Source: Welford's algorithm."""
+    """Statistics of finite numbers as they come."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self._mean = self._squares = 0.0
+        self._numbers = Clusters()
         self._min, self._max = math.inf, -math.inf
 
     def add(self, value: float) -> None:
-        self.total += 1
-        distance = value - self._mean
-        self._mean += distance / self.total
-        self._squares += distance * (value - self._mean)
+        self._numbers.add((value,))
         self._min, self._max = min(self._min, value), max(self._max, value)
 
-    def document(self) -> dict[str, float]:
-        """As in the file; all but the count are rounded: from 1 on to two places, below to three."""
-        deviation = math.sqrt(self._squares / (self.total - 1)) if self.total > 1 else 0.0
-        low, high = (self._min, self._max) if self.total else (0.0, 0.0)
+    def document(self) -> dict[str, float | None]:
+        """As in the file; all but the count are rounded: from 1 on to two places, below to three.
+
+        A deviation larger than a double is None.
+        """
+        found = self._numbers
+        low, high, spread = (self._min, self._max, found.deviation()) if found.count else (0.0, 0.0, 0.0)
         return {
-            "Total # non-null values": self.total,
-            "Average": _rounded(self._mean),
+            "Total # non-null values": found.count,
+            "Average": _rounded(found.mean or 0.0),
             "Min": _rounded(low),
             "Max": _rounded(high),
-            "Standard deviation": _rounded(deviation),
+            "Standard deviation": None if spread is None else _rounded(spread),
         }
 
 

@@ -153,7 +153,7 @@ class Display:
             f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) "
             f"in {formatting.span(elapsed_s)} "
             f"({rate * 60:,.0f} rollouts/min).",
-            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.rewards else "",
+            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.rewards.count else "",
             f"{tally.trouble}." if tally.trouble else "",
             f"About {formatting.span((tally.total - tally.done) / rate)} left."
             if rate and tally.done < tally.total and self._ended <= self._started
@@ -181,8 +181,10 @@ class Display:
         tally, over = self.tally, self._ended > self._started
         rate = tally.added / self.wall_s if over else self._rate()
         pieces = [(2, formatting.pace(rate))]
-        if tally.rewards:
-            pieces.append((1, f"reward {tally.mean_reward:.3f}"))
+        if tally.mean_reward is not None:
+            pieces.append(
+                (1, f"reward {tally.mean_reward:{'.3f' if abs(tally.mean_reward) < 1e6 else '.4g'}}")
+            )
         if tally.trouble:
             pieces.append((0, tally.trouble))
         if over:

@@ -32,9 +32,24 @@ def pace(per_s: float) -> str:
     return f"{per_s * 60:.0f}/min" if per_s * 60 >= 1 else f"{per_s * 3600:.0f}/h"
 
 
-def reward(value: float | None) -> str:
-    """A mean reward; ``-`` if it is unknown."""
-    return "-" if value is None else f"{value:.4g}"
+def reward(value: float | None, error: float | None = None) -> str:
+    """A mean reward, with its standard error if that is known; ``-`` if it is unknown.
+
+    >>> reward(0.43333), reward(0.43333, 0.0213), reward(None)
+    ('0.4333', '0.4333 ± 0.021', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
+
+
+def share(value: float, error: float | None = None) -> str:
+    """A share in percent, with its standard error if that is known.
+
+    >>> share(0.5), share(0.5, 0.0213)
+    ('50.0%', '50.0% ± 2.1%')
+    """
+    return f"{value:.1%}" if error is None else f"{value:.1%} ± {error:.1%}"
 
 
 def breakdown(counts: Mapping[str, int]) -> str:

@@ -120,19 +120,20 @@ def show(result: RunResult, console: Console) -> None:
 
 def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     summary = result.summary
-    judged = summary.outcomes["completed"] + summary.outcomes["truncated"]
     if result.run:
         yield "run", result.run
-    yield "mean reward", f"{formatting.reward(summary.mean_reward)}  (of {_counted(judged, 'rollout')})"
+    failed = summary.outcomes["failed"] if summary.failures_as_zero else 0
+    zeros = f", {_counted(failed, 'failure')} as 0" if failed else ""
+    mean = formatting.reward(summary.mean_reward, summary.mean_reward_error)
+    yield "mean reward", f"{mean}  (of {_counted(summary.rewarded, 'rollout')}{zeros})"
     scores = {"": summary.score, **{name: part.score for name, part in result.environments.items()}}
     for name, score in scores.items():
         if score:
             yield f"score {name}".strip(), "  ".join(f"{what} {value:.4g}" for what, value in score.items())
-    passes = [f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items()]
-    if len(passes) > SHOWN_PASSES:
-        passes = [*passes[: SHOWN_PASSES - 1], passes[-1]]
-    if passes:
-        yield "pass@k", "  ".join(passes)
+    ks = list(summary.pass_at)
+    for k in ks if len(ks) <= SHOWN_PASSES else [*ks[: SHOWN_PASSES - 1], ks[-1]]:
+        share = formatting.share(summary.pass_at[k], summary.pass_error[k])
+        yield f"pass@{k}", f"{share}  (of {summary.pass_tasks[k]:,} of {_counted(summary.all_tasks, 'task')})"
     left = f"; {result.not_made:,} of {result.total:,} not made" if result.not_made else ""
     yield "rollouts", (formatting.breakdown(summary.outcomes) or "none") + left
     for kind, failure in result.failures.items():
@@ -156,7 +157,7 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
 def _environments(parts: Mapping[str, Summary]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("environment", overflow="fold")
-    for name in ("rollouts", "failed", "mean reward", "pass@1"):
+    for name in ("rollouts", "failed", "mean reward", "pass@1", "of tasks"):
         table.add_column(name, justify="right")
     for name, part in parts.items():
         first = part.pass_at.get(1)
@@ -164,8 +165,9 @@ def _environments(parts: Mapping[str, Summary]) -> Table:
             name,
             f"{part.rollouts:,}",
             f"{part.outcomes['failed']:,}",
-            formatting.reward(part.mean_reward),
-            "-" if first is None else f"{first:.1%}",
+            formatting.reward(part.mean_reward, part.mean_reward_error),
+            "-" if first is None else formatting.share(first, part.pass_error[1]),
+            f"{part.tasks:,} of {part.all_tasks:,}",
         )
     table.add_row()
     return table

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gym_runtime.cli import formatting
 from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.statistics import Total
 
 if TYPE_CHECKING:
     from gym_runtime.files.run_metrics import Metrics, Summary
@@ -19,8 +20,9 @@ class Tally:
         self.total = total
         self.added = 0
         self.earlier = before.rollouts if before else 0
-        self.rewards = before.outcomes["completed"] + before.outcomes["truncated"] if before else 0
-        self.reward_sum = self.rewards * (before.mean_reward or 0.0) if before else 0.0
+        self.rewards = Total()
+        if before is not None and before.mean_reward is not None:
+            self.rewards.add(before.mean_reward, times=before.rewarded)
         self.failures: dict[str, int] = dict(before.failures) if before else {}
         self.cancelled = before.outcomes["cancelled"] if before else 0
         self.examples: dict[str, Fault] = {}
@@ -29,8 +31,7 @@ class Tally:
         """Count a record."""
         self.added += 1
         if record.reward is not None:
-            self.rewards += 1
-            self.reward_sum += record.reward
+            self.rewards.add(record.reward)
         elif isinstance(record.outcome, Failed):
             fault = record.outcome.fault
             self.failures[fault.kind] = self.failures.get(fault.kind, 0) + 1
@@ -42,8 +43,7 @@ class Tally:
         """Count also what was written while the run was stopped, and is not shown one by one."""
         tables = metrics.agents.values()
         self.added = metrics.rollouts - self.earlier
-        self.rewards = sum(table.rewards for table in tables)
-        self.reward_sum = sum(table.reward_sum for table in tables)
+        self.rewards = metrics.rewards
         self.failures = dict(metrics.failures)
         self.cancelled = sum(table.outcomes["cancelled"] for table in tables)
 
@@ -53,7 +53,7 @@ class Tally:
 
     @property
     def mean_reward(self) -> float | None:
-        return self.reward_sum / self.rewards if self.rewards else None
+        return self.rewards.mean
 
     @property
     def trouble(self) -> str:

@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.run_metrics import Metrics, Table
+from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import USAGE
+from gym_runtime.files.table import Table
 
 _NUMBERS = ("_ng_task_index", "_ng_rollout_index")
 

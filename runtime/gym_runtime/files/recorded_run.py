@@ -52,10 +52,11 @@ class RecordedRun:
         resume: bool = False,
         extend: bool = False,
         overwrite: bool = False,
+        failures_as_zero: bool = False,
     ) -> None:
         self.plan, self.run, self.model = plan, run, model
         self.files = OutputFiles.beside(output)
-        self.metrics = Metrics()
+        self.metrics = Metrics(failures_as_zero=failures_as_zero)
         self.manifest = Manifest(
             run=run,
             digest=plan.dataset.digest,

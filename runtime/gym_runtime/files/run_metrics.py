@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
 
 from gym_runtime.files.columns import Column, Spill
 from gym_runtime.files.sample import USAGE, Sample, sample_record
-from gym_runtime.files.scores import STATISTICS, PassScores, describe, steps
+from gym_runtime.files.table import Table, pass_errors, pass_metrics, pass_scores, task_counts
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.role_use import RoleUse, add_use
+from gym_runtime.statistics import Total
 
 _NAN = math.nan
 _encode = msgspec.json.Encoder().encode
@@ -34,8 +34,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         outcomes: how many were ``completed``, ``truncated``, ``failed``, ``cancelled``.
         failures: how many failed by whose fault, most frequent first.
         tasks: groups with at least one reward.
+        all_tasks: groups with at least one finished rollout, whatever its outcome.
+        failures_as_zero: failed rollouts count as those with a reward of 0, as was asked for.
         mean_reward: over the rollouts with a reward; None if no rollout has one.
+        mean_reward_error: its standard error, clustered by task (`gym_runtime.statistics.Clusters`); None
+            with less than two tasks.
         pass_at: pass@k, 0 to 1, by k; empty if a reward is outside 0 to 1.
+        pass_error: the standard error of each; None with one task.
+        pass_tasks: how many tasks each is computed over: those with k rewards.
         turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
         mean_duration_s: of an attempt, over all rollouts; None if not known.
         roles: what models in roles cost, by role; sums over all rollouts.
@@ -56,66 +62,38 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     mean_duration_s: float | None
     roles: dict[str, RoleUse] = {}
     score: dict[str, float] = {}
+    all_tasks: int = 0
+    failures_as_zero: bool = False
+    mean_reward_error: float | None = None
+    pass_error: dict[int, float | None] = {}
+    pass_tasks: dict[int, int] = {}
 
-
-class Table(msgspec.Struct, frozen=True):
-    """The numbers of one agent's rollouts that have a verdict, by column; NaN where a rollout has none."""
-
-    task_indices: array[int]
-    rollout_indices: array[int]
-    columns: dict[str, array[float]]
-
-    def order(self) -> array[int]:
-        """The positions in the columns, sorted by task index, then by rollout index."""
-        # Two stable sorts: the second one keeps the order of the first among equal tasks.
-        order = sorted(range(len(self.task_indices)), key=self.rollout_indices.__getitem__)
-        order.sort(key=self.task_indices.__getitem__)
-        return array("q", order)
-
-    def groups(self) -> Iterator[tuple[int, list[int]]]:
-        """``(task index, positions in the columns)``: tasks by their index, rollouts by theirs."""
-        for task_index, positions in groupby(self.order(), key=self.task_indices.__getitem__):
-            yield task_index, list(positions)
-
-    def statistics(self, positions: Sequence[int] | None = None) -> dict[str, float]:
-        """``mean|max|min|median|std/<field>`` over some rollouts, or all of them.
-
-        A rollout without a field does not count for it.
-        """
-        described: dict[str, tuple[float, ...]] = {}
-        for name, column in sorted(self.columns.items(), key=_reward_first):
-            taken = column if positions is None else [column[position] for position in positions]
-            # Not true of NaN, which stands for a missing value.
-            values = [value for value in taken if value == value]
-            if values:
-                described[name] = describe(values)
-        return {
-            f"{statistic}/{name}": values[index]
-            for index, statistic in enumerate(STATISTICS)
-            for name, values in described.items()
-        }
-
-    def reward_groups(self) -> Iterator[list[float]]:
-        """The rewards of each group, in the order of its rollouts."""
-        rewards = self.columns.get("reward", ())
-        for _, positions in self.groups():
-            yield [rewards[position] for position in positions]
+    @property
+    def rewarded(self) -> int:
+        """How many rollouts the mean reward is over."""
+        failed = self.outcomes["failed"] if self.failures_as_zero else 0
+        return self.outcomes["completed"] + self.outcomes["truncated"] + failed
 
 
 class AgentTable:
-    """One agent's rollouts as they come: the numbers of those that have a verdict, and counts of all."""
+    """One agent's rollouts as they come: the numbers of those that have a verdict, and counts of all.
 
-    def __init__(self) -> None:
+    Args:
+        failures_as_zero: failed rollouts count as those with a reward of 0.
+    """
+
+    def __init__(self, *, failures_as_zero: bool = False) -> None:
+        self._failures_as_zero = failures_as_zero
         self._spill = Spill()
+        self._unjudged = Column(self._spill, "q")
         self._task_indices = Column(self._spill, "q")
         self._rollout_indices = Column(self._spill, "i")
         self._columns: dict[str, Column] = {}
         self.outcomes: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
-        self.reward_sum = 0.0
-        self.rewards = 0
-        self.duration_s = 0.0
+        self.rewards = Total()
+        self.durations = Total()
         self.roles: dict[str, RoleUse] = {}
 
     def add(self, sample: Sample) -> None:
@@ -127,18 +105,21 @@ class AgentTable:
         self.totals["tool_calls"] += sample.tool_calls
         for name in USAGE:
             self.totals[name] += int(sample.numbers.get(name, 0))
-        self.duration_s += sample.duration_s
+        self.durations.add(sample.duration_s)
         add_use(self.roles, sample.roles)
-        if sample.reward is None:
+        reward, numbers = sample.reward, sample.numbers
+        if reward is None and self._failures_as_zero and sample.outcome == "failed":
+            reward, numbers = 0.0, {"reward": 0.0}
+        if reward is None:
+            self._unjudged.append(sample.task_index)
             return
-        self.reward_sum += sample.reward
-        self.rewards += 1
-        for name in sample.numbers:
+        self.rewards.add(reward)
+        for name in numbers:
             if name not in self._columns:
                 # Rollouts before this one did not have the field.
                 self._columns[name] = Column(self._spill, "d", missing=len(self._task_indices))
         for name, column in self._columns.items():
-            column.append(sample.numbers.get(name, _NAN))
+            column.append(numbers.get(name, _NAN))
         self._task_indices.append(sample.task_index)
         self._rollout_indices.append(sample.rollout_index)
 
@@ -149,18 +130,23 @@ class AgentTable:
             cast("array[int]", self._task_indices.values()),
             cast("array[int]", self._rollout_indices.values()),
             {name: column.values() for name, column in self._columns.items() if name in wanted},
+            cast("array[int]", self._unjudged.values()),
         )
 
 
 class Metrics:
     """All agents of a run.
 
+    Args:
+        failures_as_zero: failed rollouts count as those with a reward of 0; cancelled ones never do.
+
     Attributes:
         scores: of the agents that run benchmarks, once the run's rows are complete
             (`gym_runtime.files.benchmark_scores`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, failures_as_zero: bool = False) -> None:
+        self.failures_as_zero = failures_as_zero
         self.agents: dict[str, AgentTable] = {}
         self.scores: dict[str, dict[str, float]] = {}
 
@@ -172,7 +158,7 @@ class Metrics:
         """Take one finished rollout in, of this run or of the one that it goes on with."""
         table = self.agents.get(sample.agent)
         if table is None:
-            table = self.agents[sample.agent] = AgentTable()
+            table = self.agents[sample.agent] = AgentTable(failures_as_zero=self.failures_as_zero)
         table.add(sample)
 
     @property
@@ -189,8 +175,12 @@ class Metrics:
     @property
     def mean_reward(self) -> float | None:
         """Over all rollouts with a reward so far; cheap."""
-        rewards = sum(table.rewards for table in self.agents.values())
-        return sum(table.reward_sum for table in self.agents.values()) / rewards if rewards else None
+        return self.rewards.mean
+
+    @property
+    def rewards(self) -> Total:
+        """Of all rollouts with a reward so far; cheap."""
+        return sum((table.rewards for table in self.agents.values()), Total())
 
     @property
     def failures(self) -> Counter[str]:
@@ -208,8 +198,7 @@ class Metrics:
         scores = pass_scores(rewarded)
         # A best reward of 7, or of -0.2, is no share of passes. The aggregate has it, as NeMo Gym's does.
         shares = all(0 <= reward <= 1 for table in rewarded for reward in table.columns.get("reward", ()))
-        rewards = sum(table.rewards for table in tables)
-        duration_s = sum(table.duration_s for table in tables)
+        durations = sum((table.durations for table in tables), Total())
         roles: dict[str, RoleUse] = {}
         for table in tables:
             add_use(roles, table.roles)
@@ -218,14 +207,19 @@ class Metrics:
             outcomes={name: outcomes[name] for name in ("completed", "truncated", "failed", "cancelled")},
             failures=dict(failures.most_common()),
             tasks=scores.groups,
-            mean_reward=sum(table.reward_sum for table in tables) / rewards if rewards else None,
+            all_tasks=scores.tasks,
+            failures_as_zero=self.failures_as_zero,
+            mean_reward=scores.rewards.mean,
+            mean_reward_error=scores.rewards.standard_error,
             pass_at=scores.pass_at if shares else {},
+            pass_error=scores.pass_error if shares else {},
+            pass_tasks=scores.pass_tasks if shares else {},
             turns=totals["turns"],
             tool_calls=totals["tool_calls"],
             input_tokens=totals["input_tokens"],
             output_tokens=totals["output_tokens"],
             total_tokens=totals["total_tokens"],
-            mean_duration_s=duration_s / outcomes.total() if duration_s else None,
+            mean_duration_s=durations.mean or None,
             roles=roles,
             score=self.scores.get(agents[0], {}) if len(agents) == 1 else {},
         )
@@ -235,19 +229,27 @@ class Metrics:
 
         A list with one entry per agent: ``agent_ref``, ``agent_metrics`` (statistics of every field over
         all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it),
-        ``key_metrics`` (the means), ``score`` (of a benchmark, as its authors compute it) and ``failures``
-        (how many by whose fault), where there are any (NeMo Gym has neither), and ``group_level_metrics``
-        (statistics per task). It does not depend on the order in which the rollouts came.
+        ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task); and what NeMo Gym has
+        not: ``standard_errors`` of the means and of pass@k, clustered by task; ``tasks``: how many there are
+        (``all``), how many have a reward (``rated``), and over how many each pass@k is computed;
+        ``failures_as_zero`` if that was asked for; ``score`` (of a benchmark, as its authors compute it) and
+        ``failures`` (how many by whose fault), where there are any. What is undefined, or larger than a
+        double, is null. It does not depend on the order in which the rollouts came.
         """
         yield b"["
         for position, (agent, entry) in enumerate(sorted(self.agents.items())):
             table = entry.read()
-            agent_metrics = table.statistics() | _pass_metrics(pass_scores([table]))
+            scores = pass_scores([table])
+            agent_metrics = table.statistics() | pass_metrics(scores)
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"
             yield b'"agent_ref":' + _encode({"name": agent})
             yield b',\n"agent_metrics":' + _pretty(agent_metrics)
             yield b',\n"key_metrics":' + _pretty(key_metrics)
+            yield b',\n"standard_errors":' + _pretty(table.errors() | pass_errors(scores))
+            yield b',\n"tasks":' + _pretty(task_counts(scores))
+            if self.failures_as_zero:
+                yield b',\n"failures_as_zero":true'
             if agent in self.scores:
                 yield b',\n"score":' + _pretty(self.scores[agent])
             if entry.failures:
@@ -258,29 +260,6 @@ class Metrics:
                 yield (b",\n" if number else b"\n") + _encode(group)
             yield b"]}"
         yield b"\n]\n"
-
-
-def pass_scores(tables: Sequence[Table]) -> PassScores:
-    """pass@k of all groups, for the usual ``k`` up to the size of the largest group."""
-    most = max((len(rewards) for table in tables for rewards in table.reward_groups()), default=0)
-    scores = PassScores(steps(most))
-    for table in tables:
-        for rewards in table.reward_groups():
-            scores.add(rewards)
-    return scores
-
-
-def _pass_metrics(scores: PassScores) -> dict[str, float]:
-    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
-    if max(scores.pass_at, default=0) < 2:
-        return {}
-    passes = {f"pass@{k}/reward": 100.0 * value for k, value in scores.pass_at.items()}
-    means = {f"pass@1[avg-of-{k}]/reward": 100.0 * value for k, value in scores.mean_of_first.items()}
-    return passes | means
-
-
-def _reward_first(column: tuple[str, array[float]]) -> tuple[bool, str]:
-    return column[0] != "reward", column[0]
 
 
 def _pretty(value: Any) -> bytes:

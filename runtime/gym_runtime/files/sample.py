@@ -164,7 +164,7 @@ def _numbers(fields: Mapping[str, Raw]) -> dict[str, float]:
     if "reward_components" in fields:
         for name, raw in _decode_components(fields["reward_components"]).items():
             value = _number(raw)
-            if value is not None and name not in found:
+            if value is not None and math.isfinite(value) and name not in found:
                 found[name] = value
     return found
 

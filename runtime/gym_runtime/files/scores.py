@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from statistics import fmean
+
+from gym_runtime.statistics import Clusters, deviation, finite, mean
 
 STATISTICS = ("mean", "max", "min", "median", "std")
 
 
-def describe(values: Sequence[float]) -> tuple[float, float, float, float, float]:
-    """Mean, maximum, minimum, median and sample standard deviation (0 for a single value).
+def describe(values: Sequence[float]) -> tuple[float | None, ...]:
+    """Mean, maximum, minimum, median and sample standard deviation (0 for a single value) of some values.
+
+    The deviation is None if it is larger than a double.
 
     >>> describe([1.0, 2.0, 4.0, 5.0])
     (3.0, 5.0, 1.0, 3.0, 1.8257418583505538)
@@ -21,15 +24,8 @@ def describe(values: Sequence[float]) -> tuple[float, float, float, float, float
         only = values[0]
         return only, only, only, only, 0.0
     ordered = sorted(values)
-    mean = fmean(ordered)
-    middle = count // 2
-    median = ordered[middle] if count % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    try:
-        # `fsum`: exact, so that the result does not depend on the order in which rollouts came.
-        spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (count - 1))
-    except OverflowError:  # rewards of 1e200 have no squares; hypot scales them, and rounds otherwise
-        spread = math.hypot(*(value - mean for value in ordered)) / math.sqrt(count - 1)
-    return mean, ordered[-1], ordered[0], median, spread
+    middle = ordered[(count - 1) // 2 : count // 2 + 1]
+    return mean(ordered), ordered[-1], ordered[0], mean(middle), deviation(ordered)
 
 
 # Groups of one size with as many wrong answers come again and again.
@@ -62,33 +58,71 @@ class PassScores:
 
     A group with fewer than ``k`` rollouts does not count for pass@k; for avg-of-k it counts with what it
     has.
+
+    Attributes:
+        rewards: all rewards, by group.
+        tasks: groups that were added, and those without a reward.
     """
 
     def __init__(self, ks: Iterable[int]) -> None:
-        self._ks = tuple(ks)
-        self._passes = dict.fromkeys(self._ks, 0.0)
-        self._means = dict.fromkeys(self._ks, 0.0)
-        self._large_enough = dict.fromkeys(self._ks, 0)
-        self.groups = 0
+        self._passes = {k: Clusters() for k in ks}
+        self._firsts = {k: Clusters() for k in self._passes}
+        self.rewards = Clusters()
+        self.tasks = 0
 
     def add(self, rewards: Sequence[float]) -> None:
-        """Take one group in; its rewards stand in the order of its rollouts."""
-        self.groups += 1
-        for k in self._ks:
-            self._means[k] += fmean(rewards[:k])
+        """Take one group in; its rewards stand in the order of its rollouts. It may have none."""
+        self.tasks += 1
+        self.rewards.add(rewards)
+        for k, passes in self._passes.items():
+            first = mean(rewards[:k])
+            if first is not None:
+                self._firsts[k].add((first,))
             if len(rewards) >= k:
-                self._passes[k] += group_pass(rewards, k)
-                self._large_enough[k] += 1
+                passes.add((group_pass(rewards, k),))
+
+    @property
+    def groups(self) -> int:
+        """Groups with a reward."""
+        return self.rewards.clusters
 
     @property
     def pass_at(self) -> dict[int, float]:
         """pass@k by ``k``, where there is a group of that size."""
-        return {k: self._passes[k] / count for k, count in self._large_enough.items() if count}
+        return _means(self._passes)
+
+    @property
+    def pass_error(self) -> dict[int, float | None]:
+        """The standard error of pass@k, over tasks; None with one task."""
+        return _errors(self._passes)
+
+    @property
+    def pass_tasks(self) -> dict[int, int]:
+        """How many groups pass@k is computed over: those with ``k`` rewards."""
+        return {k: one.clusters for k, one in self._passes.items() if one.clusters}
 
     @property
     def mean_of_first(self) -> dict[int, float]:
         """pass@1[avg-of-k] by ``k``."""
-        return {k: total / self.groups for k, total in self._means.items()} if self.groups else {}
+        return _means(self._firsts)
+
+    @property
+    def mean_of_first_error(self) -> dict[int, float | None]:
+        """The standard error of pass@1[avg-of-k], over tasks; None with one task."""
+        return _errors(self._firsts)
+
+
+def percent(share: float | None) -> float | None:
+    """In percent; None beyond a double."""
+    return None if share is None else finite(100.0 * share)
+
+
+def _means(clusters: Mapping[int, Clusters]) -> dict[int, float]:
+    return {k: found for k, one in clusters.items() if (found := one.mean) is not None}
+
+
+def _errors(clusters: Mapping[int, Clusters]) -> dict[int, float | None]:
+    return {k: one.standard_error for k, one in clusters.items() if one.clusters}
 
 
 def steps(most: int) -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gym_runtime.messages.metric_names import Metric
+from gym_runtime.statistics import bounded
 
 
 class Count(msgspec.Struct, frozen=True, array_like=True):
@@ -27,7 +28,7 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         buckets: observations in each bucket, not cumulative; buckets at the end that are empty are left out.
-        total: the sum of what was observed.
+        total: the sum of what was observed; at most the largest double, since an infinity is no JSON.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
         """What was observed after an earlier reading of the same histogram."""
         width = max(len(self.buckets), len(before.buckets))
         buckets = [a - b for a, b in zip(_wide(self, width), _wide(before, width), strict=True)]
-        return Distribution(self.name, self.labels, tuple(buckets), self.total - before.total)
+        return Distribution(self.name, self.labels, tuple(buckets), bounded(self.total - before.total))
 
     def quantile(self, share: float, bounds: Sequence[float]) -> float | None:
         """An estimate of a quantile, linear within a bucket; None if nothing was observed.
@@ -125,4 +126,4 @@ def _wide(one: Distribution, width: int) -> list[int]:
 def _added(a: Distribution, b: Distribution) -> Distribution:
     width = max(len(a.buckets), len(b.buckets))
     buckets = map(sum, zip(_wide(a, width), _wide(b, width), strict=True))
-    return Distribution(a.name, a.labels, tuple(buckets), a.total + b.total)
+    return Distribution(a.name, a.labels, tuple(buckets), bounded(a.total + b.total))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.statistics import bounded
+
 
 class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one role cost.
@@ -25,7 +27,7 @@ class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
             calls=self.calls + other.calls,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            seconds=round(self.seconds + other.seconds, 6),
+            seconds=round(bounded(self.seconds + other.seconds), 6),
         )
 
 

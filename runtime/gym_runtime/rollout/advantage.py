@@ -12,10 +12,15 @@ from typing import Literal, get_args
 
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import UsageError
+from gym_runtime.statistics import bounded, deviation, mean
 
 Advantage = Literal["grpo", "dr_grpo", "rloo"]
 EPSILON = 1e-4
 """Added to the standard deviation, as TRL adds it."""
+# The difference of two rewards like 1.7e308 is no double: these are counted in a larger unit, a power of
+# two, which changes no digit.
+_LARGE = 2.0**1000
+_LARGE_UNIT = 2.0**64
 
 
 def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> list[float]:
@@ -25,7 +30,7 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
         rewards: None or NaN for a rollout without one.
         kind: ``grpo``: the difference from the mean, divided by the standard deviation (of a sample, with
             n - 1) plus `EPSILON`. ``dr_grpo``: that difference alone. ``rloo``: the difference from the mean
-            of the others.
+            of the others. An advantage beyond the doubles is the largest one.
 
     Raises:
         UsageError: there is no such definition.
@@ -50,20 +55,20 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
     scored = [reward for reward in given if not math.isnan(reward)]
     if len(scored) < 2:
         return [0.0] * len(given)
-    # `fsum`: the same in whatever order the rollouts come.
-    mean = math.fsum(scored) / len(scored)
-    scale = _scale(scored, mean, kind)
-    return [0.0 if math.isnan(reward) else (reward - mean) * scale for reward in given]
+    unit = 1.0 if max(map(abs, scored)) < _LARGE else _LARGE_UNIT
+    center = mean([reward / unit for reward in scored]) or 0.0
+    scale = _scale([reward / unit for reward in scored], kind, unit)
+    return [0.0 if math.isnan(reward) else bounded((reward / unit - center) * scale) for reward in given]
 
 
-def _scale(scored: Sequence[float], mean: float, kind: Advantage) -> float:
+def _scale(scored: Sequence[float], kind: Advantage, unit: float) -> float:
+    """What a difference from the mean is multiplied by, where rewards are in this unit."""
     count = len(scored)
     match kind:
         case "grpo":
-            deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in scored) / (count - 1))
-            return 1.0 / (deviation + EPSILON)
+            return 1.0 / ((deviation(scored) or 0.0) + EPSILON / unit)
         case "dr_grpo":
-            return 1.0
+            return unit
         case "rloo":
             # r - (sum - r) / (n - 1) is (r - mean) * n / (n - 1).
-            return count / (count - 1)
+            return unit * count / (count - 1)

@@ -32,6 +32,7 @@ from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.advantage import Advantage, advantages
 from gym_runtime.rollout.comparisons import COMPARE
+from gym_runtime.statistics import mean
 
 GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
 REPLACEMENTS = 3
@@ -76,9 +77,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
             (one.rollout_index, one.reward, one.ending, one.turns, one.tool_calls, one.duration_s)
             for one in shown
         ]
-        rewards = [reward for reward in self.rewards if reward is not None]
-        mean = sum(rewards) / len(rewards) if rewards else None
-        summary = (self.environment, self.task_index, len(self.rollouts), mean, self.failed or None)
+        average = mean([reward for reward in self.rewards if reward is not None])
+        summary = (self.environment, self.task_index, len(self.rollouts), average, self.failed or None)
         heads = ("environment", "task", "rollouts", "mean reward", "failed")
         return (
             notebook.table(heads, [summary])

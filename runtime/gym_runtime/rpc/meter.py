@@ -13,6 +13,7 @@ from contextlib import suppress
 from gym_runtime import clock
 from gym_runtime.messages.figures import Count, Distribution, Figures
 from gym_runtime.messages.metric_names import Metric
+from gym_runtime.statistics import bounded
 
 MOST_SERIES = 4096
 """Labels have few values. If a fault makes that untrue, further ones are counted together as `OTHER`: a
@@ -62,7 +63,7 @@ class Meter:
             key = _bounded(key, len(self._histograms))
             histogram = self._histograms.setdefault(key, _Histogram(metric))
         histogram.buckets[bisect_left(metric.bounds, value)] += 1
-        histogram.total += value
+        histogram.total = bounded(histogram.total + value)
 
     def figures(self) -> Figures:
         """All figures until now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from gym_runtime import clock
@@ -13,6 +13,7 @@ from gym_runtime.files.scores import PassScores, steps
 from gym_runtime.messages.metric_names import HOP_DURATION, ROLLOUT_DURATION
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
 from gym_runtime.rpc.meter import Meter
+from gym_runtime.statistics import Total
 from msgspec import Raw
 
 HOPS = ("model", "tool", "verify")
@@ -45,7 +46,7 @@ class Curves:
     """What is known of a run so far.
 
     Args:
-        repeats: rollouts of each task. pass@k counts the tasks that have all of them.
+        repeats: rollouts of each task. pass@k counts the tasks that have all of them, and says how many.
         before: what an interrupted part of the run came to; it is in all figures but pass@k and times.
     """
 
@@ -57,11 +58,11 @@ class Curves:
         self._outcomes: Counter[str] = Counter(before.outcomes if before else {})
         self._failures: Counter[str] = Counter(before.failures if before else {})
         self._totals: Counter[str] = Counter()
-        self._rewards: dict[str, tuple[int, float]] = {}
-        self._judged, self._reward_sum = 0, 0.0
+        self._rewards = Total()
+        self._environments: dict[str, Total] = {}
         if before is not None:
-            self._judged = before.outcomes["completed"] + before.outcomes["truncated"]
-            self._reward_sum = self._judged * (before.mean_reward or 0.0)
+            if before.mean_reward is not None:
+                self._rewards.add(before.mean_reward, times=before.rewarded)
             for name in ("turns", "tool_calls", "input_tokens", "output_tokens"):
                 self._totals[name] = getattr(before, name)
         self._groups: dict[tuple[str, int], list[tuple[int, float]]] = {}
@@ -104,13 +105,11 @@ class Curves:
             self._meter.observe(HOP_DURATION, timing.verify_s, "verify", "")
 
     def _reward(self, record: RolloutRecord, reward: float) -> None:
-        self._judged += 1
-        self._reward_sum += reward
+        self._rewards.add(reward)
         self._shares = self._shares and 0 <= reward <= 1
         environment = record.environment
-        if environment in self._rewards or len(self._rewards) < MOST_ENVIRONMENTS:
-            count, total = self._rewards.get(environment, (0, 0.0))
-            self._rewards[environment] = count + 1, total + reward
+        if environment in self._environments or len(self._environments) < MOST_ENVIRONMENTS:
+            self._environments.setdefault(environment, Total()).add(reward)
         task = environment, record.task_index
         group = self._groups.setdefault(task, [])
         group.append((record.rollout_index, reward))
@@ -130,12 +129,12 @@ class Curves:
         for name in ("completed", "truncated", "failed", "cancelled"):
             found[f"outcome/{name}"] = self._outcomes[name] / done if done else 0.0
         found |= {f"failures/{kind}": float(count) for kind, count in self._failures.items()}
-        if self._judged:
-            found["reward/mean"] = self._reward_sum / self._judged
-        if len(self._rewards) > 1:
-            found |= {f"reward/{name}": total / count for name, (count, total) in self._rewards.items()}
+        if len(self._environments) > 1:
+            found |= _known({f"reward/{name}": total.mean for name, total in self._environments.items()})
+        found |= _known({"reward/mean": self._rewards.mean})
         if self._shares:
-            found |= {f"pass@{k}": share for k, share in self._scores.pass_at.items()}
+            scores = self._scores
+            found |= _passes(scores.pass_at, scores.pass_error, scores.pass_tasks)
         found |= {f"tokens/{name}": float(self._totals[f"{name}_tokens"]) for name in ("input", "output")}
         if done:
             found["turns/mean"] = self._totals["turns"] / done
@@ -154,6 +153,23 @@ class Curves:
 
 
 def final_numbers(summary: Summary) -> dict[str, float]:
-    """What the whole run came to, exactly, under the same names."""
-    found = {f"pass@{k}": share for k, share in summary.pass_at.items()}
-    return found if summary.mean_reward is None else {**found, "reward/mean": summary.mean_reward}
+    """What the whole run came to, exactly, under the same names, and of how many tasks."""
+    return {
+        **_passes(summary.pass_at, summary.pass_error, summary.pass_tasks),
+        **_known({"reward/mean": summary.mean_reward, "reward/standard_error": summary.mean_reward_error}),
+        "tasks/rated": float(summary.tasks),
+        "tasks/all": float(summary.all_tasks),
+    }
+
+
+def _passes(
+    shares: Mapping[int, float], errors: Mapping[int, float | None], tasks: Mapping[int, int]
+) -> dict[str, float]:
+    """pass@k, its standard error, and over how many tasks it is."""
+    found = {f"pass@{k}": share for k, share in shares.items()}
+    found |= _known({f"pass@{k}/standard_error": error for k, error in errors.items()})
+    return found | {f"pass@{k}/tasks": float(count) for k, count in tasks.items()}
+
+
+def _known(numbers: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if value is not None}

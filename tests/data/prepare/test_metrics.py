@@ -33,6 +33,14 @@ def document(*rows: dict[str, Any]) -> dict[str, Any]:
     return metrics.document()
 
 
+def test_numbers_of_any_size_have_metrics() -> None:
+    params = {"responses_create_params": {"input": "x"}}
+    found = document(*({**params, "a": 1.7e308, "b": sign * 1.7e308} for sign in (1, -1, 1)))
+    assert found["a"] == figures(3, 1.7e308, 1.7e308, 1.7e308, 0.0)
+    assert found["b"] == {**figures(3, 1.7e308 / 3, -1.7e308, 1.7e308, 0.0), "Standard deviation": None}
+    json.dumps(found, allow_nan=False)
+
+
 def test_the_fields_are_nemo_gyms_in_their_order() -> None:
     user = {"role": "user", "content": "one two"}
     found = document(

@@ -185,6 +185,17 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[3" not in file.getvalue()
 
 
+def test_rewards_of_any_size_are_shown() -> None:
+    clock, console, metrics = Clock(), plain(), Metrics()
+    for one in (record(0, 1e308), record(1, 1e308)):
+        metrics.add(one)
+    summary = metrics.summary()
+    with Display(3, before=summary, console=console, now=clock) as display:
+        display.add(record(2, 1e308))
+        assert display.tally.mean_reward == 1e308
+    assert "Mean reward 1e+308." in lines(console)[-1]
+
+
 # -- the result ---------------------------------------------------------------------------------------
 
 
@@ -210,8 +221,8 @@ def test_the_table_has_all_that_matters(
     shown = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert shown == [
         "run            some-run",
-        "mean reward    0.5  (of 2 rollouts)",
-        "pass@k         pass@1 50.0%",
+        "mean reward    0.5 ± 0.5  (of 2 rollouts)",
+        "pass@1         50.0% ± 50.0%  (of 2 of 4 tasks)",
         "rollouts       2 completed, 2 failed",
         "failed: model  2 (in respond): answered 500 [31m[bold]",
         "tokens         4,000 in, 40 out",
@@ -219,6 +230,17 @@ def test_the_table_has_all_that_matters(
         "time           8 s, 30/min",
         f"rollouts       {tmp_path / 'out.jsonl'}",
     ]
+
+
+def test_the_table_says_that_failures_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = Metrics(failures_as_zero=True)
+    with Display(4, console=plain(), now=Clock()) as display:
+        for one in (record(0, 1.0), record(1, 1.0), failed(2), failed(3)):
+            metrics.add(one)
+    display.final_table(metrics.summary(), run="r", files=None, parts={}, as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "mean reward 0.5 ± 0.29 (of 4 rollouts, 2 failures as 0)" in shown
+    assert "pass@1 50.0% ± 28.9% (of 4 of 4 tasks)" in shown
 
 
 def test_several_environments_get_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,12 +127,32 @@ def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "difference +0.25 over 4 tasks, 95 % interval +0 to +0.75" in said
     assert "1 better, 3 equal, 0 worse" in said
     assert "8 truncated, 1 failed" in said
+    shown = " ".join(said.split())
+    assert "mean reward 0.5 ± 0.29 0.75 ± 0.25" in shown
+    assert "pass@2 50.0% ± 28.9%, 4 of 5 tasks 75.0% ± 25.0%, 4 of 4 tasks" in shown
+    assert run(["compare", *files, "--failures-as-zero"]) == 0
+    assert "mean reward 0.4444 ± 0.26" in " ".join(capsys.readouterr().out.split())
     assert run(["compare", *files, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["comparison"]["wins"] == 1
     assert document["a"]["figures"]["outcomes"] == {"truncated": 8, "failed": 1}
     assert len(document["comparison"]["pairs"]) == 4
     assert run(["compare", files[0], str(results / "x.jsonl")]) == 2
+
+
+def test_rewards_whose_difference_is_no_number_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    for path, reward in zip(files, (1.7e308, -1.7e308), strict=True):
+        rows = [row(task, 0, reward) for task in range(2)]
+        Path(path).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    assert run(["compare", *files]) == 0
+    said = capsys.readouterr().out
+    assert "1.7e+308 ± 0" in said
+    assert "a difference of rewards is larger than a number can be" in said
+    assert run(["compare", *files, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["comparison"]["difference"] is None
 
 
 def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,8 @@ def test_the_file_has_nemo_gyms_form(record: Record) -> None:
         record(1, 0, reward=0.0), record(0, 0), record(0, 1, reward=0.5), record(1, 1, reward=0.0)
     )
     (entry,) = aggregate(metrics)
-    assert set(entry) == {"agent_ref", "agent_metrics", "key_metrics", "group_level_metrics"}
+    nemo_gyms = {"agent_ref", "agent_metrics", "key_metrics", "group_level_metrics"}
+    assert set(entry) == nemo_gyms | {"standard_errors", "tasks"}
     assert entry["agent_ref"] == {"name": "counting"}
     found = entry["agent_metrics"]
     assert found["mean/reward"] == 0.375

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
+from sys import float_info
 
+import msgspec
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.figures import Count, Distribution, Figures, merged
 from gym_runtime.messages.metric_names import METRICS, prometheus_name
@@ -37,6 +39,15 @@ def test_a_histogram_puts_a_bound_into_the_bucket_that_it_ends() -> None:
     assert found.buckets == (2, 0, 0, 1, 0, 0, 0, 1, 1)
     assert found.total == 7.5
     assert found.count == 5
+
+
+def test_large_observations_travel() -> None:
+    meter = Meter()
+    for _ in range(2):
+        meter.observe(REWARD, 1e308, "mcqa")
+    figures = merged([meter.figures(), meter.figures()])
+    assert msgspec.json.decode(msgspec.json.encode(figures), type=Figures) == figures
+    assert figures.distribution(REWARD).total == float_info.max
 
 
 def test_merged_figures_are_the_sum_label_by_label() -> None:

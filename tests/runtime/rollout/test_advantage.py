@@ -8,7 +8,7 @@ import statistics
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.rollout.advantage import EPSILON, Advantage, advantages
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 KINDS: tuple[Advantage, ...] = ("grpo", "dr_grpo", "rloo")
@@ -17,6 +17,18 @@ REWARDS = st.lists(st.none() | st.just(math.nan) | st.floats(-10, 10), max_size=
 
 def scored(rewards: list[float | None]) -> list[float]:
     return [reward for reward in rewards if reward is not None and not math.isnan(reward)]
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=8))
+@example([1.7e308, -1.7e308, 0.0])
+def test_rewards_of_any_size_have_finite_advantages(rewards: list[float]) -> None:
+    for kind in KINDS:
+        assert all(map(math.isfinite, advantages(rewards, kind)))
+
+
+def test_large_rewards_have_the_advantages_of_small_ones() -> None:
+    large, small = advantages([1.7e308, -1.7e308, 0.0]), advantages([1e6, -1e6, 0.0])
+    assert large == pytest.approx(small)
 
 
 @given(REWARDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from pathlib import Path
@@ -35,6 +36,8 @@ def test_the_curves_end_where_the_metrics_do(groups: list[list[float]], random: 
     found, summary = curves.numbers(), metrics.summary()
     assert found["reward/mean"] == pytest.approx(summary.mean_reward)
     assert {k: found[f"pass@{k}"] for k in (1, 2, 4)} == pytest.approx(summary.pass_at)
+    assert {k: found[f"pass@{k}/tasks"] for k in (1, 2, 4)} == summary.pass_tasks
+    assert {k: found.get(f"pass@{k}/standard_error") for k in (1, 2, 4)} == summary.pass_error
     assert found["tokens/output"] == summary.output_tokens
     assert found["rollouts/done"] == len(records)
 
@@ -59,6 +62,18 @@ def test_curves_of_failures_and_of_rewards_that_are_no_shares() -> None:
     assert 1.0 <= found["rollout_s/p50"] <= 2.5
     assert 0.32 <= found["model_s/p50"] <= 0.64
     assert curves.numbers()["rollouts/done"] == 4
+
+
+def test_rewards_of_any_size_have_curves() -> None:
+    metrics = Metrics()
+    for one in (record(0, 0, 1e308), record(1, 0, 1e308)):
+        metrics.add(one)
+    curves = Curves(before=metrics.summary())
+    for one in (record(2, 0, 1e308), record(3, 0, 1e308, environment="b")):
+        curves.add(one)
+    found = curves.numbers()
+    assert found["reward/mean"] == found["reward/b"] == 1e308
+    assert all(map(math.isfinite, found.values()))
 
 
 def test_a_resumed_run_goes_on_where_it_was() -> None:
@@ -117,6 +132,7 @@ def test_a_run_is_in_the_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     curves, written = scalars(tmp_path / "tb"), texts(tmp_path / "tb")
     assert curves["reward/mean"][3] == 0.5
     assert curves["pass_at_2"][3] == 1.0
+    assert (curves["pass_at_2/tasks"][3], curves["tasks/rated"][3], curves["tasks/all"][3]) == (1.0, 1.0, 2.0)
     assert curves["outcome/failed"][3] == pytest.approx(1 / 3)
     assert min(curves["rollouts/done"]) < 3, "it is told before the end"
     assert "scripted/x" in written["settings"]

@@ -9,7 +9,7 @@ import { conversation, firstDifference } from "../row.js";
 import { Conversation } from "../conversation.js";
 import { Interval } from "../charts.js";
 import { List } from "../list.js";
-import { count, percent, plural, reward, short, span } from "../format.js";
+import { count, passed, passedTasks, plural, reward, rewardError, short, span } from "../format.js";
 import { Dots, Reward } from "../rewards.js";
 import { useRow } from "./rollout.js";
 
@@ -42,12 +42,12 @@ function Both({ a, b }) {
   const [one, other] = [a, b].map((run) => run.cached("figures", () => figuresOf(run.columns, allRows(run))));
   if (last.key !== key) Object.assign(last, { key, value: compare(one.groups, other.groups) });
   const result = last.value, { kind = "", task = "" } = route.value.params;
-  const keep = { "": () => true, wins: (pair) => pair.difference > 0, losses: (pair) => pair.difference < 0, ties: (pair) => pair.difference === 0 }[kind];
+  const keep = { "": () => true, wins: (pair) => pair.b.mean > pair.a.mean, losses: (pair) => pair.b.mean < pair.a.mean, ties: (pair) => pair.b.mean === pair.a.mean }[kind];
   const pairs = result.pairs.filter(keep).sort((x, y) => Math.abs(y.difference) - Math.abs(x.difference) || x.taskA - y.taskA);
   const pair = task ? result.pairs.find((found) => `${found.taskA}` === task.split("~")[0] && found.env === (task.split("~")[1] ?? found.env)) : null;
-  const lines = [["Mean reward", reward(one.mean), reward(other.mean)], ["pass@1", percent(one.pass[0]?.value), percent(other.pass[0]?.value)], ["Rollouts", count(one.rollouts), count(other.rollouts)], ["Failed", count(one.failed), count(other.failed)], ["Truncated", count(one.outcomes.truncated ?? 0), count(other.outcomes.truncated ?? 0)], ["Tokens out", short(one.output), short(other.output)], ["Turns", short(one.turns), short(other.turns)], ["Time a rollout", span(one.duration), span(other.duration)]];
+  const lines = [["Mean reward", rewardError(one.mean, one.meanError), rewardError(other.mean, other.meanError)], ["pass@1", `${passed(one.pass[0])} ${passedTasks(one.pass[0])}`, `${passed(other.pass[0])} ${passedTasks(other.pass[0])}`], ["Rollouts", count(one.rollouts), count(other.rollouts)], ["Failed", count(one.failed), count(other.failed)], ["Truncated", count(one.outcomes.truncated ?? 0), count(other.outcomes.truncated ?? 0)], ["Tokens out", short(one.output), short(other.output)], ["Turns", short(one.turns), short(other.turns)], ["Time a rollout", span(one.duration), span(other.duration)]];
   return html`<div class="summary">
-      <section class="verdict-two" aria-label="Result">${result.difference === null ? html`<p>The two runs have no task in common with a verdict in both.</p>` : html`
+      <section class="verdict-two" aria-label="Result">${result.difference === null ? html`<p>${result.pairs.length ? "A difference of rewards is larger than a number can be." : "The two runs have no task in common with a verdict in both."}</p>` : html`
         <p class="lead"><strong class=${result.low > 0 ? "good" : result.high < 0 ? "bad" : ""}>${result.difference > 0 ? "+" : ""}${reward(result.difference)}</strong> mean difference of reward over ${plural(result.pairs.length, "task")}</p>
         <${Interval} value=${result.difference} low=${result.low} high=${result.high} />
         <p class="quiet">95 % interval ${reward(result.low)} to ${reward(result.high)}: ${result.low > 0 ? `${b.id} is better.` : result.high < 0 ? `${b.id} is worse.` : "the difference may be chance."} <small>(bootstrap over tasks, ${count(result.resamples)} draws; joined by ${result.joinedBy})</small></p>

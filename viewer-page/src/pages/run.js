@@ -2,8 +2,9 @@
 import { html } from "../html.js";
 import { Bars, Columns, Line } from "../charts.js";
 import { course, figuresOf, histogram, quantiles } from "../figures.js";
+import { mean } from "../statistics.js";
 import { allRows } from "../rows.js";
-import { bytes, count, percent, plural, reward, short, span, when } from "../format.js";
+import { bytes, count, passed, passedTasks, plural, reward, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -14,8 +15,9 @@ export function RunPage({ run }) {
   const settings = about.manifest?.settings ?? {}, expected = about.manifest?.rollouts;
   const { groups, signal } = figures;
   const tiles = [
-    ["Mean reward", html`<${Reward} value=${figures.mean} big />`, `${plural(figures.rated, "verdict")}`],
-    ["pass@1", percent(figures.pass[0]?.value), figures.pass.length > 1 ? `pass@${figures.pass.at(-1).k} ${percent(figures.pass.at(-1).value)}` : figures.pass.length ? "one rollout a task" : "for rewards from 0 to 1"],
+    ["Mean reward", html`<${Reward} value=${figures.mean} big />`, `${figures.meanError === null ? "" : `± ${reward(Number(figures.meanError.toPrecision(2)))} · `}${plural(figures.rated, "verdict")}`],
+    ["pass@1", passed(figures.pass[0]), figures.pass.length ? passedTasks(figures.pass[0]) : "for rewards from 0 to 1"],
+    ...(figures.pass.length > 1 ? [[`pass@${figures.pass.at(-1).k}`, passed(figures.pass.at(-1)), passedTasks(figures.pass.at(-1))]] : []),
     ["Rollouts", count(figures.rollouts), expected && expected !== figures.rollouts ? `of ${count(expected)}` : plural(groups.length, "task")],
     ["Failed", figures.failed ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(figures.failed)}</a>` : "0", figures.outcomes.truncated ? `${count(figures.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(figures.output), `${short(figures.input)} in`],
@@ -72,8 +74,8 @@ function Tries({ run, pass }) {
   return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right.</p>
     ${!pass.length ? html`<p class="quiet">Only where all rewards are from 0 to 1.</p>`
     : pass.length < 2 ? html`<p class="quiet">Each task has one rollout. <code>--repeats 8</code> would tell.</p>`
-    : html`<${Line} low=${0} high=${1} format=${(value) => `${100 * value} %`} labels=${pass.map(({ k }) => `k=${k}`)} points=${pass.map(({ k, value, groups }) => ({
-      value, href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${k} ${percent(value)} over ${plural(groups, "task")}` }))} />`}</section>`;
+    : html`<${Line} low=${0} high=${1} format=${(value) => `${100 * value} %`} labels=${pass.map(({ k }) => `k=${k}`)} points=${pass.map((pass) => ({
+      value: pass.value, href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${pass.k} ${passed(pass)} ${passedTasks(pass)}` }))} />`}</section>`;
 }
 
 function Endings({ run, figures, to }) {
@@ -97,14 +99,14 @@ function Environments({ run, figures, to }) {
   const rows = run.cached("environments", () => {
     const found = new Map();
     for (const group of figures.groups) {
-      const one = found.get(group.env) ?? { env: group.env, total: 0, rated: 0, rollouts: 0 };
+      const one = found.get(group.env) ?? { env: group.env, rewards: [], rollouts: 0 };
       one.rollouts += group.rows.length;
-      for (const value of group.rewards) { one.total += value; one.rated++; }
+      one.rewards.push(...group.rewards);
       found.set(group.env, one);
     }
-    return [...found.values()].sort((a, b) => b.rollouts - a.rollouts).slice(0, 8);
+    return [...found.values()].map((one) => ({ ...one, mean: mean(one.rewards) })).sort((a, b) => b.rollouts - a.rollouts).slice(0, 8);
   });
   return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward; rollouts in small figures.</p>
-    <${Bars} rows=${rows.map((one) => ({ label: one.env || "(unnamed)", count: Math.max(0, one.rated ? one.total / one.rated : 0), href: to(`env=${/^[\w.-]+$/.test(one.env) ? one.env : JSON.stringify(one.env)}`), tone: "part",
-      note: html`${reward(one.rated ? one.total / one.rated : null)}<small> ${short(one.rollouts)}</small>` }))} /></section>`;
+    <${Bars} rows=${rows.map((one) => ({ label: one.env || "(unnamed)", count: Math.max(0, one.mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(one.env) ? one.env : JSON.stringify(one.env)}`), tone: "part",
+      note: html`${reward(one.mean)}<small> ${short(one.rollouts)}</small>` }))} /></section>`;
 }

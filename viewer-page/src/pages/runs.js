@@ -4,7 +4,7 @@ import { html } from "../html.js";
 import { loadRuns, openRun, runs } from "../source.js";
 import { figuresOf } from "../figures.js";
 import { allRows } from "../rows.js";
-import { bytes, count, percent, plural, short, when } from "../format.js";
+import { bytes, count, passed, passedTasks, plural, short, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -49,7 +49,7 @@ function Line({ about, ticked, change }) {
     <td class="right">${figures ? count(figures.rollouts) : html`<span class="quiet">${bytes(size)}</span>`}${expected && figures && expected !== figures.rollouts ? html`<small class="quiet"> of ${count(expected)}</small>` : null}</td>
     <td class="right">${figures ? (figures.failed ? html`<a class="bad" href=${format(["run", about.id, "failures"])}>${count(figures.failed)}</a>` : html`<span class="quiet">0</span>`) : ""}</td>
     <td class="right">${figures ? html`<${Reward} value=${figures.mean} />` : ""}</td>
-    <td class="right">${figures ? percent(figures.pass[0]?.value) : ""}</td>
+    <td class="right">${figures ? html`${passed(figures.pass[0])} <small class="quiet">${passedTasks(figures.pass[0])}</small>` : ""}</td>
     <td class="right">${figures ? short(figures.output) : ""}</td>
     <td class="right quiet">${when(about.modified_s)}</td>
   </tr>`;

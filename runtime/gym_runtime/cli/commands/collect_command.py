@@ -36,7 +36,7 @@ def collect(options: CollectOptions) -> int:
     logs.start(lines=True)
     urls = require_broker(options.broker)
     files = OutputFiles.beside(options.output)
-    metrics = Metrics()
+    metrics = Metrics(failures_as_zero=options.failures_as_zero)
 
     interrupted = False
 

@@ -24,6 +24,7 @@ class CompareOptions(msgspec.Struct, frozen=True, kw_only=True):
     a: Path
     b: Path
     json: bool = False
+    failures_as_zero: bool = False
 
 
 def compare(options: CompareOptions) -> int:
@@ -32,7 +33,9 @@ def compare(options: CompareOptions) -> int:
     Raises:
         UsageError: one of the files is not there.
     """
-    (one, groups_a), (other, groups_b) = (_figures(path) for path in (options.a, options.b))
+    (one, groups_a), (other, groups_b) = (
+        _figures(path, failures_as_zero=options.failures_as_zero) for path in (options.a, options.b)
+    )
     result = compared(groups_a, groups_b)
     if options.json:
         terminal.print_json(
@@ -47,10 +50,11 @@ def compare(options: CompareOptions) -> int:
     return 0
 
 
-def _figures(path: Path) -> tuple[RunFigures, Groups]:
+def _figures(path: Path, *, failures_as_zero: bool) -> tuple[RunFigures, Groups]:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    return figures_of(row for _, row in rows_of(Run(id=path.stem, rollouts=path)))
+    rows = (row for _, row in rows_of(Run(id=path.stem, rollouts=path)))
+    return figures_of(rows, failures_as_zero=failures_as_zero)
 
 
 def _print(options: CompareOptions, one: RunFigures, other: RunFigures, result: Comparison) -> None:
@@ -63,7 +67,11 @@ def _print(options: CompareOptions, one: RunFigures, other: RunFigures, result: 
     console.print(table)
     console.print()
     if result.difference is None or result.low is None or result.high is None:
-        console.print("the runs have no task in common with a verdict in both")
+        console.print(
+            "a difference of rewards is larger than a number can be"
+            if result.pairs
+            else "the runs have no task in common with a verdict in both"
+        )
         return
     said = (
         "better"
@@ -85,7 +93,8 @@ def _print(options: CompareOptions, one: RunFigures, other: RunFigures, result: 
 
 
 def _print_flipped(pairs: list[Pair]) -> None:
-    flipped = sorted((pair for pair in pairs if pair.difference), key=lambda pair: -abs(pair.difference))
+    flipped = [(pair, pair.difference) for pair in pairs if pair.difference]
+    flipped.sort(key=lambda one: -abs(one[1]))
     if not flipped:
         return
     table = Table(box=None, pad_edge=False, header_style="")
@@ -93,8 +102,8 @@ def _print_flipped(pairs: list[Pair]) -> None:
     table.add_column("environment")
     for title in ("a", "b", ""):
         table.add_column(title, justify="right")
-    for pair in flipped[:SHOWN_TASKS]:
-        numbers = (formatting.reward(pair.mean_a), formatting.reward(pair.mean_b), f"{pair.difference:+.4g}")
+    for pair, difference in flipped[:SHOWN_TASKS]:
+        numbers = (formatting.reward(pair.mean_a), formatting.reward(pair.mean_b), f"{difference:+.4g}")
         table.add_row(str(pair.task_a), formatting.shorten(pair.environment, 40), *numbers)
     console = terminal.output()
     console.print()
@@ -108,10 +117,15 @@ def _lines(one: RunFigures, other: RunFigures) -> list[tuple[str, str, str]]:
         return name, shown(one), shown(other)
 
     def passed(k: int) -> Callable[[RunFigures], str]:
-        return lambda run: f"{100 * run.pass_at[k]:.1f}%" if k in run.pass_at else "-"
+        return lambda run: (
+            f"{formatting.share(run.pass_at[k], run.pass_error[k])}, "
+            f"{run.pass_tasks[k]:,} of {run.tasks:,} tasks"
+            if k in run.pass_at
+            else "-"
+        )
 
     return [
-        both("mean reward", lambda run: formatting.reward(run.mean_reward)),
+        both("mean reward", lambda run: formatting.reward(run.mean_reward, run.mean_error)),
         *(both(f"pass@{k}", passed(k)) for k in sorted({*one.pass_at, *other.pass_at})),
         both("rollouts", lambda run: f"{run.rollouts:,}"),
         both("outcomes", lambda run: formatting.breakdown(run.outcomes)),

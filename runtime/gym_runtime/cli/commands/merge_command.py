@@ -26,7 +26,7 @@ def merge(options: MergeOptions) -> int:
     files = OutputFiles.beside(options.output)
     for path in options.rollouts:
         files.refuse_inputs(*OutputFiles.beside(path).all())
-    metrics = Metrics()
+    metrics = Metrics(failures_as_zero=options.failures_as_zero)
     with Lock(files.rollouts):
         there = [path for path in files.all() if path.exists() and path.stat().st_size]
         if there and not options.overwrite:

@@ -32,6 +32,7 @@ from gym_runtime.files.appender import Appender, repair_tail
 from gym_runtime.files.inputs import StoredInputs
 from gym_runtime.files.lock import Lock
 from gym_runtime.files.results import OutputFiles, count_lines, failure_class
+from gym_runtime.statistics import Total
 from gym_runtime.workers.adapter import ModelSettings
 
 SHOWN_REJECTIONS = 5
@@ -55,15 +56,15 @@ class Totals:
     def __init__(self) -> None:
         self.equal = self.different = self.unrecorded = self.rejected = 0
         self.differences: list[Difference] = []
-        self._reward_sum = self._previous_sum = 0.0
+        self._rewards, self._previous = Total(), Total()
 
     def add(self, row: ReverifiedRow) -> None:
         """Count a row that was judged."""
-        self._reward_sum += row.reward
+        self._rewards.add(row.reward)
         if row.previous_reward is None:
             self.unrecorded += 1
             return
-        self._previous_sum += row.previous_reward
+        self._previous.add(row.previous_reward)
         if not row.changed:
             self.equal += 1
             return
@@ -73,16 +74,14 @@ class Totals:
 
     def document(self, files: OutputFiles) -> dict[str, Any]:
         """The numbers, for people and programs."""
-        recorded = self.equal + self.different
-        rows = recorded + self.unrecorded
         return {
-            "rows": rows,
+            "rows": self.equal + self.different + self.unrecorded,
             "equal": self.equal,
             "different": self.different,
             "unrecorded": self.unrecorded,
             "rejected": self.rejected,
-            "mean_reward": self._reward_sum / rows if rows else None,
-            "previous_mean_reward": self._previous_sum / recorded if recorded else None,
+            "mean_reward": self._rewards.mean,
+            "previous_mean_reward": self._previous.mean,
             "differences": self.differences,
             "output": str(files.rollouts),
             "failures": str(files.failures) if self.rejected else None,

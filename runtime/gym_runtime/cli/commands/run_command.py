@@ -205,6 +205,7 @@ class _Run:
             resume=options.resume,
             extend=options.extend,
             overwrite=options.overwrite,
+            failures_as_zero=options.failures_as_zero,
         )
 
     def _report(

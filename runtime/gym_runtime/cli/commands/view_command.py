@@ -23,7 +23,8 @@ def view(options: ViewOptions) -> int:
         UsageError: there is nothing to show, the port is taken, or the export cannot be written.
     """
     if options.export is not None:
-        written = page_export.export(find_runs(options.places), options.export)
+        runs = find_runs(options.places, failures_as_zero=options.failures_as_zero)
+        written = page_export.export(runs, options.export)
         terminal.output().print(
             f"{written.files:,} files, {written.size_bytes:,} bytes: {options.export}", soft_wrap=True
         )
@@ -52,7 +53,9 @@ async def _join(stack: AsyncExitStack, options: ViewOptions) -> web_server.Syste
 async def _serve(options: ViewOptions) -> None:
     async with AsyncExitStack() as stack:
         system = await _join(stack, options) if options.broker.urls else None
-        access = await stack.enter_async_context(web_server.serve(options.places, options.port, system))
+        zero = options.failures_as_zero
+        serving = web_server.serve(options.places, options.port, system, failures_as_zero=zero)
+        access = await stack.enter_async_context(serving)
         terminal.output().print(access.url, soft_wrap=True)
         sys.stdout.flush()
         if not options.no_open and sys.stdout.isatty():

@@ -14,6 +14,7 @@ from gym_runtime.cli.options.shared_options import (
     Broker,
     BrokerOptions,
     Everything,
+    FailuresAsZero,
     Output,
     RequiredOutput,
     RoleOptions,
@@ -65,6 +66,7 @@ class MergeOptions:
     output: RequiredOutput
     overwrite: bool = False
     json: bool = False
+    failures_as_zero: FailuresAsZero = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,4 +169,5 @@ class ViewOptions:
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 0
     no_open: bool = False
     export: Path | None = None
+    failures_as_zero: FailuresAsZero = False
     broker: Broker = BrokerOptions()

@@ -17,6 +17,7 @@ from gym_runtime.cli.options.shared_options import (
     AgentOptions,
     Broker,
     BrokerOptions,
+    FailuresAsZero,
     Input,
     Model,
     ModelOptions,
@@ -116,6 +117,7 @@ class RunOptions:
     keep_going: bool = False
     track: Literal["wandb", "mlflow", "tensorboard", "trackio"] | None = None
     json: bool = False
+    failures_as_zero: FailuresAsZero = False
     rows: Annotated[RowOptions, FLAT] = RowOptions()
     settings: Settings = RolloutSettings()
     sampling: Sampled = Sampling()
@@ -198,4 +200,5 @@ class CollectOptions:
     run: Annotated[str, Parameter(parse=False)] = ""
     output: RequiredOutput
     json: bool = False
+    failures_as_zero: FailuresAsZero = False
     broker: Broker = BrokerOptions()

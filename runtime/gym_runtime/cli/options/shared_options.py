@@ -42,6 +42,13 @@ AgentOptions = Annotated[
 ]
 RowFields = Annotated[tuple[str, ...], Parameter(name="--set")]
 AsJson = Annotated[bool, Parameter(help="Print one JSON document, for programs.")]
+FailuresAsZero = Annotated[
+    bool,
+    Parameter(
+        help="Count failed rollouts with a reward of 0 in means and pass@k, shown and in files of metrics. "
+        "Their rows get no reward; cancelled rollouts do not count."
+    ),
+]
 Everything = Annotated[bool, Parameter(name="--all")]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from gym_runtime.cli.options.data_options import ViewOptions
-from gym_runtime.cli.options.shared_options import FLAT, AsJson, Broker, BrokerOptions
+from gym_runtime.cli.options.shared_options import FLAT, AsJson, Broker, BrokerOptions, FailuresAsZero
 from gym_runtime.cli.options.system_options import MetricsOptions
 
 
@@ -94,7 +94,7 @@ def show(
     return show_command.show(show_command.ShowOptions(rollout=rollout, folder=folder, json=json))
 
 
-def compare(a: Path, b: Path, /, *, json: AsJson = False) -> int:
+def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: FailuresAsZero = False) -> int:
     """Compare two runs task by task: which is better, by how much, and which tasks flipped.
 
     Args:
@@ -103,4 +103,6 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False) -> int:
     """
     from gym_runtime.cli.commands import compare_command
 
-    return compare_command.compare(compare_command.CompareOptions(a=a, b=b, json=json))
+    return compare_command.compare(
+        compare_command.CompareOptions(a=a, b=b, json=json, failures_as_zero=failures_as_zero)
+    )
