@@ -21,7 +21,6 @@ that is on disk is whole. New versions add fields and never change the meaning o
 | `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
 | `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
 | `OUT_run.json` | the manifest, which `--resume` compares |
-| `*.jsonl.idx` | an index of the file beside it, for `view`; made again when it is missing |
 
 ## A rollout
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from gym_runtime.bus import nkeys
 from gym_runtime.bus.join import Join, write_join
 from gym_runtime.errors import UsageError
+from gym_runtime.own_files import open_own, replacing
 
 ROLES = ("client", "agent", "resource", "model")
 JOINS = {**{role: (role,) for role in ROLES}, "trainer": ("client", "model")}
@@ -81,7 +82,7 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    with (folder / ".lock").open("w") as lock:
+    with os.fdopen(open_own(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -94,11 +95,8 @@ def _seed(path: Path) -> str:
 
 def write_secret(path: Path, text: str) -> None:
     """Replace a file in one step; only its owner can read it."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    new.replace(path)
+    with replacing(path, 0o600) as file:
+        file.write(text.encode())
 
 
 def _sign(certificate: Path, key: Path, subject: str, extensions: Sequence[str], *by: str) -> None:

@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 from gym_runtime.errors import UsageError
+from gym_runtime.files.results import write_whole
 
 Platform = Literal["slurm", "kubernetes", "compose", "systemd"]
 _VALUE = re.compile(r"@([A-Z_]+)@")
@@ -93,7 +94,7 @@ def write(platform: Platform, folder: Path, values: Values, *, overwrite: bool =
     try:
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            write_whole(path, iter([text.encode()]))
             if text.startswith("#!"):
                 path.chmod(0o755)
     except OSError as error:

@@ -591,6 +591,9 @@ HOST_PAUSE_S = 0.2
 ANSWER_KEPT_S = 7 * 24 * 3600.0
 """How long a stored answer is used in place of the service's."""
 
+INDEX_KEPT_S = 30 * 24 * 3600.0
+"""How long an index of the viewer is kept after it was last written; it can be made again at any time."""
+
 # -- checks (`gym_testing.checks`) ----------------------------------------------------------------------
 
 CHECK_BLOCKED_S = 0.5

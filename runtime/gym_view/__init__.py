@@ -1,6 +1,6 @@
 """Reading what runs have written: the page of ``gym-runtime view``, ``show`` and ``compare``.
 
-    rows, *.idx ──▶ indexing ──▶ server ──▶ the page (static/, built from viewer-page/)
+    rows, indices ─▶ indexing ──▶ server ──▶ the page (static/, built from viewer-page/)
                        │           └─ access: who may ask
                        ├──▶ export: the same page and rows as plain files
                        ├──▶ row: one row taken apart ──▶ show

@@ -9,7 +9,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files.index import IndexedRow
 from gym_runtime.files.manifest import load_manifest
 
-from gym_view.run_figures import indexed
+from gym_view.indexing import indexed
 from gym_view.run_files import Run, find_runs
 
 _ID = re.compile(r"(?P<run>[\w-]+)\.(?P<task>\d+)\.(?P<rollout>\d+)")

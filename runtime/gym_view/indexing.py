@@ -1,4 +1,4 @@
-"""Makes and completes the indices of files of rows that others wrote.
+"""Reads files of rows, and makes and completes their indices.
 
 ``python -m gym_view.indexing`` is the process that does so for the server: paths come in on
 standard input as JSON lines, progress goes out on standard output. It works on several files in turn, a
@@ -7,8 +7,6 @@ slice each, so a small file does not wait for a large one.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import queue
 import sys
 import threading
@@ -17,7 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-from gym_runtime.files.index import IndexFile, index_path
+from gym_runtime.errors import UsageError
+from gym_runtime.files.index import IndexedRow, IndexFile, Packer
 from gym_runtime.files.index_entry import OUTCOMES, read_entry
 from gym_runtime.files.lines import MAX_LINE_BYTES
 
@@ -34,45 +33,57 @@ class IndexProgress(msgspec.Struct, frozen=True):
     done: bool = False
 
 
-def place_of_index(rows: Path) -> Path:
-    """Beside the rows; where nothing can be written there, in the user's cache."""
-    beside = index_path(rows)
-    if beside.exists() or os.access(rows.parent, os.W_OK):
-        return beside
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym-runtime" / "indices"
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache / f"{hashlib.sha256(bytes(rows.resolve())).hexdigest()[:32]}.idx"
-
-
 def complete_index(rows: Path) -> Iterator[int]:
     """Index what is not indexed yet, slice by slice; yields up to where, in bytes.
 
-    Ends at the file's last whole row: the rest is a row that is being written, or what a crash left. Where
-    another process writes this index, it yields nothing.
+    Where another process writes this index, it yields nothing.
     """
-    index = IndexFile.open(rows, place_of_index(rows))
+    index = IndexFile.open(rows)
     if index is None:
         return
     try:
-        with rows.open("rb", buffering=2**20) as file:
-            file.seek(index.end_bytes)
-            at = index.end_bytes
-            flushed, slice_bytes = at, FIRST_SLICE_BYTES if at == 0 else SLICE_BYTES
-            while row := _read_row(file):
-                line, size = row
-                if line.strip():
-                    if not line.endswith(b"\n") and size == len(line) and _torn(line):
-                        break
-                    index.append(line.rstrip(b"\r\n"), at, size)
-                at += size
-                if at - flushed >= slice_bytes:
-                    index.flush()
-                    flushed, slice_bytes = at, SLICE_BYTES
-                    yield at
+        at = index.end_bytes
+        flushed, slice_bytes = at, FIRST_SLICE_BYTES if at == 0 else SLICE_BYTES
+        for line, start, size in rows_in(rows, at):
+            index.append(line, start, size)
+            at = start + size
+            if at - flushed >= slice_bytes:
+                index.flush()
+                flushed, slice_bytes = at, SLICE_BYTES
+                yield at
         index.flush()
         yield at
     finally:
         index.close()
+
+
+def index_of(rows: Path) -> bytes:
+    """The records of an index of a file, made now."""
+    packer = Packer()
+    return b"".join(packer.row(line, start, size) for line, start, size in rows_in(rows))
+
+
+def indexed(rows: Path) -> Iterator[IndexedRow]:
+    """The rows of a file as they are now. A stored index is not asked: people quote what comes of these."""
+    for number, (line, start, size) in enumerate(rows_in(rows)):
+        yield IndexedRow(start, size, read_entry(line, number))
+
+
+def rows_in(rows: Path, at: int = 0) -> Iterator[tuple[bytes, int, int]]:
+    """Each row from byte ``at`` on: its line, where it starts and its size, with the newline, in bytes.
+
+    Ends at the file's last whole row: the rest is a row that is being written, or what a crash left. Of a row
+    that is too long the line is only the beginning.
+    """
+    with rows.open("rb", buffering=2**20) as file:
+        file.seek(at)
+        while row := _read_row(file):
+            line, size = row
+            if line.strip():
+                if not line.endswith(b"\n") and size == len(line) and _torn(line):
+                    return
+                yield line.rstrip(b"\r\n"), at, size
+            at += size
 
 
 def _read_row(file: BinaryIO) -> tuple[bytes, int] | None:
@@ -123,7 +134,7 @@ def main() -> None:
 def _next(slices: Iterator[int]) -> int | None:
     try:
         return next(slices, None)
-    except OSError:  # the file is gone, or the disk is full: the server shows what is indexed
+    except (OSError, UsageError):  # the file is gone, or the disk is full: the server shows what is indexed
         return None
 
 

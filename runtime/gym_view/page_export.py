@@ -1,7 +1,7 @@
 """The page and its rollouts as plain files, for any static host, or as one HTML file.
 
 Rows stand in gzipped chunks of about `CHUNK_BYTES`: many static hosts (``python -m http.server`` is one)
-know no ranges of bytes. The index is that of the file, so the page works as it does with the server.
+know no ranges of bytes. The index is that of the rows, so the page works as it does with the server.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.files.index import HEADER_BYTES, matching_bytes, read_index
+from gym_runtime.files.index import HEADER_BYTES, read_index
+from gym_runtime.files.results import write_whole
 
-from gym_view.indexing import complete_index, place_of_index
+from gym_view.indexing import index_of
 from gym_view.run_files import Run, describe
 
 CHUNK_BYTES = 4 * 2**20
@@ -97,7 +98,7 @@ def _export_file(runs: Sequence[Run], target: Path) -> Written:
         described.append(about)
     page = _whole_page(msgspec.json.encode({"mode": "files", "runs": described}))
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(page)
+    write_whole(target, iter([page]))
     return Written(1, len(page))
 
 
@@ -133,14 +134,8 @@ def _describe(run: Run) -> dict[str, Any]:
 
 
 def _index(rows: Path) -> bytes:
-    for _ in complete_index(rows):
-        pass
-    try:
-        with place_of_index(rows).open("rb") as file:
-            index = file.read(matching_bytes(file.fileno(), rows))
-    except FileNotFoundError:
-        index = b""
-    return index or bytes(HEADER_BYTES)
+    # The page passes over the header, which is about a file of this machine.
+    return bytes(HEADER_BYTES) + index_of(rows)
 
 
 def _chunks(rows: Path, index: bytes) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""The figures of a run, from its index alone.
+"""The figures of a run, from its rows.
 
 The page computes the same ones (viewer-page/src/figures.js).
 """
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from gym_runtime.files.index import HEADER_BYTES, IndexedRow, matching_bytes, read_index
+from gym_runtime.files.index import IndexedRow
 from gym_runtime.files.index_entry import OUTCOMES
 from gym_runtime.files.scores import PassScores, steps
 from gym_runtime.statistics import Total, mean
 
-from gym_view.indexing import complete_index, place_of_index
+from gym_view.indexing import indexed
 from gym_view.run_files import Run
 
 
@@ -82,10 +82,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows_of(run: Run) -> Iterator[tuple[Path, IndexedRow]]:
-    """Every rollout of a run with the file that it stands in: rollouts, then failures not made up for.
-
-    Indexes first what is not indexed yet.
-    """
+    """Every rollout of a run with the file that it stands in: rollouts, then failures not made up for."""
     done: set[tuple[int, int]] = set()
     parts = run.parts
     if "failures" not in parts:
@@ -102,19 +99,6 @@ def rows_of(run: Run) -> Iterator[tuple[Path, IndexedRow]]:
             latest[where] = row
     for row in latest.values():
         yield parts["failures"], row
-
-
-def indexed(rows: Path) -> Iterator[IndexedRow]:
-    """The index of a file, completed."""
-    for _ in complete_index(rows):
-        pass
-    try:
-        with place_of_index(rows).open("rb") as file:
-            keep = matching_bytes(file.fileno(), rows)
-            records = file.read(keep)[HEADER_BYTES:]
-    except OSError:
-        records = b""
-    yield from read_index(records)
 
 
 def groups_of(

@@ -1,7 +1,7 @@
 """Result rows as Parquet, with the columns that trainers want: one file, or a Hugging Face dataset.
 
-It streams: rows are chosen by the index (`selection`), read one at a time, and written in groups of at most
-`GROUP_ROWS` rows or about `GROUP_BYTES` (`parquet`).
+It streams: rows are chosen in a first reading (`selection`), read one at a time, and written in groups of at
+most `GROUP_ROWS` rows or about `GROUP_BYTES` (`parquet`).
 
 ==============  ==========================================================================================
 ``rollouts``    everything: numbers as columns, what is nested as JSON text
@@ -27,9 +27,9 @@ from gym_runtime.messages.conversation import as_object
 from msgspec import Raw
 
 from gym_view import selection
+from gym_view.indexing import indexed
 from gym_view.parquet import NESTED, Form, Writer, arrow
 from gym_view.row_messages import Unusable, completion, prompt, tools
-from gym_view.run_figures import indexed
 from gym_view.selection import Place
 
 NO_ROW = "the row is no JSON object in UTF-8"

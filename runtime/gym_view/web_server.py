@@ -22,10 +22,19 @@ import anyio.to_thread
 import msgspec
 from aiohttp import web
 from gym_runtime.errors import GymError, UsageError
-from gym_runtime.files.index import HEADER_BYTES, RECORD_BYTES, end_of, matching_bytes
+from gym_runtime.files.index import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    end_of,
+    index_path,
+    indices,
+    matching_bytes,
+    sound,
+)
+from gym_runtime.own_files import open_own, private_folder
 
 from gym_view.access import Access
-from gym_view.indexing import IndexProgress, place_of_index
+from gym_view.indexing import IndexProgress
 from gym_view.run_files import Run, describe, find_runs
 from gym_view.search import offsets_of
 
@@ -43,15 +52,19 @@ class Indexer:
 
     def __init__(self, process: anyio.abc.Process) -> None:
         self._process = process
-        self._asked: dict[Path, tuple[int, int]] = {}
+        self._asked: dict[Path, tuple[int, ...]] = {}
         self.busy: set[Path] = set()
 
-    async def ask(self, rows: Path, state: tuple[int, int]) -> None:
-        """Have a file indexed up to its end; once for each ``state`` of the file, since it may end torn."""
+    async def ask(self, rows: Path, state: tuple[int, ...]) -> None:
+        """Have a file indexed up to its end; once for each ``state`` of it and its index: it may end torn."""
         if rows not in self.busy and self._asked.get(rows) != state and self._process.stdin is not None:
             self.busy.add(rows)
             self._asked[rows] = state
             await self._process.stdin.send(msgspec.json.encode(str(rows)) + b"\n")
+
+    def forget(self, rows: Path) -> None:
+        """A file may be asked for again in the same state: its index was complete, or is broken."""
+        self._asked.pop(rows, None)
 
     async def listen(self) -> None:
         """Take its progress in until it ends."""
@@ -129,8 +142,10 @@ class ViewerServer:
         rows = await self._file(request)
         start = _number(request.query.get("from", "0"))
         found = await anyio.to_thread.run_sync(_records, rows, start)
+        if found.broken or found.end_bytes == found.state[0]:
+            self._indexer.forget(rows)
         if found.end_bytes < found.state[0]:
-            await self._indexer.ask(rows, found.state)
+            await self._indexer.ask(rows, (*found.state, found.end_bytes))
         return web.Response(
             body=found.records,
             content_type="application/octet-stream",
@@ -178,31 +193,38 @@ class ViewerServer:
 
 
 class _Records(msgspec.Struct, frozen=True):
-    """``state`` is the size and the time of change of the file of rows."""
+    """``state`` is the size and the time of change of the file of rows; ``broken``: the index was removed."""
 
     state: tuple[int, int]
     records: bytes = b""
     generation: str = ""
     end_bytes: int = 0
     more_bytes: int = 0
+    broken: bool = False
 
 
 def _records(rows: Path, start: int) -> _Records:
     """Index records from a byte on, and up to where in the file of rows they are, in all."""
     stat = rows.stat()
     state = stat.st_size, stat.st_mtime_ns
+    place = index_path(rows)
     try:
-        fd = os.open(place_of_index(rows), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        fd = open_own(place, os.O_RDONLY)
+    except (OSError, UsageError):  # it is not made yet, or is no file of ours and will be replaced
         return _Records(state)
     try:
         keep = matching_bytes(fd, rows)
         if keep <= HEADER_BYTES:
             return _Records(state)
         start = max(HEADER_BYTES, start)
+        records = os.pread(fd, min(MAX_ANSWER_BYTES, max(0, keep - start)), start)
+        before = end_of(os.pread(fd, RECORD_BYTES, start - RECORD_BYTES)) if start > HEADER_BYTES else 0
+        if not sound(records, rows.stat().st_size, before):
+            place.unlink(missing_ok=True)
+            return _Records(state, broken=True)
         return _Records(
             state,
-            os.pread(fd, min(MAX_ANSWER_BYTES, max(0, keep - start)), start),
+            records,
             os.pread(fd, HEADER_BYTES, 0)[16:24].hex(),
             end_of(os.pread(fd, RECORD_BYTES, keep - RECORD_BYTES)),
             max(0, keep - start - MAX_ANSWER_BYTES),
@@ -231,8 +253,9 @@ async def serve(
     failed rollouts count with a reward of 0.
 
     Raises:
-        UsageError: there is nothing to show, or the port is taken.
+        UsageError: there is nothing to show, the port is taken, or the cache cannot be used.
     """
+    private_folder(indices())
     with _listen(port) as listener:
         access = Access(listener.getsockname()[1])
         find = partial(find_runs, places, failures_as_zero=failures_as_zero)

@@ -26,9 +26,7 @@ from measure import memory_bytes, print_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from chromium import Chromium, Page
-from gym_runtime.files.appender import Appender
 from gym_runtime.files.index import index_path
-from gym_runtime.files.row_appender import RowAppender
 from gym_view.indexing import complete_index
 
 WORDS = (  # noqa: SIM905 - shorter so
@@ -104,25 +102,6 @@ def write(path: Path, *, count: int, size_bytes: int, whole_bytes: int = 0) -> N
 
 def cpu_s() -> float:
     return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-
-
-def appending(folder: Path) -> list[object]:
-    """What the index adds to writing a row of 8 KB, in microseconds of CPU."""
-    made = list(rows(2000, 8000))
-    taken: dict[type[Appender], list[float]] = {Appender: [], RowAppender: []}
-    for turn in range(10):
-        for kind in (Appender, RowAppender):
-            path = folder / f"appended-{turn}-{kind.__name__}.jsonl"
-            appender = kind(path)
-            start_s = cpu_s()
-            for line in made:
-                appender.append(line)
-            taken[kind].append((cpu_s() - start_s) / len(made) * 1e6)
-            appender.close()
-            path.unlink()
-    plain, indexed = min(taken[Appender]), min(taken[RowAppender])
-    size = sum(map(len, made)) / len(made)
-    return [f"appending a row of {size / 1000:.1f} KB, CPU", f"{plain:.0f} µs", f"{indexed - plain:+.0f} µs"]
 
 
 def indexing(path: Path) -> list[object]:
@@ -258,7 +237,7 @@ async def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        table = [appending(folder)]
+        table: list[list[object]] = []
         chromium = Chromium()
         try:
             for count in (200_000, arguments.rows):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.files.index import HEADER_BYTES, index_path, read_index
-from gym_view.indexing import complete_index
+from gym_runtime.files.index import read_index
+from gym_view.indexing import index_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from view import node
@@ -59,9 +59,7 @@ def rows(count: int) -> list[dict[str, Any]]:
 def records(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path: Path = tmp_path_factory.mktemp("query") / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows(60)))
-    for _ in complete_index(path):
-        pass
-    return index_path(path).read_bytes()[HEADER_BYTES:]
+    return index_of(path)
 
 
 def ask(records: bytes, **given: Any) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.files.index import HEADER_BYTES, index_path
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
 from gym_runtime.statistics import Clusters, mean
+from gym_view.indexing import index_of
 from gym_view.run_comparison import bootstrap, compare
 from gym_view.run_figures import figures_of, rows_of
 from gym_view.run_files import Run
@@ -78,13 +78,7 @@ def write(folder: Path, name: str, rollouts: list[Rollout]) -> Run:
 
 def on_the_page(*runs: Run, script: str = PAGE_FIGURES) -> Any:
     """The figures of the first run and the comparison with the second, by the page's own code."""
-    records = [
-        [
-            base64.b64encode(index_path(path).read_bytes()[HEADER_BYTES:]).decode()
-            for path in run.parts.values()
-        ]
-        for run in runs
-    ]
+    records = [[base64.b64encode(index_of(path)).decode() for path in run.parts.values()] for run in runs]
     return node.run(script, records)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import AsyncIterator
+import struct
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,12 @@ from gym_view import web_server
 from gym_view.access import Access
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's process and the one that indexes keep their indices here."""
+    monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
 
 
 def row(number: int, **changes: Any) -> bytes:
@@ -199,19 +207,65 @@ async def test_a_text_is_found_where_it_stands(tmp_path: Path) -> None:
         assert (await client.get("/data/a/rollouts.found"))[0] == 400
 
 
-async def test_a_folder_that_cannot_be_written_is_indexed_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    (folder / "a.jsonl").write_bytes(row(0))
-    access = os.access
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # Root may write anywhere, so the answer of the system is replaced; the child process asks nothing.
-    monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and Path(path) != folder)
-    place = web_server.place_of_index(folder / "a.jsonl")
-    assert place.is_relative_to(tmp_path / "cache")
-    assert not index_path(folder / "a.jsonl").exists()
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda index: index[:112] + struct.pack("<d", math.nan) + index[120:],
+        lambda index: index[:-56] + struct.pack("<d", math.inf) + index[-48:],
+        lambda index: index[:112] + struct.pack("<d", 1e15) + index[120:],
+        lambda index: index[:120] + struct.pack("<d", math.inf) + index[128:],
+        lambda index: index[:49] * 3,
+        lambda index: b"",
+    ],
+    ids=["nan", "inf", "beyond the end", "reward", "torn", "empty"],
+)
+async def test_a_damaged_index_is_made_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(row(number, agent_ref={"name": "mcqa"}) for number in range(3)))
+    async with viewing(path) as client:
+        whole = await client.records("a")
+        place = index_path(path)
+        # After the header, the first record is the environment's name; the damage is to a row.
+        place.write_bytes(damage(place.read_bytes()))
+        with anyio.fail_after(15):
+            while (found := await client.records("a")) != whole:
+                assert all(math.isfinite(one.offset) for one in read_index(found))
+
+
+async def test_an_index_is_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0) + row(1))
+    async with viewing(path) as client:
+        whole = await client.records("a")
+    made = index_path(path).stat()
+    async with viewing(path) as client:
+        _, data, headers = await client.get("/data/a/rollouts.idx?from=0")
+        assert (data, headers["X-Indexing"]) == (whole, "0")
+    assert index_path(path).stat().st_mtime_ns == made.st_mtime_ns
+    assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "cache"]
+
+
+async def test_an_index_beside_the_rows_is_neither_read_nor_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0, reward=0.0))
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"GYMINDEX and what else")
+    (tmp_path / "a.jsonl.idx").symlink_to(victim)
+    async with viewing(path) as client:
+        assert [one.entry.reward for one in read_index(await client.records("a"))] == [0.0]
+    assert victim.read_bytes() == b"GYMINDEX and what else"
+
+
+async def test_a_cache_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    (tmp_path / "elsewhere").mkdir()
+    cache = tmp_path / "cache-2"
+    cache.mkdir()
+    (cache / "indices").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("GYM_CACHE", str(cache))
+    with pytest.raises(UsageError, match=r"indices cannot be used .*set GYM_CACHE"):
+        async with web_server.serve([tmp_path]):
+            pass
 
 
 async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:

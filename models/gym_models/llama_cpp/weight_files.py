@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 from gym_runtime import UsageError
 from gym_runtime.assets import cache_folder
+from gym_runtime.own_files import open_own
 
 Report = Callable[[int, int], None]
 _POLL_S = 0.1
@@ -110,7 +111,7 @@ def _locked(path: Path) -> Generator[None]:
     except ModuleNotFoundError:  # not a POSIX system: at worst two processes download it, the last one wins
         yield
         return
-    with path.open("w") as file:
+    with os.fdopen(open_own(path, os.O_RDWR | os.O_CREAT, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

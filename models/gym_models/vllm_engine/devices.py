@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gym_runtime import UsageError
+from gym_runtime.own_files import open_own
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -82,4 +83,4 @@ def _take(free: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[int]]:
 
 def _open(device: str) -> int:
     name = f"gym-runtime-device-{device.replace('/', '-')}.lock"
-    return os.open(Path(tempfile.gettempdir()) / name, os.O_RDWR | os.O_CREAT, 0o666)
+    return open_own(Path(tempfile.gettempdir()) / name, os.O_RDWR | os.O_CREAT, 0o666)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 from gym_runtime.assets import LOCK, Asset, Fetched, cached, digest_of, read_lock
 from gym_runtime.errors import UsageError
+from gym_runtime.own_files import replacing
 from gym_runtime.timing import FETCH_SILENCE_S
 
 _BLOCK_BYTES = 1 << 20
@@ -154,6 +155,5 @@ def _make_folder(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}-{os.getpid()}")
-    part.write_bytes(content)
-    part.replace(path)
+    with replacing(path) as file:
+        file.write(content)

@@ -11,6 +11,7 @@ import subprocess
 import msgspec
 from gym_runtime.assets import LOCK, Asset, Fetched, cached, read_lock
 from gym_runtime.errors import UsageError
+from gym_runtime.own_files import replacing
 
 INSTALLED = "install"
 
@@ -38,7 +39,6 @@ def install(asset: Asset) -> bool:
             "above; run the command again"
         )
     lock = {**read_lock(place), INSTALLED: Fetched(url="", sha256=digest, size_bytes=0)}
-    part = place / f".{LOCK}-install"
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(lock)))
-    part.replace(place / LOCK)
+    with replacing(place / LOCK) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(lock)))
     return True

@@ -16,6 +16,7 @@ import anyio.to_thread
 import msgspec
 from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.own_files import open_own
 from gym_runtime.timing import SERVICE_RESTS_LONGEST_S
 
 
@@ -69,7 +70,7 @@ def _reserved(service: str, per_s: float | None, per_day: int | None) -> float:
 def _updated(place: Path, per_s: float | None, per_day: int | None) -> float:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Closing the file writes what is buffered, and then gives up the lock.
-    with os.fdopen(os.open(place, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+    with os.fdopen(open_own(place, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             ledger = _decode(file.read())

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import os
 from functools import lru_cache
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.own_files import open_own
 
 from gym_data.web.web_request import WebAnswer
 
@@ -91,7 +93,7 @@ class Recording:
         )
         line = _encode(entry) + b"\n"
         try:
-            with self.path.open("ab") as file:
+            with os.fdopen(open_own(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
                 # Several processes may add lines; without the lock two could be mixed.
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.write(line)

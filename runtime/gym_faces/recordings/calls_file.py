@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import Appender, repair_tail
+from gym_runtime.own_files import open_own
 
 from gym_faces.recordings.entry import CallEntry, encode_entry
 
@@ -31,7 +32,10 @@ class CallsFile:
                 raise UsageError(f"cannot create {path.parent}: {error.strerror}") from None
             self._appender = Appender(path)
             stack.callback(self._appender.close)
-            lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if not path.is_file():
+                self._stack = stack.pop_all()
+                return  # a pipe or a device has no last line, and no other writer to agree with
+            lock = open_own(path, os.O_RDONLY)
             stack.callback(os.close, lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

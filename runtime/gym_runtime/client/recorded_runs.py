@@ -20,7 +20,6 @@ from gym_runtime.client.streaming import background
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.files.dataset import Dataset, open_dataset
 from gym_runtime.files.lines import Source
-from gym_runtime.files.lock import Lock
 from gym_runtime.files.manifest import load_manifest
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter
@@ -150,7 +149,7 @@ class RecordedRuns(NewRuns):
             await with_served_roles(self.workers, plan.one_of_each())
             info = self._run_info(settings, environments=[])
             served = self.served if settings.model_pool == POLICY else None
-            with Lock(files.rollouts):
+            with files.lock():
                 previous = load_manifest(files.manifest) if resume else None
                 # Opening reads what an earlier part of the run has written, which may be gigabytes.
                 recorded = await to_thread.run_sync(

@@ -17,19 +17,18 @@ from pathlib import Path
 import msgspec
 
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.own_files import open_own
 from gym_runtime.timing import FLUSH_S, SYNC_S
 
 FLUSH_BYTES = 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BLOCK_BYTES = 2**16
-MODE = 0o664
 
 
 class Appender:
-    """Appends lines to a file, which it creates if need be (with `MODE`, less the umask).
+    """Appends lines to a file, which it creates if need be.
 
-    Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode. But
-    whatever the umask is, other users must not write the rows that are trained on.
+    Result rows are as private as the dataset; who shares a machine sets the umask or the folder's mode.
     It writes only when it is called: a caller that has nothing to append calls `flush` when it is idle.
 
     Attributes:
@@ -44,7 +43,7 @@ class Appender:
         self._pending_bytes = 0
         self._error: UsageError | None = None
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+            self._fd = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         self.end_bytes = os.fstat(self._fd).st_size
@@ -136,8 +135,11 @@ def repair_tail(path: Path) -> int:
 
     That is a last line which is no JSON object. A last line which is one, and lacks only its newline, gets
     it. Lines before the last are not touched.
+
+    Raises:
+        UsageError: the file is not of JSON lines, so nothing is cut off; or `open_own` refuses it.
     """
-    with path.open("r+b") as file:
+    with os.fdopen(open_own(path, os.O_RDWR), "r+b") as file:
         end = file.seek(0, io.SEEK_END)
         if end == 0:
             return 0
@@ -149,6 +151,7 @@ def repair_tail(path: Path) -> int:
             # msgspec does not check the encoding of fields that stay raw.
             line.decode()
         except UNREADABLE:
+            _require_json_lines(path, file, start)
             file.truncate(start)
             dropped = end - start
         else:
@@ -159,6 +162,19 @@ def repair_tail(path: Path) -> int:
         file.flush()
         os.fsync(file.fileno())
         return dropped
+
+
+def _require_json_lines(path: Path, file: io.BufferedRandom, last: int) -> None:
+    """Refuse a file whose first line is no JSON object; if it is also the last, one that begins as none."""
+    file.seek(0)
+    first = file.readline()
+    try:
+        if last == 0:
+            # After a crash of the machine a file may consist of zeros.
+            first = b"{}" if first.lstrip(b"\0")[:1] in (b"", b"{") else first
+        msgspec.json.decode(first, type=dict[str, msgspec.Raw])
+    except UNREADABLE:
+        raise UsageError(f"{path} is not a file of JSON lines and is left as it is; choose another") from None
 
 
 def _last_line(file: io.BufferedRandom, end: int) -> int:

@@ -1,12 +1,15 @@
-"""The index of a file of result rows: one record of `RECORD_BYTES` for each row, in a file beside it.
+"""The index of a file of result rows: one record of `RECORD_BYTES` for each row, in the user's cache.
 
-`OUT.jsonl.idx` makes large files open at once: a reader takes the records as they are, without parsing,
-and reads a row by its offset. It only ever grows, by whole records; it is written after the rows it
-describes, so it may lag behind them and never runs ahead but after a crash of the machine. It can be
-deleted at any time.
+It makes large files open at once on the page of ``gym-runtime view``: a reader takes the records as they are,
+without parsing, and reads a row by its offset. It is a cache of this machine, in a folder that only its user
+can write; what stands beside the rows is never believed. It is of one file in one state: device, inode, size
+and time of change are in its header. Of a file that has grown since it is continued, by whole records, after
+a look at the file's beginning and at the end of the last indexed row; of any other it is made again and takes
+the old one's place. It is written after the rows it describes, so it never runs ahead.
 
-    header     8 bytes magic, version and record size (u32 each), checksum of the file's beginning (u32),
-               how many bytes it covers (u32), zeros up to `HEADER_BYTES`
+    header     8 bytes magic, version and record size (u16 each), checksum of the file's first `START_BYTES`
+               (u32), a number that is another for each index (u64), and of the rows: device, inode, size in
+               bytes, time of change in ns (u64 each)
     row        offset, reward: f64; size in bytes, task, input tokens, output tokens: u32; duration in
                seconds: f32; created: u32; rollout, turns, tool calls, fault: u16; environment, outcome,
                attempt, kind (`ROW`): u8; prompt's key: u32
@@ -21,14 +24,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import math
 import os
+import secrets
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from gym_runtime.files.index_entry import IndexEntry, read_entry
+from gym_runtime.assets import cache_folder
+from gym_runtime.errors import UsageError
+from gym_runtime.files.index_entry import OUTCOMES, IndexEntry, read_entry
 from gym_runtime.files.index_names import (
     ENVIRONMENTS,
     FAULTS,
@@ -40,13 +49,15 @@ from gym_runtime.files.index_names import (
     name_records,
     names_in,
 )
+from gym_runtime.own_files import open_own, private_folder
+from gym_runtime.timing import INDEX_KEPT_S
 
 MAGIC = b"GYMINDEX"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 56
 ROW = 0
-_START_BYTES = 4096
-_HEADER = struct.Struct("<8sIIII32x")
+START_BYTES = 4096
+_HEADER = struct.Struct("<8sHHIQQQQQ")
 _ROW = struct.Struct("<ddIIIIfIHHHHBBBBI")
 assert _ROW.size == RECORD_BYTES
 assert _HEADER.size == HEADER_BYTES
@@ -62,7 +73,12 @@ class IndexedRow(NamedTuple):
 
 def index_path(rows: Path) -> Path:
     """Where the index of a file of rows stands."""
-    return rows.with_name(rows.name + ".idx")
+    return indices() / f"{hashlib.sha256(os.fsencode(rows.resolve())).hexdigest()[:32]}.idx"
+
+
+def indices() -> Path:
+    """The folder of the indices."""
+    return cache_folder() / "indices"
 
 
 class Packer:
@@ -150,63 +166,66 @@ class IndexFile:
         end_bytes: the index covers the file up to here.
     """
 
-    def __init__(self, rows: Path, fd: int) -> None:
-        self._rows = rows
+    def __init__(self, fd: int, keep: int, end_bytes: int, packer: Packer) -> None:
         self._fd = fd
-        self._packer = Packer()
+        self._at = keep
+        self._packer = packer
         self._pending: list[bytes] = []
-        self._started = False
-        self.end_bytes = 0
+        self.end_bytes = end_bytes
 
     @classmethod
-    def open(cls, rows: Path, path: Path | None = None) -> IndexFile | None:
-        """Open or create the index of ``rows``, beside it or at ``path``.
+    def open(cls, rows: Path) -> IndexFile | None:
+        """Open the index of ``rows`` as it is in this moment, or begin a new one in the old one's place.
 
-        What it does not describe truly is dropped: records past the file's end, or all of them when the file
-        is another than the one that was indexed. None when it cannot be had: another process writes it, or
-        the folder or its file system does not allow it. The rows do not depend on it.
+        None when another process writes it.
+
+        Raises:
+            UsageError: the cache cannot be used.
+            OSError: the rows cannot be read, or the disk is full.
         """
-        path = path or index_path(rows)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            index = cls(rows, fd)
-            index._continue()
-        except OSError:
+        path = index_path(rows)
+        private_folder(path.parent)
+        state = state_of(rows)
+        with contextlib.suppress(FileNotFoundError, UsageError):  # what is no index of ours is replaced, too
+            fd = open_own(path, os.O_RDWR)
+            if not _locked(fd):
+                os.close(fd)
+                return None
+            packer = Packer()
+            keep, end_bytes = _taken(fd, rows, packer)
+            if keep:
+                # From here on it is an index of the file's present state.
+                generation = os.pread(fd, HEADER_BYTES, 0)[16:24]
+                os.pwrite(fd, _header(state, rows, int.from_bytes(generation, "little")), 0)
+                return cls(fd, keep, end_bytes, packer)
             os.close(fd)
-            return None
-        return index
-
-    def _continue(self) -> None:
-        keep = matching_bytes(self._fd, self._rows)
-        if keep < os.fstat(self._fd).st_size:
-            os.ftruncate(self._fd, keep)
-        if keep > HEADER_BYTES:
-            records = os.pread(self._fd, keep - HEADER_BYTES, HEADER_BYTES)
-            self._started = True
-            self._packer.take(records)
-            self.end_bytes = end_of(records[-RECORD_BYTES:])
-        os.lseek(self._fd, 0, os.SEEK_END)
+        _remove_old(path.parent)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        fd = open_own(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            _locked(fd)  # nobody else knows the file yet
+            os.pwrite(fd, _header(state, rows, secrets.randbits(63)), 0)
+            # Who reads the old index has it open, and goes on reading it.
+            draft.replace(path)
+        except BaseException:
+            os.close(fd)
+            draft.unlink(missing_ok=True)
+            raise
+        return cls(fd, HEADER_BYTES, 0, Packer())
 
     def append(self, line: bytes, offset: int, size: int) -> None:
         """Add a row; `flush` writes it. ``size`` includes the newline."""
-        if not self._started:
-            # Whether the line stands in the file as it is: `Appender` may have laid it out in another way.
-            plain = offset == 0 and size == len(line) + 1
-            self._pending.append(_header(line + b"\n" if plain else _beginning(self._rows)))
-            self._started = True
         self._pending.append(self._packer.row(line, offset, size))
         self.end_bytes = offset + size
 
     def flush(self) -> None:
-        """Write what was added. The rows must be in their file before. Raises OSError."""
+        """Write what was added. Raises OSError."""
         data = memoryview(b"".join(self._pending))
         self._pending.clear()
         while data:
-            data = data[os.write(self._fd, data) :]
+            written = os.pwrite(self._fd, data, self._at)
+            self._at += written
+            data = data[written:]
 
     def close(self) -> None:
         """Release it; what was not flushed is not written."""
@@ -214,52 +233,109 @@ class IndexFile:
             os.close(self._fd)
 
 
-def matching_bytes(index_fd: int, rows: Path) -> int:
-    """How much of an index, header included, describes the rows that are there now; 0 if nothing does.
+class RowsState(NamedTuple):
+    """Which file, and in which state: two that are equal in all of these are taken to have the same rows."""
 
-    The file's beginning must be the one that was indexed (a response's id stands there), and the last record
-    must end where a row ends.
+    device: int
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+def state_of(rows: Path) -> RowsState:
+    """The state of a file of rows now. Raises OSError."""
+    status = rows.stat()
+    return RowsState(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def matching_bytes(index_fd: int, rows: Path) -> int:
+    """How much of an index, header included, is of the rows that are there now; 0 if nothing is.
+
+    The file must be the one that was indexed, unchanged or longer than then; the last record must end where a
+    row ends. Raises OSError.
     """
-    size = os.fstat(index_fd).st_size
     header = os.pread(index_fd, HEADER_BYTES, 0)
-    if size < HEADER_BYTES + RECORD_BYTES or len(header) < HEADER_BYTES:
+    if len(header) < HEADER_BYTES:
         return 0
-    magic, version, record_bytes, checksum, covered = _HEADER.unpack(header)
-    if (magic, version, record_bytes) != (MAGIC, VERSION, RECORD_BYTES) or covered > _START_BYTES:
+    magic, version, record_bytes, checksum, _, *known = _HEADER.unpack(header)
+    was, now = RowsState(*known), state_of(rows)
+    if (magic, version, record_bytes) != (MAGIC, VERSION, RECORD_BYTES):
         return 0
-    keep = HEADER_BYTES + (size - HEADER_BYTES) // RECORD_BYTES * RECORD_BYTES
-    try:
-        with rows.open("rb") as file:
-            if zlib.crc32(file.read(covered)) != checksum:
-                return 0
-            rows_bytes = file.seek(0, os.SEEK_END)
-            while keep > HEADER_BYTES:
-                end = end_of(os.pread(index_fd, RECORD_BYTES, keep - RECORD_BYTES))
-                if 0 < end <= rows_bytes:
-                    file.seek(end - 1)
-                    ending = file.read(2)
-                    return keep if end == rows_bytes or b"\n" in ending else 0
-                # After a crash of the machine the index may know rows that the file has lost.
-                keep -= RECORD_BYTES
-    except OSError:
-        pass
+    if was != now and (was[:2] != now[:2] or now.size_bytes <= was.size_bytes):
+        return 0
+    keep = HEADER_BYTES + (os.fstat(index_fd).st_size - HEADER_BYTES) // RECORD_BYTES * RECORD_BYTES
+    with rows.open("rb") as file:
+        if zlib.crc32(file.read(min(START_BYTES, was.size_bytes))) != checksum:
+            return 0
+        while keep > HEADER_BYTES:
+            end = end_of(os.pread(index_fd, RECORD_BYTES, keep - RECORD_BYTES))
+            if end:
+                file.seek(end - 1)
+                # The newline may have come later than the row.
+                return keep if end == now.size_bytes or b"\n" in file.read(2) else 0
+            # Names whose row is not written yet.
+            keep -= RECORD_BYTES
     return 0
 
 
+def sound(records: bytes, rows_bytes: int, start: int = 0) -> bool:
+    """Whether all values of some records are possible: rows one after another within the file, known kinds.
+
+    Args:
+        rows_bytes: the size of the file of rows.
+        start: where the first of these rows can begin, in bytes.
+    """
+    for found in _ROW.iter_unpack(records):
+        if found[15] == NAME:
+            continue
+        offset, reward, size = found[:3]
+        # A comparison with NaN is false. NaN stands for no reward.
+        possible = start <= offset <= rows_bytes - size and offset == int(offset) and not math.isinf(reward)
+        if not possible or found[15] != ROW or found[13] >= len(OUTCOMES) or not 0 <= found[6] < math.inf:
+            return False
+        start = offset + size
+    return True
+
+
 def end_of(record: bytes) -> int:
-    """Where the row of a record ends in its file; 0 for a name."""
+    """Where the row of a record ends in its file; 0 for a name, or an offset that is none."""
     if len(record) < RECORD_BYTES or record[51] != ROW:
         return 0
     found = _ROW.unpack(record)
-    return int(found[0]) + found[2]
+    return int(found[0]) + found[2] if math.isfinite(found[0]) else 0
 
 
-def _header(beginning: bytes) -> bytes:
-    """The header. The first row may not be on the disk yet, so it is given."""
-    start = beginning[:_START_BYTES]
-    return _HEADER.pack(MAGIC, VERSION, RECORD_BYTES, zlib.crc32(start), len(start))
+def _taken(fd: int, rows: Path, packer: Packer) -> tuple[int, int]:
+    """How much of an index is kept, and up to where that covers the rows; (0, 0) for none of it."""
+    keep = matching_bytes(fd, rows)
+    records = os.pread(fd, keep - HEADER_BYTES, HEADER_BYTES) if keep else b""
+    if not records or not sound(records, rows.stat().st_size):
+        return 0, 0
+    packer.take(records)
+    return keep, end_of(records[-RECORD_BYTES:])
 
 
-def _beginning(rows: Path) -> bytes:
+def _locked(fd: int) -> bool:
+    """Take the lock of an index; False when another process has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # this file system has no locks: two writers write the same records at the same places
+        pass
+    return True
+
+
+def _header(state: RowsState, rows: Path, generation: int) -> bytes:
     with rows.open("rb") as file:
-        return file.read(_START_BYTES)
+        checksum = zlib.crc32(file.read(min(START_BYTES, state.size_bytes)))
+    return _HEADER.pack(MAGIC, VERSION, RECORD_BYTES, checksum, generation, *state)
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove indices, and drafts of killed processes, that nothing was written to for `INDEX_KEPT_S`."""
+    oldest_s = time.time() - INDEX_KEPT_S
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < oldest_s:
+                path.unlink()

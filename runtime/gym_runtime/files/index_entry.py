@@ -32,6 +32,7 @@ _CHANGING = re.compile(
 _LAYOUT = b" \t\r\n\"'\\"
 _U32 = 2**32 - 1
 _U16 = 2**16 - 1
+_F32 = 3e38  # 32 bits hold a little more
 
 
 # `gc=False`: a reader holds millions of them, and none is part of a cycle.
@@ -166,7 +167,7 @@ def _entry(row: _Row, line: bytes, position: int) -> IndexEntry:
         tool_calls=_within(own.tool_calls if row.own else line.count(b'"function_call_output"'), _U16),
         input_tokens=_within(usage.input_tokens, _U32),
         output_tokens=_within(usage.output_tokens, _U32),
-        duration_s=own.duration_s,
+        duration_s=min(max(own.duration_s, 0.0), _F32),
         created_s=_within(int(response.created_at), _U32) if math.isfinite(response.created_at) else 0,
         key=_key(row.params),
     )

@@ -11,7 +11,9 @@ from types import TracebackType
 
 from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
+from gym_runtime.own_files import open_own
 
+_HOLDER = b"pid "  # how a lock file begins
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 
 
@@ -23,7 +25,7 @@ class Lock:
     ``flock``); where it knows no locks at all, a warning is logged and nothing is protected.
 
     Raises:
-        UsageError: another process holds it; the message names it.
+        UsageError: another process holds it, which the message names; or its name is that of another file.
     """
 
     def __init__(self, protected: Path) -> None:
@@ -55,13 +57,17 @@ class Lock:
     def _acquire(self, protected: Path) -> bool:
         """True when the lock is held; False when its file was removed meanwhile, by the holder before us."""
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+            fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise UsageError(f"cannot write to {self.path.parent}: {error.strerror}") from None
+        found = os.pread(fd, 200, 0)
+        if found and not found.startswith(_HOLDER):
+            os.close(fd)
+            raise UsageError(f"{self.path} is not a lock of this runtime; move it away, or choose another -o")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+            holder = found.decode(errors="replace").strip() or "another process"
             os.close(fd)
             raise UsageError(f"{protected} is being written by {holder}; choose another -o") from None
         except OSError as error:
@@ -81,6 +87,6 @@ class Lock:
             os.close(fd)
             return False
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"pid {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        os.pwrite(fd, _HOLDER + f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         self._fd = fd
         return True

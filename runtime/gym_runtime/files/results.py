@@ -6,15 +6,12 @@ OUT_materialized_inputs.jsonl    what was asked for: each rollout's row, setting
 OUT_aggregate_metrics.json       per agent: statistics over rollouts and over groups
 OUT_reward_profiling.jsonl       per task: statistics of its rollouts
 OUT_run.json                     the manifest, which ``--resume`` compares
-*.jsonl.idx                      beside rollouts and failures: their index (`gym_runtime.files.index`)
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,11 +21,12 @@ from msgspec import Raw
 
 from gym_runtime.environment.roles import RESERVED
 from gym_runtime.errors import Fault, UsageError
-from gym_runtime.files.appender import MODE, Appender, repair_tail
-from gym_runtime.files.row_appender import RowAppender
+from gym_runtime.files.appender import Appender, repair_tail
+from gym_runtime.files.lock import Lock
 from gym_runtime.files.rows import materialize
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.own_files import refuse_special, replacing
 
 TIMEOUT = "timeout_exceeded"
 CANCELLED = "cancelled"
@@ -81,6 +79,15 @@ class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
         """Every file, in the order of the table above."""
         return msgspec.structs.astuple(self)
 
+    def lock(self) -> Lock:
+        """Take the lock under which these files are written; all of them may be.
+
+        Raises:
+            UsageError: another process holds it, or one of the names is a link or the like.
+        """
+        refuse_special(*self.all())
+        return Lock(self.rollouts)
+
     def refuse_inputs(self, *paths: str | Path) -> None:
         """Refuse to write over a file that is read.
 
@@ -102,8 +109,8 @@ class ResultWriter:
 
     def __init__(self, files: OutputFiles) -> None:
         self.files = files
-        self._rollouts = RowAppender(files.rollouts)
-        self._failures: RowAppender | None = None
+        self._rollouts = Appender(files.rollouts)
+        self._failures: Appender | None = None
 
     def __enter__(self) -> ResultWriter:
         return self
@@ -121,7 +128,7 @@ class ResultWriter:
         """
         if isinstance(record.outcome, (Failed, Cancelled)):
             if self._failures is None:
-                self._failures = RowAppender(self.files.failures)
+                self._failures = Appender(self.files.failures)
             self._failures.append(failure_row(record))
         else:
             self._rollouts.append(bytes(record.row))
@@ -138,7 +145,7 @@ class ResultWriter:
             for appender in self._appenders():
                 stack.callback(appender.close)
 
-    def _appenders(self) -> list[RowAppender]:
+    def _appenders(self) -> list[Appender]:
         return [self._rollouts, *([self._failures] if self._failures else [])]
 
 
@@ -224,19 +231,11 @@ def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
     """Write a file atomically: after a crash it has its old content or all of the new.
 
     Raises:
-        UsageError: the disk is full or broken; the old content stands.
+        UsageError: the disk is full or broken, or the name is a link; the old content stands.
     """
-    # Beside the file, because a rename is atomic within one file system only; hidden, and of this process.
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(draft, "wb", opener=partial(os.open, mode=MODE)) as file:
+        with replacing(path) as file:
             for chunk in chunks:
                 file.write(chunk)
-            file.flush()
-            # Before the rename: after a crash of the machine the name could otherwise lead to an empty file.
-            os.fsync(file.fileno())
-        draft.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)

@@ -1,15 +1,15 @@
-"""The index beside result rows: what it says of any line, and that it never lies about the file."""
+"""The index of result rows: what it says of any line, and that it never lies about the file."""
 
 from __future__ import annotations
 
 import json
 import math
-import zlib
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.errors import Fault
 from gym_runtime.files.index import (
     HEADER_BYTES,
     RECORD_BYTES,
@@ -19,13 +19,18 @@ from gym_runtime.files.index import (
     read_index,
 )
 from gym_runtime.files.index_entry import OUTCOMES, IndexEntry, pattern, read_entry
-from gym_runtime.files.results import OutputFiles, ResultWriter
-from gym_runtime.files.row_appender import RowAppender
-from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
-from gym_view.indexing import complete_index
+from gym_view.indexing import complete_index, index_of, indexed
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The indices of these tests, apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GYM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
 
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": [{"role": "user", "content": "2 + 2?"}]},
@@ -150,48 +155,17 @@ def test_any_bytes_can_be_indexed(data: bytes, tmp_path_factory: pytest.TempPath
         assert whole[row.offset : row.offset + row.size].strip()
 
 
-def record(task: int, *, failed: bool = False) -> RolloutRecord:
-    row = {**ROW, "_ng_task_index": task, "response": {**ROW["response"], "id": f"r{task}"}}
-    fault = Fault(kind="model", message=f"no answer to call {task}", stage="turn")
-    return RolloutRecord(
-        run="r",
-        task_index=task,
-        rollout_index=1,
-        environment="mcqa",
-        outcome=Failed(fault=fault) if failed else Completed(),
-        row=Raw(json.dumps(row).encode()),
-    )
-
-
-def test_what_the_writer_indexes_is_what_a_scan_finds(tmp_path: Path) -> None:
-    files = OutputFiles.beside(tmp_path / "out.jsonl")
-    for part in (range(5), range(5, 9)):  # the second part resumes
-        with ResultWriter(files) as writer:
-            for task in part:
-                writer.write(record(task))
-                writer.write(record(100 + task, failed=True))
-                if task % 2:
-                    writer.flush()
-    for rows in (files.rollouts, files.failures):
-        written = index_path(rows).read_bytes()
-        index_path(rows).unlink()
-        assert len(index(rows)) == 9
-        assert index_path(rows).read_bytes() == written
-
-
-def test_the_index_never_runs_ahead_of_the_rows(tmp_path: Path) -> None:
+def test_an_index_that_is_continued_is_as_one_made_at_once(tmp_path: Path) -> None:
     rows = tmp_path / "out.jsonl"
-    appender = RowAppender(rows)
-    for number in range(200):
-        appender.append(line(_ng_task_index=number))
-        indexed = entries(rows)
-        if indexed:
-            assert indexed[-1].offset + indexed[-1].size <= rows.stat().st_size
-    appender.close()
-    assert len(entries(rows)) == 200
+    for task in range(9):
+        with rows.open("ab") as file:
+            file.write(line(_ng_task_index=task, agent_ref={"name": f"environment-{task // 2}"}) + b"\n")
+        index(rows)
+    assert index_path(rows).read_bytes()[HEADER_BYTES:] == index_of(rows)
+    assert [row.entry.task for row in indexed(rows)] == list(range(9))
 
 
-def test_a_broken_index_is_cut_and_continued(tmp_path: Path) -> None:
+def test_a_broken_index_is_continued_or_made_again(tmp_path: Path) -> None:
     rows = tmp_path / "out.jsonl"
     rows.write_bytes(b"".join(line(_ng_task_index=number) + b"\n" for number in range(10)))
     whole = index(rows)
@@ -221,31 +195,80 @@ def test_another_file_under_the_name_is_indexed_anew(tmp_path: Path) -> None:
     assert [(row.entry.task, row.entry.environment) for row in index(rows)] == [(2, "xstest")]
 
 
+def test_rows_that_changed_in_place_are_indexed_anew(tmp_path: Path) -> None:
+    """The beginning, the size and the last row are the same."""
+    rows = tmp_path / "out.jsonl"
+    lines = [line(_ng_task_index=number, reward=0.0, note="x" * 5000) + b"\n" for number in range(3)]
+    rows.write_bytes(b"".join(lines))
+    index(rows)
+    lines[1] = lines[1].replace(b'"reward": 0.0', b'"reward": 1.0')
+    rows.write_bytes(b"".join(lines))
+    os.utime(rows, ns=(0, 10**9))
+    assert [row.entry.reward for row in index(rows)] == [0.0, 1.0, 0.0]
+
+
 def test_one_process_at_a_time_writes_an_index(tmp_path: Path) -> None:
     rows = tmp_path / "out.jsonl"
-    appender = RowAppender(rows)
-    appender.append(line())
+    rows.write_bytes(line() + b"\n")
+    writing = IndexFile.open(rows)
+    assert writing is not None
     assert IndexFile.open(rows) is None
     assert list(complete_index(rows)) == []
-    appender.close()
-    assert len(entries(rows)) == 1
+    writing.close()
+    assert len(index(rows)) == 1
 
 
-def test_a_folder_that_cannot_be_written_does_not_stop_the_rows(tmp_path: Path) -> None:
-    index_path(tmp_path / "out.jsonl").mkdir()  # root may write anywhere, but not into a folder
-    appender = RowAppender(tmp_path / "out.jsonl")
-    appender.append(line())
-    appender.close()
-    assert (tmp_path / "out.jsonl").read_bytes() == line() + b"\n"
-
-
-def test_an_appender_that_finds_unindexed_rows_leaves_the_index_to_its_readers(tmp_path: Path) -> None:
+def test_a_reader_keeps_the_index_that_it_has_open(tmp_path: Path) -> None:
     rows = tmp_path / "out.jsonl"
-    rows.write_bytes(line(_ng_task_index=0) + b"\n")
-    appender = RowAppender(rows)
-    appender.append(line(_ng_task_index=1))
-    appender.close()
-    assert [row.entry.task for row in index(rows)] == [0, 1]
+    rows.write_bytes(line(_ng_task_index=1) + b"\n")
+    index(rows)
+    with index_path(rows).open("rb") as reader:
+        before = index_path(rows).read_bytes()
+        rows.write_bytes(b"".join(line(_ng_task_index=number, reward=0.0) + b"\n" for number in range(9)))
+        replaced = IndexFile.open(rows)
+        assert replaced is not None
+        # From the first moment on it is the new one, with no record of the old.
+        assert len(index_path(rows).read_bytes()) == HEADER_BYTES
+        replaced.close()
+        assert len(index(rows)) == 9
+        assert reader.read() == before
+    assert not list(index_path(rows).parent.glob(f".{index_path(rows).name}*"))
+
+
+def test_it_is_in_a_folder_of_this_user_alone(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line() + b"\n")
+    index(rows)
+    place = index_path(rows)
+    assert place.is_relative_to(os.environ["GYM_CACHE"])
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("trap", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_in_its_place_is_replaced_and_not_followed(
+    tmp_path: Path, trap: Callable[[Path, Path], None]
+) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line() + b"\n")
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    index_path(rows).parent.mkdir(parents=True, exist_ok=True)
+    trap(index_path(rows), victim)
+    assert len(index(rows)) == 1
+    assert victim.read_bytes() == b"precious"
+
+
+def test_indices_that_nobody_uses_are_removed(tmp_path: Path) -> None:
+    rows = tmp_path / "out.jsonl"
+    rows.write_bytes(line() + b"\n")
+    index(rows)
+    old = index_path(rows).with_name("old.idx")
+    old.touch()
+    os.utime(old, (0, 0))
+    rows.write_bytes(line(_ng_task_index=5) + b"\n" * 2)
+    index(rows)
+    assert not old.exists()
 
 
 def test_a_torn_tail_is_left_out_and_a_missing_newline_is_not(tmp_path: Path) -> None:
@@ -268,10 +291,7 @@ def test_many_names_are_told_apart_up_to_a_limit(tmp_path: Path) -> None:
     assert set(found[255:]) == {"(others)"}
 
 
-def test_the_header_covers_the_beginning_of_the_file(tmp_path: Path) -> None:
+def test_a_duration_of_any_size_fits_its_record(tmp_path: Path) -> None:
     rows = tmp_path / "out.jsonl"
-    rows.write_bytes(line() + b"\n")
-    index(rows)
-    header = index_path(rows).read_bytes()[:HEADER_BYTES]
-    assert header[:8] == b"GYMINDEX"
-    assert int.from_bytes(header[16:20], "little") == zlib.crc32(line() + b"\n")
+    rows.write_bytes(b"".join(line(_gym={"duration_s": one}) + b"\n" for one in (1e300, -1e300, 2)))
+    assert [row.entry.duration_s for row in index(rows)][1:] == [0.0, 2.0]

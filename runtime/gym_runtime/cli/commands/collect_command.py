@@ -24,7 +24,6 @@ from gym_runtime.client.progress import Counter
 from gym_runtime.client.streaming import background
 from gym_runtime.files.benchmark_scores import benchmark_scores
 from gym_runtime.files.collected import read_collected
-from gym_runtime.files.lock import Lock
 from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -104,7 +103,7 @@ def collect(options: CollectOptions) -> int:
                 as_json=options.json,
             )
 
-    with Lock(files.rollouts):
+    with files.lock():
         had = read_collected(files, options.run, metrics)
         anyio.run(main, backend_options={"use_uvloop": True})
         write_whole(files.aggregate_metrics, metrics.aggregate())

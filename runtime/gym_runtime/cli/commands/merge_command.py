@@ -6,7 +6,6 @@ from gym_runtime.cli import result, terminal
 from gym_runtime.cli.options.data_options import MergeOptions
 from gym_runtime.cli.tally import Tally
 from gym_runtime.errors import UsageError
-from gym_runtime.files.lock import Lock
 from gym_runtime.files.merging import merge as merge_files
 from gym_runtime.files.merging import refuse_missing
 from gym_runtime.files.results import OutputFiles
@@ -27,7 +26,7 @@ def merge(options: MergeOptions) -> int:
     for path in options.rollouts:
         files.refuse_inputs(*OutputFiles.beside(path).all())
     metrics = Metrics(failures_as_zero=options.failures_as_zero)
-    with Lock(files.rollouts):
+    with files.lock():
         there = [path for path in files.all() if path.exists() and path.stat().st_size]
         if there and not options.overwrite:
             raise UsageError(f"{there[0]} has content already; choose another -o, or --overwrite")

@@ -30,7 +30,6 @@ from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.appender import Appender, repair_tail
 from gym_runtime.files.inputs import StoredInputs
-from gym_runtime.files.lock import Lock
 from gym_runtime.files.results import OutputFiles, count_lines, failure_class
 from gym_runtime.statistics import Total
 from gym_runtime.workers.adapter import ModelSettings
@@ -112,7 +111,7 @@ def reverify(options: ReverifyOptions) -> int:
     files = OutputFiles.beside(options.output)
     files.refuse_inputs(options.rollouts, *options.inputs)
     totals = Totals()
-    with Lock(files.rollouts):
+    with files.lock():
         anyio.run(
             _reverify,
             environment,

@@ -30,7 +30,6 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, open_dataset
-from gym_runtime.files.lock import Lock
 from gym_runtime.files.manifest import load_manifest
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.files.results import OutputFiles
@@ -92,7 +91,7 @@ class _Run:
         files.refuse_inputs(*(source.path for source in found if source.path != "-"))
         for source in found:
             source.require()
-        with Lock(files.rollouts):
+        with files.lock():
             previous = load_manifest(files.manifest) if options.resume else None
             if previous is not None:
                 self._run_id = previous.run
